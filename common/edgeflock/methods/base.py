@@ -1,0 +1,189 @@
+"""The interface of a method: two halves of small hooks whose defaults together are FedAvg.
+
+A method knows vectors and scalars; it never sees a socket, a file or a daemon.
+The server half owns the global state, the client half one client's local round.
+Hooks are named in METHODS order: S0 prepare ... S7 result, C1 begin ... C6 end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic
+
+from torch import Tensor
+
+from edgeflock.common.layout import Layout
+from edgeflock.common.package import Kind
+from edgeflock.methods.accumulate import Accumulators, Update
+from edgeflock.methods.local import Batch, Local
+from edgeflock.methods.options import P, Params
+from edgeflock.methods.values import Plan, Round, Setting, State
+
+__all__ = [
+    "Accumulators",
+    "Batch",
+    "ClientHalf",
+    "Kind",
+    "Local",
+    "Method",
+    "Params",
+    "Plan",
+    "Round",
+    "ServerHalf",
+    "Setting",
+    "State",
+    "Training",
+    "Update",
+]
+
+Bundles = dict[Kind, Tensor]
+
+
+class ServerHalf(Generic[P]):
+    """The server's half of a method. State is changed in place in `begin` and `commit` only."""
+
+    second_walk = False  # True: `second` sees every update again once all are folded
+
+    def __init__(self, params: P, setting: Setting) -> None:
+        self.params = params
+        self.setting = setting
+
+    def begin(self, state: State) -> None:
+        """Add the method's own vectors and scalars to the initial state, which holds `model`."""
+
+    def prepare(self, state: State, round: Round) -> State | None:
+        """S0: long computation that needs no update; runs while the round is open, repeatable."""
+        return None
+
+    def plan(self, state: State, plan: Plan, round: Round) -> Plan:
+        """S1: change the run's plan for this round."""
+        return plan
+
+    def broadcast(self, state: State, round: Round) -> Bundles:
+        """S2: what goes to everybody. A bundle that is zero by definition is left out."""
+        return {Kind.MODEL: state.model}
+
+    def optional(self, state: State, round: Round) -> Bundles:
+        """What only those fetch who lack it (see ClientHalf.lacks)."""
+        return {}
+
+    def personal(self, state: State, round: Round, index: int) -> Bundles:
+        """S3: what goes to one client alone, formed when it is asked for."""
+        return {}
+
+    def personal_kinds(self, round: Round) -> tuple[Kind, ...]:
+        """The kinds that `personal` returns; they are not part of the broadcast."""
+        return ()
+
+    def layout(self, kind: Kind) -> Layout:
+        """The layout of a bundle; that of the model unless the method says otherwise."""
+        return self.setting.layout
+
+    def uploads(self, round: Round) -> tuple[Kind, ...]:
+        """The bundles of an update, in order (the model's buffers are added by the engine)."""
+        return (Kind.DELTA,)
+
+    def sums(self) -> Mapping[str, Layout]:
+        """The accumulators that `fold` adds to, by name."""
+        return {"delta": self.setting.layout}
+
+    def fold(self, sums: Accumulators, update: Update, weight: float) -> None:
+        """S4: add one update; called in ascending roster order. `weight` follows the weighting option."""
+        sums.add("delta", update, Kind.DELTA, weight)
+
+    def second(self, sums: Accumulators, update: Update, weight: float) -> None:
+        """The second walk over the spool (FedADM)."""
+
+    def commit(self, state: State, sums: Accumulators, round: Round) -> dict[str, float]:
+        """S5: turn the sums into the next state, in place, and return metrics of the round."""
+        state.model.add_(sums.mean("delta"))
+        return {}
+
+    def models(self, state: State) -> Bundles | dict[str, Tensor]:
+        """S6: the models to test, by name; `global` is the one that targets and curves mean."""
+        return {"global": self.result(state)}
+
+    def result(self, state: State) -> Tensor:
+        """S7: the parameters of the run's model."""
+        return state.model
+
+    def closing(self, state: State) -> Plan | None:
+        """S7: one last task to the whole roster before the result, not counted as a round."""
+        return None
+
+
+class ClientHalf(Generic[P]):
+    """The client's half of a method: one local round. `work` holds all that a hook may read or change.
+
+    Order inside a step: backward -> gradient -> weight decay -> clip -> step -> after_step.
+    """
+
+    def __init__(self, params: P, setting: Setting) -> None:
+        self.params = params
+        self.setting = setting
+
+    def lacks(self, state: State, flags: Mapping[str, float]) -> bool:
+        """Whether this client must fetch the optional bundles."""
+        return False
+
+    def begin(self, work: Local) -> None:
+        """C1: set `work.params` (already equal to `work.start`) and read `work.state`, `work.received`."""
+
+    def loss(self, work: Local, batch: Batch, features: Tensor, logits: Tensor) -> Tensor | None:
+        """C2: an extra differentiable term of the loss."""
+        return None
+
+    def backward(self, work: Local, batch: Batch) -> Tensor:
+        """C4: fill `work.grads` with the gradient on the batch and return the loss."""
+        return work.compute(batch)
+
+    def gradient(self, work: Local) -> None:
+        """C3: add closed-form terms to `work.grads`, in place."""
+
+    def step(self, work: Local) -> None:
+        """C5: the update rule; heavy ball with the run's momentum."""
+        work.heavy_ball()
+
+    def after_step(self, work: Local) -> None:
+        """Update what moves with every step (FedTR's descent)."""
+
+    def end(self, work: Local) -> Bundles:
+        """C6: return the update's bundles and write the candidate state to `work.new_state`."""
+        return {Kind.DELTA: work.delta()}
+
+    def sent(self, work: Local, decoded: Bundles) -> None:
+        """Move state that mirrors a server's sum by what the server will decode (SCAFFOLD, FedDyn)."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """A method's own defaults of the run's training options; None leaves the run's default."""
+
+    lr: float | None = None
+    lr_decay: float | None = None
+    momentum: float | None = None
+    weight_decay: float | None = None
+    batch_size: int | None = None
+    epochs: int | None = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method: its options, its two halves, and what it asks of a run."""
+
+    name: str
+    summary: str
+    params: type[Params] = Params
+    server: type[ServerHalf[Any]] = ServerHalf
+    client: type[ClientHalf[Any]] = ClientHalf
+    training: Training = Training()
+    uniform: bool = False  # the table's weighting: equal instead of by samples
+    full_participation: bool = False
+    own_momentum: bool = False  # the run's momentum must be 0
+    central: bool = False  # no client is contacted
+
+    def weight(self, params: Params, samples: int) -> float:
+        """Return the weight of an update in the mean."""
+        uniform = params.weighting == "uniform" or (params.weighting == "table" and self.uniform)
+        return 1.0 if uniform else float(samples)

@@ -1,0 +1,90 @@
+"""Hyper-parameters of a method: a frozen dataclass whose fields carry meaning, symbol and range."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from edgeflock.common.errors import BadValue, UnknownName
+
+
+@dataclass(frozen=True)
+class Range:
+    """What values an option accepts: a test and its words."""
+
+    accepts: Callable[[Any], bool]
+    words: str
+
+
+def at_least(low: float) -> Range:
+    return Range(lambda value: value >= low, f"a number >= {low:g}")
+
+
+def above(low: float) -> Range:
+    return Range(lambda value: value > low, f"a number > {low:g}")
+
+
+def unit(*, low: bool = True, high: bool = True) -> Range:
+    """Between 0 and 1, with or without the ends."""
+    words = f"a number in {'[' if low else '('}0, 1{']' if high else ')'}"
+    return Range(lambda value: (value >= 0 if low else value > 0) and (value <= 1 if high else value < 1), words)
+
+
+def one_of(*names: str) -> Range:
+    return Range(lambda value: value in names, " or ".join(names))
+
+
+def option(default: Any, meaning: str, allowed: Range, *, symbol: str = "") -> Any:
+    """Declare one hyper-parameter; use as the default of a field of Params."""
+    return dataclasses.field(default=default, metadata={"meaning": meaning, "allowed": allowed, "symbol": symbol})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params:
+    """Options that every method has; each method derives its own."""
+
+    weighting: str = option(
+        "table",
+        "weights of the mean over clients: the method's own, samples (weighted), or equal (uniform)",
+        one_of("table", "weighted", "uniform"),
+    )
+    clip: float = option(
+        0.0, "largest L2 norm of the local direction after weight decay; 0 turns it off", at_least(0)
+    )
+
+
+P = TypeVar("P", bound=Params)
+
+
+def parse(kind: type[P], texts: Mapping[str, str]) -> P:
+    """Build the options from `KEY=VALUE` texts; what is not given has its default.
+
+    Raises UnknownName or BadValue with a sentence that names what is allowed.
+    """
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        if name not in fields:
+            raise UnknownName("option", name, fields)
+        values[name] = _value(fields[name], text)
+    return kind(**values)
+
+
+def texts(params: Params) -> dict[str, str]:
+    """Return every option as text, such that `parse` gives the same options again."""
+    return {field.name: str(getattr(params, field.name)) for field in dataclasses.fields(params)}
+
+
+def _value(field: dataclasses.Field[Any], text: str) -> Any:
+    allowed: Range = field.metadata["allowed"]
+    kind = type(field.default)
+    try:
+        value = kind(text) if kind in (int, float) else text
+    except ValueError:
+        raise BadValue(field.name, text, allowed.words) from None
+    if isinstance(value, float) and not math.isfinite(value) or not allowed.accepts(value):
+        raise BadValue(field.name, text, allowed.words)
+    return value
