@@ -18,7 +18,9 @@ def views(flat: Tensor, layout: Layout) -> list[Tensor]:
 
 def memory(flat: Tensor) -> memoryview:
     """Return the bytes of a contiguous CPU tensor, writable and without a copy."""
-    return memoryview(flat.detach().numpy()).cast("B")
+    if not flat.numel():
+        return memoryview(bytearray())  # a view without items cannot be cast
+    return flat.detach().numpy().data.cast("B")
 
 
 class FlatModel:

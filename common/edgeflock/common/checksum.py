@@ -48,3 +48,8 @@ class Marks:
         if offset == 0:
             return 0
         return self.value if offset == self.size else self._ends[offset // GRANULE - 1]
+
+    def cut(self, offset: int) -> None:
+        """Forget all bytes from offset on; offset is a multiple of the granule or the size."""
+        self.value, self.size = self.at(offset), offset
+        del self._ends[offset // GRANULE :]

@@ -55,6 +55,10 @@ class CorruptPayload(EdgeflockError):
     """Encoded bytes that no encoder of ours has written."""
 
 
+class MalformedMessage(EdgeflockError):
+    """A message of the wire whose fields contradict each other or their limits."""
+
+
 class CorruptCheckpoint(EdgeflockError):
     """A file of a run directory does not hold what the journal says."""
 

@@ -13,7 +13,16 @@ from edgeflock.common.ranges import Range
 
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|m|h|d|)")
-_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_WORDS = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
 _PAIR = re.compile(r"([A-Za-z][\w.-]*)=(.*)", re.DOTALL)
 
 
@@ -30,7 +39,7 @@ class Kind:
 
 def _exact(*types: type) -> Callable[[Any], Any]:
     def load(value: Any) -> Any:
-        if not isinstance(value, types) or isinstance(value, bool) and bool not in types:
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             raise ValueError(value)
         return value
 
@@ -62,6 +71,14 @@ def seconds(text: str) -> float:
     if not match:
         raise ValueError(text)
     return _number(match[1]) * _UNITS[match[2]]
+
+
+def duration(number: float) -> str:
+    """Return seconds as people write them, in the largest unit that divides them."""
+    for unit in ("d", "h", "m"):
+        if number and number % _UNITS[unit] == 0:
+            return f"{number / _UNITS[unit]:g}{unit}"
+    return f"{number:g}s"
 
 
 def _seconds_value(value: Any) -> float:
@@ -114,7 +131,11 @@ NUMBER = Kind("a number", "X", _number, lambda value: _number(_exact(int, float)
 SECONDS = Kind("a time such as 30s, 10m or 12h", "TIME", seconds, _seconds_value)
 FLAG = Kind("true or false", "", _flag, _exact(bool))
 PATH = Kind(
-    "a path", "PATH", lambda text: Path(_text(text)), lambda value: Path(_text(_exact(str)(value))), lambda value: str(value)
+    "a path",
+    "PATH",
+    lambda text: Path(_text(text)),
+    lambda value: Path(_text(_exact(str)(value))),
+    lambda value: str(value),
 )
 PAIRS = Kind("KEY=VALUE", "KEY=VALUE", _pairs, _table)
 IDS = Kind("ids separated by commas", "ID,ID...", _list(","), _entries, list)

@@ -1,19 +1,18 @@
-"""Options of a command: fields of a frozen dataclass are the one source of flags, environment, TOML, checks, tables."""
+"""Options of a command: one frozen dataclass is the source of flags, variables, TOML keys, checks, tables."""
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgeflock.common.errors import BadValue, UnknownName, UsageError
-from edgeflock.common.kinds import FLAG, PAIRS, Kind, allowed_words
+from edgeflock.common.errors import BadValue, UsageError
+from edgeflock.common.kinds import FLAG, PAIRS, SECONDS, Kind, allowed_words, duration
 from edgeflock.common.ranges import Range
-
-CONFIG_WORDS = "read options from this TOML file; flags and environment variables win over it"
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,7 @@ class Option:
     metavar: str
     table: str  # the TOML table that holds a mapping, e.g. [method]
     internal: bool  # no flag, no variable, no key in a user's file
+    nullable: bool  # None says that nothing was said
 
     @property
     def flag(self) -> str:
@@ -75,6 +75,7 @@ def option(
     metavar: str = "",
     table: str = "",
     internal: bool = False,
+    nullable: bool = False,
 ) -> Any:
     """Declare one option; use as the default of a field of a configuration."""
     about = {
@@ -87,6 +88,7 @@ def option(
         "metavar": metavar or kind.metavar,
         "table": table,
         "internal": internal,
+        "nullable": nullable or default is None,
     }
     if isinstance(default, dict):
         return dataclasses.field(default_factory=lambda: dict(default), metadata=about)
@@ -119,6 +121,8 @@ def shown_default(entry: Option) -> str:
         return "none"
     if entry.kind is FLAG:
         return "on" if entry.default else "off"
+    if entry.kind is SECONDS:
+        return duration(entry.default)
     return f"{entry.default:g}" if isinstance(entry.default, float) else str(entry.default)
 
 
@@ -130,10 +134,14 @@ def gather(
 ) -> dict[str, Any]:
     """Return every value that was given, by field: flag > environment > file; mappings are merged by key.
 
-    Raises BadValue or UnknownName with a sentence that says where the value stands.
+    Raises UsageError with a sentence that says where the value stands.
     """
     given: dict[str, Any] = {}
-    for values in (from_file(config, file), from_environment(config, environ, prefix), from_flags(config, flags)):
+    for values in (
+        from_file(config, file),
+        from_environment(config, environ, prefix),
+        from_flags(config, flags),
+    ):
         for name, value in values.items():
             given[name] = {**given.get(name, {}), **value} if isinstance(value, dict) else value
     return given
@@ -168,7 +176,7 @@ def from_environment(config: Any, environ: Mapping[str, str], prefix: str) -> di
         if variable == f"{prefix}_CONFIG":
             continue
         if variable not in known:
-            raise UnknownName("environment variable", variable, known)
+            raise unknown("environment variable", variable, known)
         values[known[variable].name] = known[variable].read(environ[variable], variable)
     return values
 
@@ -179,7 +187,7 @@ def from_file(config: Any, file: Path | None) -> dict[str, Any]:
 
 
 def from_table(known: list[Option], table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the values of parsed TOML: `name = value`, or a table `[name]` with the options of a named thing."""
+    """Return the values of parsed TOML: `name = value`, or a table with a named thing and its options."""
     by_name = {entry.name: entry for entry in known}
     owned = {entry.table: entry for entry in known if entry.table}
     values: dict[str, Any] = {}
@@ -192,8 +200,14 @@ def from_table(known: list[Option], table: Mapping[str, Any], where: str) -> dic
         elif key in by_name and not by_name[key].table:
             values[key] = by_name[key].load(value, f"{key} in {where}")
         else:
-            raise UnknownName(f"key in {where}", key, [*owned, *(e.name for e in known if not e.table)])
+            raise unknown(f"key in {where}", key, {*owned, *(e.name for e in known if not e.table)})
     return values
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
+    """Return the refusal of a name that is no option; there are too many to list them all."""
+    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    return UsageError(f"unknown {what}: {name}" + (f", did you mean {near[0]}?" if near else ", see --help"))
 
 
 def read_toml(file: Path) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class CodecChoice:
     fraction: float = 0.0
 
     def __str__(self) -> str:
-        share = f":{self.fraction:g}" if self.fraction else ""
+        share = f":{self.fraction!r}" if self.fraction else ""
         return f"{self.name}{share}{'+zstd' if self.zstd else ''}"
 
 

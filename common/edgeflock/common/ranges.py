@@ -15,22 +15,28 @@ class Range:
     words: str
 
 
+def _text(number: float) -> str:
+    return str(number) if isinstance(number, int) else f"{number:g}"
+
+
 def at_least(low: float, noun: str = "a number") -> Range:
-    return Range(lambda value: value >= low, f"{noun} >= {low:g}")
+    return Range(lambda value: value >= low, f"{noun} >= {_text(low)}")
 
 
 def above(low: float, noun: str = "a number") -> Range:
-    return Range(lambda value: value > low, f"{noun} > {low:g}")
+    return Range(lambda value: value > low, f"{noun} > {_text(low)}")
 
 
 def between(low: float, high: float, noun: str = "a number") -> Range:
-    return Range(lambda value: low <= value <= high, f"{noun} from {low:g} to {high:g}")
+    return Range(lambda value: low <= value <= high, f"{noun} from {_text(low)} to {_text(high)}")
 
 
 def unit(*, low: bool = True, high: bool = True) -> Range:
     """Between 0 and 1, with or without the ends."""
     words = f"a number in {'[' if low else '('}0, 1{']' if high else ')'}"
-    return Range(lambda value: (value >= 0 if low else value > 0) and (value <= 1 if high else value < 1), words)
+    return Range(
+        lambda value: (value >= 0 if low else value > 0) and (value <= 1 if high else value < 1), words
+    )
 
 
 def one_of(*names: str) -> Range:

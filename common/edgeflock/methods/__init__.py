@@ -8,7 +8,7 @@ import pkgutil
 from edgeflock.common.errors import UnknownName
 from edgeflock.methods.base import Method
 
-_PLUMBING = {"accumulate", "base", "local", "options", "order", "steps", "values"}
+_PLUMBING = {"accumulate", "base", "batches", "local", "options", "order", "steps", "values", "workbench"}
 
 
 def names() -> list[str]:

@@ -4,37 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from edgeflock.common.errors import BadValue, UnknownName
+from edgeflock.common.ranges import Range, above, at_least, one_of, unit
 
-
-@dataclass(frozen=True)
-class Range:
-    """What values an option accepts: a test and its words."""
-
-    accepts: Callable[[Any], bool]
-    words: str
-
-
-def at_least(low: float) -> Range:
-    return Range(lambda value: value >= low, f"a number >= {low:g}")
-
-
-def above(low: float) -> Range:
-    return Range(lambda value: value > low, f"a number > {low:g}")
-
-
-def unit(*, low: bool = True, high: bool = True) -> Range:
-    """Between 0 and 1, with or without the ends."""
-    words = f"a number in {'[' if low else '('}0, 1{']' if high else ')'}"
-    return Range(lambda value: (value >= 0 if low else value > 0) and (value <= 1 if high else value < 1), words)
-
-
-def one_of(*names: str) -> Range:
-    return Range(lambda value: value in names, " or ".join(names))
+__all__ = ["Params", "Range", "above", "at_least", "one_of", "option", "parse", "texts", "unit"]
 
 
 def option(default: Any, meaning: str, allowed: Range, *, symbol: str = "") -> Any:

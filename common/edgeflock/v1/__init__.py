@@ -1,0 +1,1 @@
+"""The generated messages and services of the wire; `proto/generate.py` writes them from `proto/`."""

@@ -849,7 +849,9 @@ class Download(_message.Message):
     PACKAGE_FIELD_NUMBER: _builtins.int
     scope: Global___Scope.ValueType
     @_builtins.property
-    def package(self) -> _bundle_pb2.Package: ...
+    def package(self) -> _bundle_pb2.Package:
+        """absent with SCOPE_PERSONAL: it is formed when it is asked for"""
+
     def __init__(
         self,
         *,
@@ -908,7 +910,7 @@ class FetchRequest(_message.Message):
     round: _builtins.int
     scope: Global___Scope.ValueType
     digest: _builtins.bytes
-    """of the package meant"""
+    """of the package meant; empty: describe the package first (SCOPE_PERSONAL)"""
     offset: _builtins.int
     """multiple of 256 KiB"""
     chunk_bytes: _builtins.int
@@ -937,21 +939,27 @@ class FetchResponse(_message.Message):
 
     CHUNK_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    PACKAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def chunk(self) -> _bundle_pb2.Chunk: ...
     @_builtins.property
     def refusal(self) -> Global___Refusal: ...
+    @_builtins.property
+    def package(self) -> _bundle_pb2.Package:
+        """first and once, if the request named no digest"""
+
     def __init__(
         self,
         *,
         chunk: _bundle_pb2.Chunk | None = ...,
         refusal: Global___Refusal | None = ...,
+        package: _bundle_pb2.Package | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "chunk", b"chunk", "refusal", b"refusal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "chunk", b"chunk", "package", b"package", "refusal", b"refusal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "chunk", b"chunk", "refusal", b"refusal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "chunk", b"chunk", "package", b"package", "refusal", b"refusal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["chunk", "refusal"]  # noqa: Y015
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["chunk", "refusal", "package"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 

@@ -1,0 +1,78 @@
+# Everything goes from a fresh clone with nothing but make and Python 3.11+ (or uv); the second time it starts at once.
+#
+# Variables: PYTHON=python3.12 chooses the interpreter of the environment, RUN_ARGS, TEST_ARGS and BENCH_ARGS are
+# passed on. With uv, UV_TORCH_BACKEND=cpu takes the CPU build of torch.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup run test test-long lint format bench stubs check-stubs compose clean distclean
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+RUN_ARGS ?= --method fedavg --dataset digits --clients 4 --rounds 20
+
+# uv knows wheels that lie on disk only by its own variable.
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## install everything into .venv (once; again when pyproject.toml or constraints.txt change)
+
+run: $(STAMP)  ## FedAvg on digits with 4 clients, 20 rounds, as real processes on this machine
+	$(BIN)/fl-lab run $(RUN_ARGS)
+
+test: lint  ## format, lint, types, import contracts, stubs, then the quick tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m 'not long' -n 2 -q $(TEST_ARGS)
+
+test-long: $(STAMP)  ## the tests that take minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m long -q $(TEST_ARGS)
+
+lint: check-stubs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(STAMP)  ## rewrite the code as ruff would have it
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## every benchmark beside its baseline: JSON and a table
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+stubs: $(STAMP)  ## generate common/edgeflock/v1 from proto/
+	$(BIN)/python proto/generate.py
+
+check-stubs: $(STAMP)  ## compare the committed stubs with freshly generated ones
+	$(BIN)/python proto/generate.py --check
+
+compose: ## a server and clients in containers; ends with the server's exit code
+	docker compose up --build; \
+	server=$$(docker compose ps --all --quiet server) && \
+	exit $$(docker inspect --format '{{.State.ExitCode}}' $$server)
+
+clean:  ## remove caches and built packages
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean  ## clean, and remove .venv
+	rm -rf .venv
+
+$(STAMP): pyproject.toml constraints.txt
+	@python=; for name in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+	  if $$name -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$name; break; fi; \
+	done; \
+	if command -v uv >/dev/null; then \
+	  echo "installing into .venv with uv"; \
+	  uv venv --quiet --allow-existing --python "$${python:-3.11}" .venv && \
+	  uv pip install --quiet --python $(BIN)/python --compile-bytecode -c constraints.txt -e '.[dev]'; \
+	elif [ -n "$$python" ]; then \
+	  echo "installing into .venv with pip (about a minute, only this once)"; \
+	  "$$python" -m venv .venv && $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'; \
+	else \
+	  echo "edgeflock needs Python 3.11 or later with its venv module, or uv; neither was found." >&2; exit 1; \
+	fi
+	@touch $@

@@ -1,0 +1,37 @@
+"""fl-client: the command that takes part in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from edgeflock.client.config import ClientConfig, resolve
+from edgeflock.common import log
+from edgeflock.common.entry import run_command
+from edgeflock.common.flags import command
+
+_HELP = """Take part in the run that fl-server serves, until it is over.
+
+Reconnects by itself and goes on where it was, also after a power cut.
+One process can host several clients; each keeps its own name, data and state.
+"""
+
+
+def _run(given: Mapping[str, Any]) -> int:
+    config = resolve(ClientConfig(**given))
+    log.configure(config.log_level, config.log_format)
+    from edgeflock.client import daemon
+
+    return daemon.run(config)
+
+
+def build() -> click.Command:
+    """Return the click command."""
+    return command("fl-client", _HELP, {ClientConfig: "FL_CLIENT"}, _run)
+
+
+def main() -> None:
+    """Run `fl-client` and exit."""
+    run_command(build(), "fl-client")

@@ -1,0 +1,165 @@
+"""The client's configuration: every option with its default and range, and what follows from them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgeflock.common.address import parse_address, require_trust
+from edgeflock.common.errors import BadValue, MissingData, UsageError
+from edgeflock.common.kinds import FLAG, IDS, INTEGER, PATH, SECONDS, TEXT
+from edgeflock.common.log import log_format_option, log_level_option
+from edgeflock.common.options import check, option
+from edgeflock.common.ranges import above, between
+
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ID_WORDS = "1 to 64 letters, digits, dots, dashes and underscores, not only dots"
+_DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+_WHO, _DATA, _WORK, _FILES = "Who and where", "Data and model", "Training", "Files and logs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientConfig:
+    """How one client process, hosting one or many clients, takes part in a run."""
+
+    server: str = option("127.0.0.1:9300", TEXT, "address of fl-server", group=_WHO, metavar="ADDRESS")
+    id: str | None = option(
+        None,
+        TEXT,
+        "name of this client, the same every time",
+        group=_WHO,
+        shown="made once, kept in the state directory",
+    )
+    ids: tuple[str, ...] = option(
+        (), IDS, "names of several clients hosted here, instead of --id", group=_WHO
+    )
+    host_clients: int = option(
+        1,
+        INTEGER,
+        "clients hosted here; --id host0 gives host0-0, host0-1, ...",
+        group=_WHO,
+        allowed=between(1, 100_000, "an integer"),
+    )
+    insecure: bool = option(False, FLAG, "allow plain text beyond this machine", group=_WHO)
+    stay: bool = option(False, FLAG, "wait for the next run when this one is over", group=_WHO)
+    give_up_after: float = option(
+        43200.0,
+        SECONDS,
+        "exit when no server was reached for so long (never with --stay)",
+        group=_WHO,
+        allowed=above(0, "a time"),
+    )
+
+    data: Path | None = option(
+        None,
+        PATH,
+        "own data: an .npz with x and y, or a folder of images; {id} stands for the hosted client's id, "
+        "{index} for the number at its end",
+        group=_DATA,
+        metavar="PATH",
+    )
+    data_root: Path | None = option(
+        None, PATH, "folder with data sets in their official formats", group=_DATA, metavar="DIR"
+    )
+    model: str | None = option(
+        None,
+        TEXT,
+        "your own package.module:factory, if the run has a model of its own",
+        group=_DATA,
+        metavar="NAME",
+    )
+
+    device: str = option("auto", TEXT, "auto, cpu, cuda, cuda:1 or mps", group=_WORK, metavar="DEVICE")
+    threads: int = option(
+        1, INTEGER, "threads of each training", group=_WORK, allowed=between(1, 1024, "an integer")
+    )
+    parallel: int = option(
+        1, INTEGER, "hosted clients that train at a time", group=_WORK, allowed=between(1, 1024, "an integer")
+    )
+
+    state_dir: Path | None = option(
+        None,
+        PATH,
+        "directory of this client's state",
+        group=_FILES,
+        shown="~/.local/state/edgeflock/<id>",
+        metavar="DIR",
+    )
+    log_level: str = log_level_option(_FILES)
+    log_format: str = log_format_option(_FILES)
+
+
+def resolve(config: ClientConfig, environ: Mapping[str, str] = os.environ) -> ClientConfig:
+    """Return the configuration with the state directory filled in, checked as a whole.
+
+    Raises UsageError or MissingData with a sentence.
+    """
+    check(config)
+    require_trust(parse_address(config.server, "--server"), "--server", config.insecure)
+    if not _DEVICE.fullmatch(config.device):
+        raise BadValue("--device", config.device, "auto, cpu, cuda, cuda:N or mps")
+    if config.model is not None and ":" not in config.model:
+        raise BadValue(
+            "--model", config.model, "package.module:factory; the run names a model of the package by itself"
+        )
+    _check_names(config)
+    _check_data(config)
+    state_dir = config.state_dir or _state_home(environ) / (config.id or (config.ids or ("default",))[0])
+    return replace(config, state_dir=state_dir)
+
+
+def hosted_ids(config: ClientConfig) -> tuple[str, ...]:
+    """Return the ids of the hosted clients; empty if a single one is to be made in the state directory."""
+    if config.ids:
+        return config.ids
+    if config.id is None:
+        return ()
+    return with_numbers(config.id, config.host_clients)
+
+
+def with_numbers(name: str, count: int) -> tuple[str, ...]:
+    """Return host0-0, host0-1 ... for host0, or the name itself for one."""
+    return (name,) if count == 1 else tuple(f"{name}-{number}" for number in range(count))
+
+
+def data_path(config: ClientConfig, client_id: str) -> Path | None:
+    """Return the hosted client's own data, with {id} and {index} in the given path replaced."""
+    if config.data is None:
+        return None
+    text = str(config.data)
+    if "{index}" in text:
+        number = re.search(r"(\d+)$", client_id)
+        if not number:
+            raise BadValue(
+                "--data", text, f"{{index}} only if ids end in a number, and {client_id!r} does not"
+            )
+        text = text.replace("{index}", number[1])
+    return Path(text.replace("{id}", client_id))
+
+
+def _check_names(config: ClientConfig) -> None:
+    if config.ids and (config.id is not None or config.host_clients != 1):
+        raise UsageError("--ids names all hosted clients: give neither --id nor --host-clients beside it")
+    if len(set(config.ids)) != len(config.ids):
+        raise BadValue("--ids", ",".join(config.ids), "every id once")
+    for name in hosted_ids(config):
+        if not _ID.fullmatch(name) or not name.strip("."):
+            raise BadValue("--ids" if config.ids else "--id", name, _ID_WORDS)
+
+
+def _check_data(config: ClientConfig) -> None:
+    if config.data_root is not None and not config.data_root.is_dir():
+        raise MissingData(f"--data-root {str(config.data_root)!r} is not a directory")
+    for name in hosted_ids(config) or (("",) if "{" not in str(config.data) else ()):
+        path = data_path(config, name)
+        if path is not None and not path.exists():
+            raise MissingData(f"--data {str(path)!r} does not exist")
+
+
+def _state_home(environ: Mapping[str, str]) -> Path:
+    given = environ.get("XDG_STATE_HOME", "")
+    home = Path(given) if given.startswith("/") else Path.home() / ".local" / "state"
+    return home / "edgeflock"

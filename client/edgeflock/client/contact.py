@@ -1,0 +1,101 @@
+"""The contact of one client with the server: the line of the moment, attempts over many, reports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+import grpc
+import structlog
+
+from edgeflock.client.answers import Reason, Refused
+from edgeflock.client.backoff import Backoff
+from edgeflock.client.line import Line
+from edgeflock.client.transfer import Interrupted
+from edgeflock.v1 import aggregator_pb2 as pb
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+CALL_TIMEOUT_S = 10.0  # of a report
+
+
+class Contact:
+    """Jobs outlive connections: they ask here for the line that there is, or wait for the next one."""
+
+    def __init__(self, backoff: Backoff) -> None:
+        self._connecting = backoff  # reset whenever something gets on
+        self._line: Line | None = None
+        self._up = asyncio.Event()
+        self._calls: set[asyncio.Task[None]] = set()
+
+    def attach(self, line: Line) -> bool:
+        """Use this line from now on; return whether it is a new one."""
+        if self._line is line:
+            return False
+        self._line = line
+        self._up.set()
+        return True
+
+    def detach(self) -> None:
+        self._line = None
+        self._up.clear()
+
+    async def attempt(self, operation: Callable[[Line], Awaitable[T]], reached: Callable[[], int]) -> T:
+        """Try until it works; `reached` tells how far it has come. Raises Refused if that is final."""
+        backoff = Backoff(self._connecting.random)
+        while True:
+            line, before = await self._current(), reached()
+            try:
+                done = await operation(line)
+                self._connecting.reset()
+                return done
+            except Refused as refused:
+                if refused.reason in (Reason.REASON_UNKNOWN_SESSION, Reason.REASON_SUPERSEDED):
+                    line.lose(refused)
+                    continue
+                if not refused.temporary:
+                    raise
+                delay_s = backoff.next_s(retry_after_ms=refused.retry_after_ms)
+                log.info("try_again", reason=str(refused), delay_s=round(delay_s, 2))
+            except Interrupted as error:
+                delay_s = backoff.next_s()
+                log.info("transfer_interrupted", reason=str(error), reached=reached())
+            except grpc.aio.AioRpcError as error:
+                line.lose(error)
+                continue
+            finally:
+                if reached() > before:
+                    backoff.reset()
+                    self._connecting.reset()
+            await asyncio.sleep(delay_s)
+
+    async def _current(self) -> Line:
+        while self._line is None or not self._line.up:
+            self._up.clear()
+            await self._up.wait()
+        return self._line
+
+    def tell(self, request: pb.ReportRequest) -> None:
+        """Send a report that nobody waits for."""
+        if self._line and self._line.up:
+            request.session = self._line.session
+            call = asyncio.create_task(_report(self._line, request))
+            self._calls.add(call)
+            call.add_done_callback(self._calls.discard)
+
+
+async def ask(line: Line, request: pb.ReportRequest) -> None:
+    """Send a report that must arrive; raises Refused or grpc.aio.AioRpcError."""
+    request.session = line.session
+    answer = await line.stub.Report(request, timeout=CALL_TIMEOUT_S)
+    if answer.HasField("refusal"):
+        raise Refused(answer.refusal)
+
+
+async def _report(line: Line, request: pb.ReportRequest) -> None:
+    with suppress(grpc.aio.AioRpcError):  # told when it can be; nothing depends on it
+        await line.stub.Report(request, timeout=CALL_TIMEOUT_S)

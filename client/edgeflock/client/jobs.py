@@ -1,0 +1,117 @@
+"""The long jobs of an agent: a round from fetch to outbox, and the delivery of the outbox."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
+
+from edgeflock.client.bench import Bench, Member, Progress
+from edgeflock.client.line import Line
+from edgeflock.client.meter import Activity, Meter, TrainCost, peak_rss_bytes
+from edgeflock.client.outbox import Entry, Outbox
+from edgeflock.client.session import Verdict
+from edgeflock.client.setup import Setup
+from edgeflock.client.statefile import Stamp
+from edgeflock.client.store import Store
+from edgeflock.client.trainer import Trainer
+from edgeflock.client.transfer import Incoming, Outgoing, deliver, fetch
+from edgeflock.common.wire import package_from_wire
+from edgeflock.methods.values import State
+from edgeflock.v1 import aggregator_pb2 as pb
+
+T = TypeVar("T")
+
+
+class Attempt(Protocol):
+    """Tries an operation until it works, on whatever line there is; `reached` tells how far it has come."""
+
+    def __call__(
+        self, operation: Callable[[Line], Awaitable[T]], reached: Callable[[], int]
+    ) -> Awaitable[T]: ...
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What one hosted client works with in one run."""
+
+    setup: Setup
+    trainer: Trainer
+    member: Member
+    store: Store
+    outbox: Outbox
+    meter: Meter
+
+
+async def train_round(desk: Desk, task: pb.Task, progress: Progress, attempt: Attempt) -> None:
+    """Fetch what the task names, train, and leave the update in the outbox.
+
+    Raises Refused or another EdgeflockError if the task cannot be done.
+    """
+    async with desk.trainer.bench(desk.setup) as bench:
+        began = time.monotonic()
+        desk.meter.enter(Activity.FETCH)
+        state = await desk.trainer.run(desk.store.load) if desk.store.generations() else State()
+        bench.begin()
+        lacks = desk.setup.half.lacks(state, task.flags)
+        for download in task.downloads:
+            if download.scope != pb.SCOPE_OPTIONAL or lacks:
+                await _fetch(desk, bench, task.round, download, attempt)
+        desk.meter.enter(Activity.TRAIN)
+        fetch_s = time.monotonic() - began
+        await desk.trainer.run(_train, desk, bench, task, state, fetch_s, progress)
+    desk.meter.enter(Activity.WAIT)
+
+
+async def deliver_outbox(outbox: Outbox, meter: Meter, entry: Entry, attempt: Attempt) -> Verdict | None:
+    """Deliver the outbox: None when the server has received it, or the verdict if there is one.
+
+    Raises Refused if the server will never take it.
+    """
+    meter.enter(Activity.DELIVER)
+    payload = outbox.open_payload()
+    outgoing = Outgoing(entry, payload)
+    try:
+        return await attempt(
+            lambda line: deliver(line.stub, line.session, outgoing), lambda: outgoing.reached
+        )
+    finally:
+        os.close(payload)
+        meter.bytes_up += outgoing.sent_bytes
+        meter.resent_bytes += outgoing.resent_bytes
+        meter.enter(Activity.WAIT)
+
+
+async def _fetch(desk: Desk, bench: Bench, round: int, download: pb.Download, attempt: Attempt) -> None:
+    package = package_from_wire(download.package) if download.HasField("package") else None
+    incoming = Incoming(round, download.scope, package, partial(bench.room, desk.setup))
+    try:
+        await attempt(lambda line: fetch(line.stub, line.session, incoming), lambda: incoming.position)
+    finally:
+        desk.meter.bytes_down += incoming.received_bytes
+    if incoming.encoded:
+        await desk.trainer.run(incoming.decode)
+    bench.accept(incoming.package)
+
+
+def _train(desk: Desk, bench: Bench, task: pb.Task, state: State, fetch_s: float, progress: Progress) -> None:
+    """Train and fill the outbox; in a worker thread."""
+    began, cpu_s = time.monotonic(), time.thread_time()
+    result = bench.train(desk.setup, desk.member, task, state, progress)
+    cost = TrainCost(
+        train_s=time.monotonic() - began,
+        cpu_s=time.thread_time() - cpu_s,
+        peak_rss_bytes=peak_rss_bytes(),
+        steps=result.steps,
+        fetch_s=fetch_s,
+        flops=desk.setup.sample_flops * result.samples_done,
+    )
+    package = result.encoded.package
+    candidate = desk.store.stage(result.state, Stamp(task.round, package.digest))
+    samples = desk.member.samples
+    entry = Entry(desk.setup.run_id, task.round, package, samples, cost, candidate, result.encoded.marks)
+    desk.outbox.put(entry, result.encoded.pieces)
+    desk.meter.worked(time.thread_time() - cpu_s)

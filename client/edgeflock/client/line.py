@@ -1,0 +1,72 @@
+"""The line to the server: one channel shared by all hosted clients, a fresh one after a broken one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import grpc
+
+from edgeflock.common.transport import channel_options
+from edgeflock.v1.aggregator_pb2_grpc import AggregatorAsyncStub, AggregatorStub
+
+_OPTIONS = [*channel_options(), ("grpc.enable_retries", 0)]  # our back-off is the only one
+
+
+class Channel:
+    """One connection; closed when it is broken and nobody uses it any more."""
+
+    def __init__(self, target: str) -> None:
+        self.channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
+        self.stub: AggregatorAsyncStub = AggregatorStub(self.channel)
+        self.users = 0
+        self.broken = False
+
+
+class Link:
+    """Hands out the channel that is current."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self._current: Channel | None = None
+
+    @asynccontextmanager
+    async def channel(self) -> AsyncIterator[Channel]:
+        """Use the current channel; who leaves with an error of gRPC has found it broken."""
+        channel = self._current
+        if channel is None or channel.broken:
+            channel = self._current = Channel(self.target)
+        channel.users += 1
+        try:
+            yield channel
+        except grpc.aio.AioRpcError:
+            channel.broken = True
+            raise
+        finally:
+            channel.users -= 1
+            if channel.broken and not channel.users:
+                await channel.channel.close()
+
+    async def close(self) -> None:
+        if self._current and not self._current.users:
+            await self._current.channel.close()
+
+
+@dataclass
+class Line:
+    """A session on a channel, from Join until it is lost."""
+
+    stub: AggregatorAsyncStub
+    session: bytes
+    lost: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def lose(self, error: Exception) -> None:
+        """Say that the session is of no use any more."""
+        if not self.lost.done():
+            self.lost.set_exception(error)
+
+    @property
+    def up(self) -> bool:
+        return not self.lost.done()

@@ -1,0 +1,121 @@
+"""The meter: one exclusive time line per client, CPU seconds, peak memory, bytes."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+class Activity(StrEnum):
+    """What a client is doing; at any instant exactly one of these."""
+
+    FETCH = "fetch"
+    TRAIN = "train"
+    DELIVER = "deliver"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True)
+class TrainCost:
+    """Costs of the local work, known when the update is complete."""
+
+    train_s: float = 0.0
+    cpu_s: float = 0.0
+    peak_rss_bytes: int = 0
+    steps: int = 0
+    fetch_s: float = 0.0
+    flops: float = 0.0
+
+
+@dataclass(frozen=True)
+class RoundCost:
+    """Costs of a round, known when its verdict is there. The four times sum to the round's wall time."""
+
+    round: int
+    fetch_s: float
+    train_s: float
+    deliver_s: float
+    wait_s: float
+    cpu_s: float
+    peak_rss_bytes: int
+    bytes_down: int
+    bytes_up: int
+    resent_bytes: int
+
+
+def peak_rss_bytes() -> int:
+    """Return the highest resident memory of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+
+
+@dataclass
+class Timeline:
+    """Seconds by activity; entering one leaves the other."""
+
+    clock: Callable[[], float] = time.monotonic
+    activity: Activity = Activity.WAIT
+    seconds: dict[Activity, float] = field(default_factory=lambda: dict.fromkeys(Activity, 0.0))
+
+    def __post_init__(self) -> None:
+        self._since = self.clock()
+
+    def enter(self, activity: Activity) -> None:
+        now = self.clock()
+        self.seconds[self.activity] += now - self._since
+        self.activity, self._since = activity, now
+
+    def take(self) -> dict[Activity, float]:
+        """Return the seconds since the last call and begin again at zero."""
+        self.enter(self.activity)
+        taken, self.seconds = self.seconds, dict.fromkeys(Activity, 0.0)
+        return taken
+
+
+class Meter:
+    """Costs of one client, round after round; a round lasts from one verdict to the next.
+
+    A client that has the process to itself is charged the CPU seconds of the whole process.
+    One of several is charged what its training and its disk work used on their threads: the rest,
+    shared by all, cannot be told apart.
+    """
+
+    def __init__(self, *, alone: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self.line = Timeline(clock)
+        self.bytes_down = 0
+        self.bytes_up = 0
+        self.resent_bytes = 0
+        self._alone = alone
+        self._thread_s = 0.0
+        self._process_s = time.process_time()
+
+    def enter(self, activity: Activity) -> None:
+        self.line.enter(activity)
+
+    def worked(self, thread_s: float) -> None:
+        """Take note of CPU seconds that a worker thread has spent for this client."""
+        self._thread_s += thread_s
+
+    def finish(self, round: int) -> RoundCost:
+        """Return the round's costs; the next round begins."""
+        seconds, process_s = self.line.take(), time.process_time()
+        cost = RoundCost(
+            round=round,
+            fetch_s=seconds[Activity.FETCH],
+            train_s=seconds[Activity.TRAIN],
+            deliver_s=seconds[Activity.DELIVER],
+            wait_s=seconds[Activity.WAIT],
+            cpu_s=process_s - self._process_s if self._alone else self._thread_s,
+            peak_rss_bytes=peak_rss_bytes(),
+            bytes_down=self.bytes_down,
+            bytes_up=self.bytes_up,
+            resent_bytes=self.resent_bytes,
+        )
+        self.bytes_down = self.bytes_up = self.resent_bytes = 0
+        self._thread_s, self._process_s = 0.0, process_s
+        return cost

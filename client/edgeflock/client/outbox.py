@@ -1,0 +1,137 @@
+"""The outbox: the update that is not settled yet, on disk, so that it counts exactly once or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from edgeflock.client.meter import TrainCost
+from edgeflock.client.statedir import replace_file
+from edgeflock.client.statefile import write_pieces
+from edgeflock.common.checksum import Buffer, Marks, extend
+from edgeflock.common.package import CodecChoice, Kind, Package, Section
+
+log = structlog.get_logger(__name__)
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One update: its package, of which round and run, and what goes with it."""
+
+    run_id: str
+    round: int
+    package: Package
+    samples: int
+    cost: TrainCost
+    candidate: bool  # a candidate state was staged with it
+    marks: Marks
+
+
+class Outbox:
+    """Holds at most one update. The small file `meta`, renamed into place last, is the commit point.
+
+    Nothing is fsynced: a power cut may tear an update; its checksums tell, and the round is trained again.
+    """
+
+    def __init__(self, client_folder: Path) -> None:
+        self._folder = client_folder / "outbox"
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._meta = self._folder / "meta"
+        self._payload = self._folder / "payload"  # kept and overwritten: fresh pages cost ten times more
+        self.entry = self._load()
+
+    def put(self, entry: Entry, pieces: Sequence[Buffer]) -> None:
+        """Write an update; when this returns it is there, whole, whatever happens to the process."""
+        self.clear()
+        write_pieces(self._payload, pieces)
+        replace_file(self._meta, _encode(entry))
+        self.entry = entry
+
+    def clear(self) -> None:
+        """Forget the update."""
+        self._meta.unlink(missing_ok=True)
+        self.entry = None
+
+    def open_payload(self) -> int:
+        """Return a descriptor of the payload; the caller closes it."""
+        return os.open(self._payload, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _load(self) -> Entry | None:
+        try:
+            content = self._meta.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return _decode(content, self._marks())
+        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+            log.warning("outbox_discarded", reason=f"it is torn: {error}; the round is trained again")
+            self._meta.unlink()
+            return None
+
+    def _marks(self) -> Marks:
+        marks, block = Marks(), memoryview(bytearray(_BLOCK))
+        with self._payload.open("rb", buffering=0) as file:
+            while count := file.readinto(block):
+                marks.add(block[:count])
+        return marks
+
+
+def _encode(entry: Entry) -> bytes:
+    fields = {
+        "run_id": entry.run_id,
+        "round": entry.round,
+        "samples": entry.samples,
+        "candidate": entry.candidate,
+        "cost": asdict(entry.cost),
+        "digest": entry.package.digest.hex(),
+        "crc32c": entry.package.crc32c,
+        "scalars": {name: float(value).hex() for name, value in entry.package.scalars.items()},
+        "sections": [_section_fields(section) for section in entry.package.sections],
+    }
+    text = json.dumps(fields).encode()
+    return b"%s\n%08x\n" % (text, extend(0, text))
+
+
+def _decode(content: bytes, marks: Marks) -> Entry:
+    text, checksum, rest = content.rsplit(b"\n", 2)
+    if rest or checksum != b"%08x" % extend(0, text):
+        raise ValueError("the description has another checksum")
+    fields = json.loads(text)
+    scalars = {name: float.fromhex(value) for name, value in fields["scalars"].items()}
+    package = Package(tuple(map(_section, fields["sections"])), scalars, fields["crc32c"])
+    if (marks.size, marks.value) != (package.size_bytes, package.crc32c):
+        raise ValueError("the payload has another checksum")
+    if package.digest.hex() != fields["digest"]:
+        raise ValueError("the package has another digest")
+    cost = TrainCost(**fields["cost"])
+    return Entry(
+        fields["run_id"], fields["round"], package, fields["samples"], cost, fields["candidate"], marks
+    )
+
+
+def _section_fields(section: Section) -> dict[str, Any]:
+    return {
+        "kind": str(section.kind),
+        "layout": section.layout_digest.hex(),
+        "codec": asdict(section.codec),
+        "elements": section.elements,
+        "size_bytes": section.size_bytes,
+    }
+
+
+def _section(fields: dict[str, Any]) -> Section:
+    return Section(
+        Kind(fields["kind"]),
+        bytes.fromhex(fields["layout"]),
+        CodecChoice(**fields["codec"]),
+        fields["elements"],
+        fields["size_bytes"],
+    )

@@ -1,0 +1,210 @@
+"""The client's decisions: what to do next, given view, outbox, kept states and the work at hand.
+
+Pure: frozen values in, one decision out. The agent asks after every change and does what it is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The final word on one update of this client."""
+
+    round: int
+    digest: bytes
+    counted: bool
+    reason: str = ""  # why not
+
+
+@dataclass(frozen=True)
+class View:
+    """What the server said last about this client; a later view replaces an earlier one."""
+
+    round: int = 0  # the last one opened
+    seated: bool = False
+    draining: bool = False  # the server goes down and will be back; its view names no task then
+    task: int | None = None  # the round of the task
+    outcomes: tuple[Verdict, ...] = ()  # the last two, oldest first
+    ending: str | None = None  # the reason, once the run is over
+
+
+class Stage(Enum):
+    """How far the update in the outbox has come in this session."""
+
+    WAITING = "waiting"  # not yet delivered, or to be delivered again
+    DELIVERED = "delivered"  # RECEIVED was heard
+    RELEASED = "released"  # since then the server has shown a view without its task
+
+
+@dataclass(frozen=True)
+class Pending:
+    """The update in the outbox."""
+
+    round: int
+    digest: bytes
+    stage: Stage = Stage.WAITING
+    refused: str = ""  # the server's sentence, once it has refused the update for good
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A kept method state: of which counted update it is."""
+
+    round: int
+    digest: bytes
+
+
+@dataclass(frozen=True)
+class Situation:
+    """All that a decision depends on."""
+
+    view: View
+    pending: Pending | None = None
+    generations: tuple[Generation, ...] = ()  # oldest first, at most two
+    went_back: bool = False  # the server came back from an older state (rule 4)
+    ready: bool = False  # data and model are there, and the server knows
+    training: int | None = None  # the round being fetched or trained
+    delivering: bool = False
+    answered: frozenset[int] = frozenset()  # rounds that are settled, or whose task this client refused
+
+
+@dataclass(frozen=True)
+class Promote:
+    """The update counted: the candidate state becomes the state, the outbox is emptied."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Discard:
+    """The update did not count: candidate state and update are dropped."""
+
+    round: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Deliver:
+    """Deliver the update in the outbox (again), or ask for its verdict: the header does both."""
+
+    round: int
+
+
+@dataclass(frozen=True)
+class Rewind:
+    """Go back to the kept state of that round, or to none: the server does not know the later ones."""
+
+    keep: int | None
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Get data and model of the seat and say so."""
+
+
+@dataclass(frozen=True)
+class Train:
+    """Take the task: fetch, train, fill the outbox."""
+
+    round: int
+
+
+@dataclass(frozen=True)
+class Abandon:
+    """Stop the work at hand: nobody waits for it any more."""
+
+    round: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing to do until something changes."""
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The run is over and nothing is unresolved."""
+
+    reason: str
+
+
+Decision: TypeAlias = Promote | Discard | Deliver | Rewind | Prepare | Train | Abandon | Wait | Finish
+
+
+def decide(now: Situation) -> Decision:
+    """Return what to do next. An unresolved outbox comes before everything else."""
+    if now.pending:
+        return _resolve(now.view, now.pending, delivering=now.delivering)
+    if now.training is not None:
+        return _keep_training(now.view, now.training)
+    if now.went_back:
+        return Rewind(_last_known(now.view, now.generations))
+    if now.view.ending is not None:
+        return Finish(now.view.ending)
+    if not now.view.seated:
+        return Wait()
+    return _take(now) if now.ready else Prepare()
+
+
+def is_past(round: int, view: View) -> bool:
+    """Whether the server can have no use for an update of that round any more, whatever it is busy with."""
+    return view.ending is not None or view.round > round or view.task not in (None, round)
+
+
+def seen(pending: Pending, view: View) -> Pending:
+    """Return the pending update after a new view: a task that vanishes and comes back is asked for again."""
+    asked = view.task == pending.round
+    if pending.stage is Stage.DELIVERED and not asked:
+        return replace(pending, stage=Stage.RELEASED)
+    if pending.stage is Stage.RELEASED and asked:
+        return replace(pending, stage=Stage.WAITING)
+    return pending
+
+
+def _resolve(view: View, pending: Pending, *, delivering: bool) -> Decision:
+    for verdict in view.outcomes:
+        if verdict.round == pending.round:
+            return _verdict(verdict, pending)
+    if pending.refused:
+        return Discard(pending.round, pending.refused)
+    if delivering or pending.stage is not Stage.WAITING:
+        return Wait()
+    return Deliver(pending.round)
+
+
+def _verdict(verdict: Verdict, pending: Pending) -> Decision:
+    if not verdict.counted:
+        return Discard(pending.round, verdict.reason)
+    if verdict.digest != pending.digest:
+        return Discard(pending.round, "another update of this client counted in its place")
+    return Promote(verdict)
+
+
+def _keep_training(view: View, training: int) -> Decision:
+    wanted = view.ending is None and (view.task == training or view.draining)
+    return Wait() if wanted else Abandon(training)
+
+
+def _take(now: Situation) -> Decision:
+    task = now.view.task
+    if task is None or task in now.answered or any(verdict.round == task for verdict in now.view.outcomes):
+        return Wait()
+    if now.generations and now.generations[-1].round >= task:
+        older = [kept.round for kept in now.generations if kept.round < task]
+        return Rewind(older[-1] if older else None)
+    return Train(task)
+
+
+def _last_known(view: View, generations: tuple[Generation, ...]) -> int | None:
+    """Return the newest kept round that the server's own books still hold."""
+    counted = {(verdict.round, verdict.digest) for verdict in view.outcomes if verdict.counted}
+    known = [kept.round for kept in generations if (kept.round, kept.digest) in counted]
+    if (
+        not known and view.outcomes
+    ):  # older than the server's last two words about us: nothing speaks against it
+        known = [kept.round for kept in generations if kept.round < view.outcomes[0].round]
+    return known[-1] if known else None

@@ -1,0 +1,312 @@
+"""Transfers: one attempt at fetching a package or delivering an update, and what is kept between attempts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import grpc
+from torch import Tensor
+
+from edgeflock.client.answers import Refused, verdict
+from edgeflock.client.outbox import Entry
+from edgeflock.client.session import Verdict
+from edgeflock.common.bundle import memory
+from edgeflock.common.checksum import GRANULE, Marks, extend
+from edgeflock.common.errors import CorruptPayload, LayoutMismatch
+from edgeflock.common.layout import Layout
+from edgeflock.common.pack import unpack_section
+from edgeflock.common.package import Kind, Package, Section
+from edgeflock.common.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
+from edgeflock.common.wire import package_from_wire, package_to_wire
+from edgeflock.v1 import aggregator_pb2 as pb
+from edgeflock.v1 import bundle_pb2 as bundle_pb
+from edgeflock.v1.aggregator_pb2_grpc import AggregatorAsyncStub
+
+Target = Callable[[Kind], tuple[Tensor, Layout]]  # where the numbers of a bundle go
+
+
+class Interrupted(Exception):
+    """A transfer ended early: go on at the offset reached."""
+
+
+# ------------------------------------------------------------------------------------------------ fetch
+
+
+@dataclass
+class _Place:
+    """Where one section's bytes go: into the tensor itself, or into a buffer that is decoded at the end."""
+
+    section: Section
+    tensor: Tensor
+    layout: Layout
+    bytes: memoryview
+    direct: bool
+
+
+class Incoming:
+    """A package on its way in; after a broken stream it goes on at the last granule that was verified."""
+
+    def __init__(
+        self, round: int, scope: pb.Scope.ValueType, package: Package | None, target: Target
+    ) -> None:
+        self.round = round
+        self.scope = scope
+        self.package = Package(())
+        self.digest = b""  # empty until the package is known: a personal one is described when it is fetched
+        self.received_bytes = 0  # with what came twice
+        self.interrupted = False
+        self._marks = Marks()
+        self._target = target
+        self._places: list[_Place] = []
+        if package is not None:
+            self.describe(package)
+
+    def describe(self, package: Package) -> None:
+        """Prepare for the bytes of this package; raises LayoutMismatch or CorruptPayload if it does not fit."""
+        self.package, self.digest = package, package.digest
+        self._places = [_place(section, *self._target(section.kind)) for section in package.sections]
+
+    @property
+    def position(self) -> int:
+        return self._marks.size
+
+    @property
+    def encoded(self) -> bool:
+        """Whether `decode` has anything to do."""
+        return not all(place.direct for place in self._places)
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.digest) and self._marks.size == self.package.size_bytes
+
+    def take(self, chunk: bundle_pb.Chunk) -> None:
+        """Put the next bytes into place; raises Interrupted for bytes that are not the next good ones."""
+        data, start = chunk.data, self._marks.size
+        self.received_bytes += len(data)
+        if chunk.offset != start or not 0 < len(data) <= self.package.size_bytes - start:
+            raise self._broken(start)
+        self._marks.add(data)
+        if self._marks.value != chunk.crc32c:
+            raise self._broken(start)
+        self._write(start, memoryview(data))
+        if self.complete and self._marks.value != self.package.crc32c:
+            raise self._broken(0)
+
+    def rest(self) -> None:
+        """Stop at a granule, from where the server can go on."""
+        self.interrupted = True
+        if not self.complete:
+            self._marks.cut(self._marks.size - self._marks.size % GRANULE)
+
+    def decode(self) -> None:
+        """Turn the encoded sections into numbers, once all bytes are there; raises CorruptPayload."""
+        for place in self._places:
+            if not place.direct:
+                unpack_section(place.section, place.layout, place.bytes, place.tensor)
+
+    def _broken(self, good: int) -> Interrupted:
+        self._marks.cut(good - good % GRANULE)
+        return Interrupted(f"round {self.round}: the bytes after {good} are damaged")
+
+    def _write(self, start: int, data: memoryview) -> None:
+        first = 0  # of the section in the payload
+        for place in self._places:
+            size = len(place.bytes)
+            low, high = max(start, first), min(start + len(data), first + size)
+            if low < high:
+                place.bytes[low - first : high - first] = data[low - start : high - start]
+            first += size
+
+
+def _place(section: Section, tensor: Tensor, layout: Layout) -> _Place:
+    if section.layout_digest != layout.digest or section.elements != layout.elements:
+        raise LayoutMismatch(
+            f"the server's {section.kind} has {section.elements} numbers of another layout than this "
+            f"client's, which has {layout.elements}"
+        )
+    direct = section.codec.name == "identity" and not section.codec.zstd and tensor.device.type == "cpu"
+    if direct and section.size_bytes != layout.size_bytes:
+        raise CorruptPayload(
+            f"the server's {section.kind} has {section.size_bytes} bytes, not {layout.size_bytes}"
+        )
+    room = memory(tensor) if direct else memoryview(bytearray(section.size_bytes))
+    return _Place(section, tensor, layout, room, direct)
+
+
+async def fetch(stub: AggregatorAsyncStub, session: bytes, incoming: Incoming) -> None:
+    """Fetch until the package is complete.
+
+    Raises Refused, Interrupted or grpc.aio.AioRpcError; another attempt goes on where this one ended.
+    """
+    request = pb.FetchRequest(
+        session=session,
+        round=incoming.round,
+        scope=incoming.scope,
+        digest=incoming.digest,
+        offset=incoming.position,
+        chunk_bytes=SMALL_CHUNK if incoming.interrupted else 0,
+    )
+    call = stub.Fetch(request)
+    try:
+        async for answer in call:
+            if answer.HasField("refusal"):
+                raise Refused(answer.refusal)
+            if answer.HasField("package"):
+                incoming.describe(package_from_wire(answer.package))
+            else:
+                incoming.take(answer.chunk)
+        if not incoming.complete:
+            raise Interrupted(f"round {incoming.round}: the server sent too little")
+    except Refused:
+        raise
+    except BaseException:
+        incoming.rest()
+        raise
+    finally:
+        call.cancel()
+
+
+# ------------------------------------------------------------------------------------------------ deliver
+
+
+class Outgoing:
+    """An update on its way out: what was sent, over all attempts."""
+
+    def __init__(self, entry: Entry, payload: int) -> None:
+        self.entry = entry
+        self.payload = payload  # descriptor
+        self.sent_bytes = 0
+        self.resent_bytes = 0
+        self.interrupted = False
+        self.reached = 0  # highest offset ever sent
+
+    def piece(self, offset: int, end: int, running: int) -> bundle_pb.Chunk:
+        """Return the payload's bytes from offset to end; `running` is the checksum of all bytes before."""
+        data = os.pread(self.payload, end - offset, offset)
+        if len(data) != end - offset:
+            raise CorruptPayload(f"the outbox lost bytes of round {self.entry.round}")
+        self.sent_bytes += len(data)
+        self.resent_bytes += max(0, min(end, self.reached) - offset)
+        self.reached = max(self.reached, end)
+        known = end % GRANULE == 0 or end == self.entry.marks.size
+        checksum = self.entry.marks.at(end) if known else extend(running, data)
+        return bundle_pb.Chunk(offset=offset, data=data, crc32c=checksum)
+
+    def checksum_at(self, offset: int) -> int:
+        """Return the checksum of the bytes before any offset."""
+        start = offset - offset % GRANULE
+        return extend(self.entry.marks.at(start), os.pread(self.payload, offset - start, start))
+
+
+class _Flow:
+    """What the server lets through; `changed` is set when it says more."""
+
+    def __init__(self) -> None:
+        self.credit: pb.Credit | None = None
+        self.changed = asyncio.Event()
+
+    def allow(self, credit: pb.Credit) -> None:
+        self.credit = credit
+        self.changed.set()
+
+    async def first(self) -> pb.Credit:
+        """Wait for the answer to the header."""
+        await self.changed.wait()
+        return await self.more(-1)
+
+    async def more(self, offset: int) -> pb.Credit:
+        """Wait until bytes from that offset on may be sent."""
+        while self.credit is None or self.credit.limit <= offset:
+            self.changed.clear()
+            await self.changed.wait()
+        return self.credit
+
+
+async def deliver(stub: AggregatorAsyncStub, session: bytes, outgoing: Outgoing) -> Verdict | None:
+    """Deliver until the server has it all: None for RECEIVED, or the verdict if there is one already.
+
+    Raises Refused, Interrupted or grpc.aio.AioRpcError; another attempt goes on at what the server holds.
+    """
+    call, flow = stub.Deliver(), _Flow()
+    listener = asyncio.create_task(_listen(call, flow))
+    writer = asyncio.create_task(_send(call, flow, outgoing, session))
+    try:
+        await asyncio.wait({listener, writer}, return_when=asyncio.FIRST_COMPLETED)
+        if not listener.done():
+            _raise_own(writer)
+        return await listener
+    except Refused:
+        raise
+    except BaseException:
+        outgoing.interrupted = True
+        raise
+    finally:
+        for task in (listener, writer):
+            task.cancel()
+        await asyncio.gather(listener, writer, return_exceptions=True)
+        call.cancel()
+
+
+def _raise_own(writer: asyncio.Task[None]) -> None:
+    """Raise what went wrong at this end; what went wrong on the way, the listener hears with its reason."""
+    error = writer.exception()
+    if error and not isinstance(error, grpc.aio.AioRpcError | asyncio.InvalidStateError):
+        raise error
+
+
+async def _listen(
+    call: grpc.aio.StreamStreamCall[pb.DeliverRequest, pb.DeliverResponse], flow: _Flow
+) -> Verdict | None:
+    async for answer in call:
+        match answer.WhichOneof("message"):
+            case "credit":
+                flow.allow(answer.credit)
+            case "received":
+                return None
+            case "outcome":
+                return verdict(answer.outcome)
+            case "refusal":
+                raise Refused(answer.refusal)
+    raise Interrupted("the server ended the delivery without an answer")
+
+
+async def _send(
+    call: grpc.aio.StreamStreamCall[pb.DeliverRequest, pb.DeliverResponse],
+    flow: _Flow,
+    outgoing: Outgoing,
+    session: bytes,
+) -> None:
+    small = outgoing.interrupted
+    await call.write(pb.DeliverRequest(header=_header(outgoing.entry, session)))
+    size = outgoing.entry.package.size_bytes
+    offset = (await flow.first()).held
+    if offset > size:
+        raise CorruptPayload(f"the server says it holds {offset} bytes of an update of {size}")
+    running = outgoing.checksum_at(offset)
+    while offset < size:
+        credit = await flow.more(offset)
+        wanted = SMALL_CHUNK if small else min(credit.chunk_bytes or CHUNK, MAX_CHUNK)
+        end = _end(offset, min(offset + wanted, credit.limit), size)
+        chunk = outgoing.piece(offset, end, running)
+        await call.write(pb.DeliverRequest(chunk=chunk))
+        offset, running = end, chunk.crc32c
+    await call.done_writing()
+
+
+def _end(offset: int, end: int, size: int) -> int:
+    """Let chunks end at granules, whose checksums are known, where the credit allows it."""
+    granule = end - end % GRANULE
+    return min(end, size) if end >= size or granule <= offset else granule
+
+
+def _header(entry: Entry, session: bytes) -> pb.UpdateHeader:
+    return pb.UpdateHeader(
+        session=session,
+        round=entry.round,
+        package=package_to_wire(entry.package),
+        samples=entry.samples,
+        cost=pb.TrainCost(**asdict(entry.cost)),
+    )

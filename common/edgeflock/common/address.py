@@ -1,0 +1,75 @@
+"""Network addresses as people write them: host:port, [IPv6]:port, unix:path."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+from edgeflock.common.errors import BadValue, UsageError
+
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
+_WORDS = "host:port, [IPv6 address]:port or unix:path"
+
+
+@dataclass(frozen=True)
+class Address:
+    """A place to listen at or to dial; a Unix socket has a path and no host."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    @property
+    def local(self) -> bool:
+        """Whether nothing beyond this machine can be at the other end."""
+        if self.path or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def target(self) -> str:
+        """The address as gRPC takes it."""
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def with_port(self, port: int) -> Address:
+        return Address(self.host, port, self.path)
+
+
+def parse_address(text: str, field: str, *, any_port: bool = False) -> Address:
+    """Read an address; port 0 (the system's choice) only with `any_port`.
+
+    Raises BadValue with a sentence.
+    """
+    if text.startswith("unix:") and len(text) > len("unix:"):
+        return Address(path=text.removeprefix("unix:"))
+    host, _, digits = text.rpartition(":")
+    if not re.fullmatch(r"\d{1,5}", digits, re.ASCII) or not (host := _host(host)):
+        raise BadValue(field, text, _WORDS)
+    low = 0 if any_port else 1
+    if not low <= int(digits) <= 65535:
+        raise BadValue(field, text, f"a port from {low} to 65535")
+    return Address(host, int(digits))
+
+
+def _host(text: str) -> str:
+    if text.startswith("[") and text.endswith("]"):
+        try:
+            return str(ipaddress.IPv6Address(text[1:-1]))
+        except ValueError:
+            return ""
+    return text if _HOST.fullmatch(text) else ""
+
+
+def require_trust(address: Address, field: str, insecure: bool) -> None:
+    """Refuse plain text beyond this machine unless the operator says so."""
+    if not address.local and not insecure:
+        raise UsageError(
+            f"{field} {address.target} reaches beyond this machine without encryption: "
+            "give a loopback address, or --insecure if every machine of that network is trusted"
+        )

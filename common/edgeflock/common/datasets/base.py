@@ -1,0 +1,96 @@
+"""What a data set is: labelled parts kept as they were stored, and how they are made ready to train on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeflock.common.errors import BadData
+
+Array = NDArray[Any]  # uint8 as stored, or floats
+Floats = NDArray[np.float32]
+Labels = NDArray[np.int64]
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Samples with their labels; `x` is N x input shape, uint8 as stored or float32."""
+
+    x: Array
+    y: Labels
+    groups: Labels | None = None  # who each sample is from (uci-har: the subject)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(self.x.shape[1:])
+
+    def take(self, indices: Indices) -> Part:
+        groups = None if self.groups is None else self.groups[indices]
+        return Part(self.x[indices], self.y[indices], groups)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A named data set. Pixels stay uint8 until a shard is made ready: a client converts its own only."""
+
+    name: str
+    classes: int
+    train: Part
+    test: Part
+    scale: float = 255.0  # what a stored integer is divided by; floats are never scaled
+    mean: tuple[float, ...] = ()  # per channel, after scaling; () = no standardisation
+    std: tuple[float, ...] = ()
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self.train.input_shape
+
+    def ready(self, part: Part) -> Part:
+        """Return the part as contiguous float32: scaled, then standardised per channel."""
+        x = np.array(part.x, dtype=np.float32, order="C")
+        if part.x.dtype.kind in "iu":
+            x /= np.float32(self.scale)
+        if self.mean:
+            x -= _per_channel(self.mean, x.ndim)
+            x /= _per_channel(self.std, x.ndim)
+        return Part(x, part.y, part.groups)
+
+    def unit(self) -> Dataset:
+        """Return the same data set without standardisation: pixels in [0, 1]."""
+        return replace(self, name=f"{self.name}:unit", mean=(), std=())
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How one name of `--dataset` is read: `read(argument, root)`."""
+
+    read: Callable[[str, Path], Dataset]
+    home: str = ""  # where people get the files
+    argument: str = ""  # what stands after the colon, for people; "" = nothing but `unit`
+    shipped: bool = False  # inside the package: needs no data root
+
+
+def part(where: object, x: Array, y: Array, classes: int, groups: Labels | None = None) -> Part:
+    """Return a part of a data set's own files. Raises BadData if samples and labels do not fit each other."""
+    if len(x) != len(y) or len(y) == 0:
+        raise BadData(
+            f"{where}: {len(x)} samples and {len(y)} labels, needed is the same number of both, at least one"
+        )
+    labels = y.astype(np.int64)
+    if labels.min() < 0 or labels.max() >= classes:
+        raise BadData(f"{where}: labels {labels.min()} to {labels.max()}, allowed is 0 to {classes - 1}")
+    return Part(x, labels, groups)
+
+
+def _per_channel(values: tuple[float, ...], dimensions: int) -> Floats:
+    shape = (1, len(values), *([1] * (dimensions - 2)))
+    return np.array(values, dtype=np.float32).reshape(shape)

@@ -1,0 +1,44 @@
+"""cifar10: 50,000 + 10,000 colour images, 32x32, from the binary version or the Python version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from edgeflock.common.datasets.base import Array, Dataset, Entry, Part, part
+from edgeflock.common.datasets.files import Place
+from edgeflock.common.datasets.formats import cifar
+
+HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"
+BATCHES = tuple(f"data_batch_{k}" for k in range(1, 6))
+BINARY = Place("cifar10", HOME, ("cifar-10-batches-bin", ""))
+PYTHON = Place(
+    name="cifar10",
+    home=HOME,
+    folders=("cifar-10-batches-py", "cifar-10-batches-bin", ""),
+    torchvision="CIFAR10",
+    probe=HOME,
+)
+
+
+def read(name: str, root: Path) -> Dataset:
+    packed = tuple(f"{batch}.bin" for batch in (*BATCHES, "test_batch"))
+    if BINARY.holds(root, packed):
+        found = BINARY.find(root, packed)
+        parts = _parts([found[file] for file in packed], lambda path: cifar.binary(path, label_bytes=1))
+    else:
+        plain = (*BATCHES, "test_batch")
+        found = PYTHON.find(root, plain)
+        parts = _parts([found[file] for file in plain], lambda path: cifar.python(path, key="labels"))
+    return Dataset(name, 10, *parts, mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
+
+
+def _parts(paths: list[Path], reader: Callable[[Path], tuple[Array, Array]]) -> tuple[Part, Part]:
+    images, labels = zip(*(reader(path) for path in paths), strict=True)
+    train = part(paths[0], np.concatenate(images[:-1]), np.concatenate(labels[:-1]), 10)
+    return train, part(paths[-1], images[-1], labels[-1], 10)
+
+
+SETS = {"cifar10": Entry(read, HOME)}

@@ -1,0 +1,27 @@
+"""fashion-mnist: 60,000 + 10,000 pictures of clothes, 28x28, ten classes, in the four official idx files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgeflock.common.datasets.base import Dataset, Entry
+from edgeflock.common.datasets.files import Place
+from edgeflock.common.datasets.formats import idx
+from edgeflock.common.datasets.mnist import FILES
+
+PLACE = Place(
+    name="fashion-mnist",
+    home="https://github.com/zalandoresearch/fashion-mnist",
+    folders=("FashionMNIST/raw", "FashionMNIST", "fashion_mnist", "fashion-mnist", ""),
+    torchvision="FashionMNIST",
+    probe="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/t10k-labels-idx1-ubyte.gz",
+)
+
+
+def read(name: str, root: Path) -> Dataset:
+    found = PLACE.find(root, FILES)
+    train, test = (idx.images(found[FILES[k]], found[FILES[k + 1]], 10) for k in (0, 2))
+    return Dataset(name, 10, train, test, mean=(0.2860,), std=(0.3530,))
+
+
+SETS = {"fashion-mnist": Entry(read, PLACE.home)}

@@ -1,0 +1,1 @@
+"""The file formats in which data sets are published."""

@@ -1,0 +1,54 @@
+"""npz:NAME: ROOT/NAME.npz with MedMNIST's key names or x, y, x_test, y_test; not standardised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from edgeflock.common.datasets import files
+from edgeflock.common.datasets.base import Array, Dataset, Entry, Part, part
+from edgeflock.common.datasets.files import Place
+from edgeflock.common.datasets.formats import npz
+from edgeflock.common.errors import BadData
+
+OFFICIAL = ("train_images", "train_labels", "test_images", "test_labels")
+SHORT = ("x", "y", "x_test", "y_test")
+
+
+def read(argument: str, root: Path) -> Dataset:
+    name = argument.removesuffix(".npz")
+    files.below(root, name)
+    place = Place(f"npz:{name}", home="", folders=("",))
+    train, test = parts(place.find(root, (f"{name}.npz",))[f"{name}.npz"], classes=None)
+    classes = int(max(train.y.max(), test.y.max())) + 1
+    return Dataset(f"npz:{name}", classes, train, test)
+
+
+def parts(path: Path, classes: int | None) -> tuple[Part, Part]:
+    """Return the training and the test part of an archive."""
+    arrays = npz.read(path)
+    keys = SHORT if "x" in arrays else OFFICIAL
+    x, y, x_test, y_test = npz.pick(path, arrays, *keys)
+    train = _part(f"{path} ({keys[0]})", x, y, classes)
+    test = _part(f"{path} ({keys[2]})", x_test, y_test, classes)
+    if train.input_shape != test.input_shape:
+        raise BadData(
+            f"{path}: samples of {train.input_shape} in {keys[0]}, of {test.input_shape} in {keys[2]}"
+        )
+    return train, test
+
+
+def _part(where: str, x: Array, y: Array, classes: int | None) -> Part:
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1 or y.dtype.kind not in "iu":
+        raise BadData(f"{where}: labels are {y.dtype} {y.shape}, allowed is one whole number per sample")
+    if x.dtype != np.uint8:
+        if x.dtype.kind != "f" or not np.isfinite(x).all():
+            raise BadData(f"{where}: samples are {x.dtype}, allowed are uint8 and finite floats")
+        x = x.astype(np.float32)
+    return part(where, npz.channels_first(x), y, classes or int(y.max(initial=0)) + 1)
+
+
+SETS = {"npz": Entry(read, argument="NAME")}

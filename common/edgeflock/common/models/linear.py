@@ -1,0 +1,31 @@
+"""linear: one linear layer with the squared error on one-hot labels."""
+
+from __future__ import annotations
+
+import math
+
+import torch.nn.functional as F  # noqa: N812 - the usual name
+from torch import Tensor, nn
+
+from edgeflock.common.models.base import Net
+from edgeflock.common.models.shapes import Shape
+
+
+class Linear(Net):
+    """Any input, flattened; loss = mean over batch and classes of (logits - one_hot)^2."""
+
+    def __init__(self, shape: Shape, classes: int) -> None:
+        super().__init__()
+        self.features = math.prod(shape)
+        self.head = nn.Linear(self.features, classes)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        features = x.flatten(1)
+        return features, self.head(features)
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(logits, F.one_hot(y, logits.shape[1]).to(logits.dtype))
+
+
+def make(shape: Shape, classes: int) -> Net:
+    return Linear(shape, classes)

@@ -1,0 +1,85 @@
+"""What a partition scheme is: a name, perhaps a number, and a function from a pool of labels to shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeflock.common import seeds
+from edgeflock.common.ranges import Range
+
+Indices = NDArray[np.int64]
+Labels = NDArray[np.int64]
+Shards = list[Indices]
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """The samples to be shared out."""
+
+    labels: Labels
+    groups: Labels | None
+    shards: int
+    seed: int
+    samples: int  # per client; 0: as many as the scheme gives
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def classes(self) -> list[int]:
+        """The labels that occur, ascending."""
+        return [int(label) for label in np.unique(self.labels)]
+
+    def of_class(self, label: int) -> Indices:
+        """Return the samples of a class, in order."""
+        return np.flatnonzero(self.labels == label)
+
+    def random(self, *words: str | int) -> np.random.Generator:
+        """Return a generator for one purpose of this partition."""
+        return seeds.numpy_generator(self.seed, "partition", *words)
+
+
+@dataclass(frozen=True)
+class Number:
+    """The number that stands after the colon."""
+
+    name: str  # as in the usage line: ALPHA
+    whole: bool
+    range: Range
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """One way to share out a pool. `split` returns one array of positions per shard, in any order."""
+
+    name: str
+    summary: str
+    split: Callable[[Pool, float], Shards]
+    number: Number | None = None
+    disjoint: bool = True  # no sample in two shards
+    sized: bool = False  # `split` itself obeys the samples per client
+
+    @property
+    def usage(self) -> str:
+        return f"{self.name}:{self.number.name}" if self.number else self.name
+
+
+def shares(random: np.random.Generator, alpha: float, parts: int) -> NDArray[np.float64]:
+    """Draw weights from Dir(alpha); where alpha is too small for floats, one part has all."""
+    drawn = random.dirichlet(np.full(parts, alpha))
+    if np.isfinite(drawn).all() and drawn.sum() > 0:
+        return drawn
+    single = np.zeros(parts)
+    single[random.integers(parts)] = 1.0
+    return single
+
+
+def cut_by(samples: Indices, weights: NDArray[np.float64]) -> Shards:
+    """Cut an array into consecutive pieces in proportion to the weights; nothing is lost."""
+    ends = np.floor(np.cumsum(weights)[:-1] / weights.sum() * len(samples) + 0.5).astype(np.int64)
+    return list(np.split(samples, np.minimum(ends, len(samples))))

@@ -1,0 +1,140 @@
+"""The processes that the lab starts: their logs, their ends, and the promise that none is left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+_PR_SET_PDEATHSIG = 1
+_POLL_S = 0.02
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+@dataclass
+class Child:
+    """One started process."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    begin: int  # where this life's lines begin in the log
+
+    @property
+    def code(self) -> int | None:
+        """The exit code, or None while it lives; a signal is a negative number."""
+        return self.process.poll()
+
+    def last_words(self) -> str:
+        """Return the last line of the log in words."""
+        with self.log.open("rb") as file:
+            file.seek(self.begin)
+            lines = file.read().decode("utf-8", "replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "it logged nothing")
+        return _in_words(last)
+
+    def ending(self) -> str:
+        """Return how it ended, as a sentence."""
+        code = self.code
+        how = (
+            f"was killed by signal {-code}"
+            if code is not None and code < 0
+            else f"ended with exit code {code}"
+        )
+        return f"{self.name} {how}: {self.last_words()} (log: {self.log})"
+
+
+@dataclass
+class Children:
+    """All started processes; leaving the context ends those that live."""
+
+    patience_s: float = 15.0  # between SIGTERM and SIGKILL
+    all: list[Child] = field(default_factory=list)
+
+    def start(self, name: str, arguments: Sequence[str], log: Path, environ: Mapping[str, str]) -> Child:
+        """Start a process; what it says is appended to the log."""
+        with log.open("ab") as file:
+            begin = file.tell()
+            process = subprocess.Popen(
+                list(arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                env=dict(environ),
+                process_group=0,  # Ctrl-C of the terminal reaches only the lab, which then drains them
+                preexec_fn=_die_with_parent,  # there is one thread here; covers kill -9 of the lab
+            )
+        child = Child(name, process, log, begin)
+        self.all.append(child)
+        return child
+
+    def living(self) -> list[Child]:
+        return [child for child in self.all if child.code is None]
+
+    def wait(self, children: Sequence[Child], seconds: float) -> bool:
+        """Wait until all of them have ended, at most so long; return whether they have."""
+        end = time.monotonic() + seconds
+        while any(child.code is None for child in children):
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    def drain(self) -> None:
+        """Ask all that live to end; kill those that do not in time, or at once on a second interrupt."""
+        try:
+            for child in self.living():
+                child.process.terminate()
+            self.wait(self.all, self.patience_s)
+        except KeyboardInterrupt:
+            pass
+        for child in self.living():
+            child.process.kill()
+        for child in self.all:
+            child.process.wait()
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.drain()
+
+
+def program(name: str) -> list[str]:
+    """Return how to start a console script with this interpreter, wherever the scripts lie."""
+    script = Path(sys.executable).with_name(name)
+    if script.exists():
+        return [str(script)]
+    end = name.removeprefix("fl-")
+    return [sys.executable, "-c", f"from edgeflock.{end}.cli import main; main()"]
+
+
+def _die_with_parent() -> None:
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _in_words(line: str) -> str:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return line.strip()
+    if not isinstance(entry, dict) or "event" not in entry:
+        return line.strip()
+    rest = {key: value for key, value in entry.items() if key not in ("event", "level", "timestamp")}
+    return " ".join([str(entry["event"]), *(f"{key}={value}" for key, value in rest.items())])
+
+
+def environment_without(prefix: str) -> dict[str, str]:
+    """Return this process's environment without the variables of that prefix."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(prefix)}

@@ -1,0 +1,51 @@
+"""fl-lab: experiments on one machine. Each command is imported when it is used: help needs no torch."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from edgeflock.common.entry import run_command
+from edgeflock.common.options import unknown
+
+# name: (where the click command stands, what the help says)
+_COMMANDS = {
+    "run": ("edgeflock.lab.run:command", "Run a server and its clients on this machine, to the end."),
+    "partition": ("edgeflock.lab.partition:partition", "Show how a data set is cut into shards."),
+    "methods": ("edgeflock.lab.lists:methods", "List the methods, or the options of one."),
+    "models": ("edgeflock.lab.lists:models", "List the models."),
+    "datasets": ("edgeflock.lab.lists:datasets", "List the data sets."),
+    "control": ("edgeflock.lab.control:control", "Ask about, pause, resume or stop a living run."),
+    "events": ("edgeflock.lab.events:events", "Print the events of a run as JSON lines."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        if cmd_name not in _COMMANDS:
+            raise unknown("command", cmd_name, _COMMANDS)
+        module, name = _COMMANDS[cmd_name][0].split(":")
+        found = getattr(importlib.import_module(module), name)
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_, words) in _COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="edgeflock", message="%(prog)s %(version)s")
+def group() -> None:
+    """Experiments with federated learning on one machine."""
+
+
+def main() -> None:
+    """Run `fl-lab` and exit."""
+    run_command(group, "fl-lab")

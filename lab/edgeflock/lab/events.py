@@ -1,0 +1,39 @@
+"""fl-lab events: the events of a run as JSON lines, also while it goes on."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import click
+
+from edgeflock.lab.feed import Event, Feed, require_run
+
+_INTERVAL_S = 0.2
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
+@click.option("--follow", is_flag=True, help="Go on with every new event until the run has ended.")
+@click.option(
+    "--after", type=click.IntRange(min=0), default=0, metavar="CURSOR", help="Begin behind this event."
+)
+def events(run: Path, follow: bool, after: int) -> int:
+    """Print the events in the run directory RUN as JSON lines."""
+    feed = Feed(require_run(run), after)
+    try:
+        while True:
+            new = feed.read()
+            for event in new:
+                click.echo(line(event))
+            if not follow or (new and new[-1].name == "run_ended"):
+                return 0
+            time.sleep(_INTERVAL_S)
+    finally:
+        feed.close()
+
+
+def line(event: Event) -> str:
+    """Return one event as one line of JSON."""
+    return json.dumps({"cursor": event.cursor, "at": event.at, "event": event.name, **event.fields})

@@ -1,0 +1,46 @@
+"""fl-lab methods, models, datasets: what there is."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+
+@click.command()
+@click.argument("name", required=False, metavar="[NAME]")
+def methods(name: str | None) -> int:
+    """List the methods, or the options of the method NAME."""
+    from edgeflock import methods as known
+    from edgeflock.server.describe import describe_method
+
+    if name:
+        click.echo(describe_method(name))
+    else:
+        for entry in known.names():
+            click.echo(f"{entry:<14} {known.load(entry).summary}")
+    return 0
+
+
+@click.command()
+def models() -> int:
+    """List the models with their arguments (--model-arg KEY=VALUE)."""
+    from edgeflock.common import models as known
+
+    for name in known.names():
+        module = importlib.import_module(f"{known.__name__}.{name}")
+        arguments = getattr(module, "ARGUMENTS", {}).items()
+        click.echo(f"{name:<14} {(module.__doc__ or '').partition(chr(10))[0].removeprefix(f'{name}: ')}")
+        for key, argument in arguments:
+            click.echo(f"    {key}={argument.default}  {argument.allowed}")
+    return 0
+
+
+@click.command()
+def datasets() -> int:
+    """List the data sets."""
+    from edgeflock.common import datasets as known
+
+    for name in known.names():
+        click.echo(name)
+    return 0

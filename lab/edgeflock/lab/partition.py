@@ -1,0 +1,126 @@
+"""fl-lab partition: who would hold what, as a table, a drawing in the terminal, JSON or a picture."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgeflock.common.errors import BadValue
+
+if TYPE_CHECKING:
+    from edgeflock.common.datasets import Dataset
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One client's shard."""
+
+    client: int
+    samples: int
+    classes: tuple[int, ...]  # samples per label
+
+
+@dataclass(frozen=True)
+class Description:
+    """A partition in numbers."""
+
+    dataset: str
+    partition: str
+    seed: int
+    pool: int  # samples to be shared out
+    unused: int  # held by nobody
+    shared: int  # held by more than one client
+    rows: tuple[Row, ...]
+
+    @property
+    def classes(self) -> int:
+        return len(self.rows[0].classes)
+
+    @property
+    def title(self) -> str:
+        extra = f", {self.unused} unused" if self.unused else ""
+        extra += f", {self.shared} held more than once" if self.shared else ""
+        clients = f"{len(self.rows)} client{'s' if len(self.rows) > 1 else ''}"
+        return f"{self.dataset}, {self.partition}, {clients}, seed {self.seed}: {self.pool} samples{extra}"
+
+
+def describe(
+    dataset: Dataset, *, partition: str, clients: int, seed: int, samples_per_client: int = 0
+) -> Description:
+    """Return what every client would hold."""
+    import numpy as np
+
+    from edgeflock.common.partition import assign
+
+    shards = assign(
+        dataset,
+        partition=partition,
+        seed=seed,
+        shards=clients,
+        samples_per_client=samples_per_client,
+        public_fraction=0.0,
+    )
+    labels, holders = dataset.train.y, np.zeros(len(dataset.train), np.int64)
+    rows = []
+    for client, shard in enumerate(shards):
+        holders[shard] += 1
+        counts = np.bincount(labels[shard], minlength=dataset.classes)
+        rows.append(Row(client, len(shard), tuple(int(count) for count in counts)))
+    unused, shared = int((holders == 0).sum()), int((holders > 1).sum())
+    return Description(dataset.name, partition, seed, len(labels), unused, shared, tuple(rows))
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a picture that could not be drawn, before any work is done."""
+    if path.suffix.lower() not in PICTURES:
+        raise BadValue("--draw", str(path), f"a file name ending in {', '.join(PICTURES)}")
+    if not path.parent.is_dir():
+        raise BadValue("--draw", str(path), "a file in a folder that exists")
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.option("--dataset", "name", default="digits", metavar="NAME", help="Data set, see fl-lab datasets.")
+@click.option("--data-root", type=click.Path(path_type=Path), metavar="DIR", help="Where its files lie.")
+@click.option("--partition", "scheme", default="iid", metavar="SCHEME", help="As in dirichlet:0.5.")
+@click.option("--clients", type=click.IntRange(1, 100_000), default=4, help="Number of shards.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="The run's seed.")
+@click.option("--samples-per-client", type=click.IntRange(0), default=0, help="0: as many as there are.")
+@click.option(
+    "--draw", type=click.Path(path_type=Path), metavar="FILE", help="Write a picture (.png, .svg, .pdf)."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def partition(
+    name: str,
+    data_root: Path | None,
+    scheme: str,
+    clients: int,
+    seed: int,
+    samples_per_client: int,
+    draw: Path | None,
+    as_json: bool,
+) -> None:
+    """Show how a data set is cut into shards: samples per client and class."""
+    from edgeflock.common import datasets
+    from edgeflock.lab import partition_chart
+
+    if draw:
+        check_picture(draw)
+    found = describe(
+        datasets.load(name, data_root),
+        partition=scheme,
+        clients=clients,
+        seed=seed,
+        samples_per_client=samples_per_client,
+    )
+    if draw:
+        partition_chart.draw(found, draw)
+    if as_json:
+        click.echo(json.dumps(asdict(found)))
+    else:
+        partition_chart.show(found)

@@ -1,0 +1,140 @@
+"""A partition drawn: characters in a terminal, bubbles or a heat map in a picture."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgeflock.common.errors import MissingData
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from edgeflock.lab.partition import Description, Row
+
+COUNTED = 12  # up to so many classes are shown as numbers, more as shades
+BUBBLES = 40  # up to so many clients are drawn as bubbles, more as a heat map
+BAR = 10  # characters of the longest bar: ten classes fit into 80 columns
+SHADES = "·░▒▓█"
+COLOUR = "#2a6f97"
+
+
+def show(found: Description) -> None:
+    """Print the table, with colours if a person looks at it and rich is there."""
+    if not (sys.stdout.isatty() and show_in_colour(found)):
+        click.echo("\n".join(lines(found)))
+
+
+def lines(found: Description) -> list[str]:
+    """Return the table as plain text."""
+    names = (
+        [f"{label:>5}" for label in range(found.classes)] if found.classes <= COUNTED else ["  classes 0 ..."]
+    )
+    head = f"{'client':>6} {'samples':>8}  {'':{BAR}} {''.join(names)}"
+    return [found.title, head, *(_line(found, row) for row in found.rows)]
+
+
+def shade(count: int, most: int) -> str:
+    """Return the character for a count: a dot for none, darker for more."""
+    return SHADES[0] if count == 0 else SHADES[1 + min(3, int(4 * count / most - 1e-9))]
+
+
+def _line(found: Description, row: Row) -> str:
+    if found.classes <= COUNTED:
+        cells = "".join(f"{count:>5}" for count in row.classes)
+    else:
+        most = max(1, *(count for other in found.rows for count in other.classes))
+        cells = "  " + "".join(shade(count, most) for count in row.classes)
+    return f"{row.client:>6} {row.samples:>8}  {_bar(found, row):{BAR}} {cells}"
+
+
+def _bar(found: Description, row: Row) -> str:
+    longest = max(1, *(other.samples for other in found.rows))
+    return "█" * (-(-BAR * row.samples // longest))
+
+
+def show_in_colour(found: Description) -> bool:
+    """Print the table with the classes as a heat map; return whether rich is there."""
+    try:
+        from rich.console import Console
+        from rich.text import Text
+    except ImportError:
+        return False
+    console = Console(highlight=False)
+    title, head, *_ = lines(found)
+    console.print(Text(title, style="bold"), soft_wrap=True)
+    console.print(Text(head, style="dim"), soft_wrap=True)
+    most = max(1, *(count for row in found.rows for count in row.classes))
+    for row in found.rows:
+        text = Text(f"{row.client:>6} {row.samples:>8}  ")
+        text.append(f"{_bar(found, row):{BAR}} ", style="cyan")
+        wide = found.classes <= COUNTED
+        text.append("" if wide else "  ")
+        for count in row.classes:
+            text.append(f"{count:>5}" if wide else " ", style=_background(count, most))
+        console.print(text, soft_wrap=True)
+    return True
+
+
+def _background(count: int, most: int) -> str:
+    if count == 0:
+        return "bright_black"
+    share = count / most
+    ink = "white" if share > 0.5 else "black"
+    red, green, blue = (round(255 + share * (end - 255)) for end in (1, 79, 134))
+    return f"{ink} on rgb({red},{green},{blue})"
+
+
+def draw(found: Description, path: Path) -> None:
+    """Write a picture: sizes of the shards above, classes of every client below."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingData("drawing needs matplotlib: install edgeflock[lab]") from None
+    clients = len(found.rows)
+    width = min(14.0, max(5.0, 2.2 + 0.32 * clients))
+    height = 1.6 + min(9.0, max(2.2, 0.3 * found.classes))
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    sizes, classes = figure.subplots(2, 1, sharex=True, height_ratios=[1.1, height - 1.6])
+    sizes.bar(range(clients), [row.samples for row in found.rows], color=COLOUR, width=0.8)
+    sizes.set_ylabel("samples")
+    sizes.spines[["top", "right"]].set_visible(False)
+    sizes.tick_params(labelbottom=False)
+    (_bubbles if clients <= BUBBLES else _heat_map)(classes, found)
+    classes.set(xlabel="client", ylabel="class", xlim=(-0.7, clients - 0.3))
+    _whole_numbers(classes, clients, found.classes)
+    figure.suptitle(found.title, fontsize=9)
+    figure.savefig(path, dpi=150, metadata={} if path.suffix == ".png" else {"Date": None})
+
+
+def _bubbles(axes: Axes, found: Description) -> None:
+    most = max(1, *(count for row in found.rows for count in row.classes))
+    points = [
+        (row.client, label, count) for row in found.rows for label, count in enumerate(row.classes) if count
+    ]
+    x, y, counts = zip(*points, strict=True) if points else ((), (), ())
+    axes.grid(color="#e5e5e5", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.scatter(x, y, s=[220 * count / most for count in counts], color=COLOUR, linewidths=0)
+    axes.set_ylim(-0.7, found.classes - 0.3)
+
+
+def _heat_map(axes: Axes, found: Description) -> None:
+    table = [[row.classes[label] for row in found.rows] for label in range(found.classes)]
+    image = axes.imshow(table, aspect="auto", origin="lower", cmap="Blues", interpolation="nearest", vmin=0)
+    axes.figure.colorbar(image, ax=axes, label="samples", pad=0.01)
+
+
+def _whole_numbers(axes: Axes, clients: int, classes: int) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    for axis, count in ((axes.xaxis, clients), (axes.yaxis, classes)):
+        if count <= 20:
+            axis.set_ticks(range(count))
+        else:
+            axis.set_major_locator(MaxNLocator(nbins=12, integer=True))

@@ -1,0 +1,56 @@
+"""The configuration tables of the documents, from the options themselves.
+
+`python -m edgeflock.lab.readme_table FILE...` renews what stands between the markers
+`<!-- options:fl-server -->` and `<!-- /options -->`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from edgeflock.client.config import ClientConfig
+from edgeflock.common.options import Option, public, shown_default
+from edgeflock.lab.run import LabConfig
+from edgeflock.server.config import ServerConfig
+
+COMMANDS: dict[str, tuple[Any, str]] = {
+    "fl-server": (ServerConfig, "FL_SERVER"),
+    "fl-client": (ClientConfig, "FL_CLIENT"),
+    "fl-lab run": (LabConfig, "FL_LAB"),
+}
+MARKED = re.compile(r"(<!-- options:(?P<name>[\w -]+?) -->\n)(?P<table>.*?)(<!-- /options -->)", re.DOTALL)
+
+
+def table(name: str) -> str:
+    """Return the Markdown table of a command's options."""
+    config, prefix = COMMANDS[name]
+    rows = [_row(entry, prefix) for entry in public(config)]
+    return "\n".join(
+        ["| flag | variable | default | allowed | meaning |", "| --- | --- | --- | --- | --- |", *rows, ""]
+    )
+
+
+def renewed(text: str) -> str:
+    """Return a document with every marked table as it must be."""
+    return MARKED.sub(lambda match: f"{match[1]}{table(match['name'])}{match[4]}", text)
+
+
+def _row(entry: Option, prefix: str) -> str:
+    flag = f"`{entry.flag} {entry.metavar}`" if entry.metavar else f"`{entry.flag}`"
+    kept = " *" if entry.identity else ""
+    cells = [flag, f"`{entry.variable(prefix)}`", f"`{shown_default(entry)}`", entry.words, entry.help + kept]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def main() -> None:
+    """Renew the tables of the files that are named."""
+    for name in sys.argv[1:]:
+        path = Path(name)
+        path.write_text(renewed(path.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""fl-lab run: a server and its clients as real processes on this machine, watched to the end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from edgeflock.common import flags
+from edgeflock.common.errors import BadValue, EdgeflockError
+from edgeflock.common.kinds import INTEGER, TEXT
+from edgeflock.common.options import option
+from edgeflock.common.ranges import between
+from edgeflock.lab.children import Child, Children, environment_without, program
+from edgeflock.lab.feed import Feed
+from edgeflock.lab.show import Display, Rows, display, summary
+from edgeflock.server.config import ServerConfig, default_run_dir, from_toml
+
+_HELP = """Run a server and its clients on this machine, to the end.
+
+Takes every option of fl-server, which gets a free port unless --listen is given.
+The clients are c0, c1, ... whatever the number of processes, so that the result is the same.
+Logs lie in the run directory, under logs/.
+"""
+_INTERVAL_S = 0.1
+_GROUP = "Processes of the lab"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabConfig:
+    """How the clients are started."""
+
+    processes: int | None = option(
+        None,
+        INTEGER,
+        "client processes; fewer than clients makes each host several",
+        group=_GROUP,
+        allowed=between(1, 1024, "an integer"),
+        shown="one per client",
+    )
+    client_data: str | None = option(
+        None,
+        TEXT,
+        "own data of the clients, e.g. file-{index}.npz: {index} is the client's number, {id} its name",
+        group=_GROUP,
+        metavar="PATH",
+    )
+
+
+class ChildFailed(EdgeflockError):
+    """A started process ended as it should not."""
+
+    def __init__(self, child: Child) -> None:
+        refused = child.code == 2  # what was asked for is wrong: the child's sentence is enough
+        super().__init__(child.last_words().partition(": error: ")[2] if refused else child.ending())
+        self.exit_code = 2 if refused else 1
+
+
+def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
+    run_dir = given.get("run_dir") or default_run_dir(given.get("method", "fedavg"))
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with Children() as children:
+            _to_the_end(Experiment(run_dir, given, LabConfig(**lab), children))
+    except KeyboardInterrupt:
+        click.echo(f"interrupted: fl-lab run --run-dir {run_dir} goes on with it", err=True)
+        raise
+    finally:
+        _forget_if_empty(run_dir)
+    with closing(Feed(run_dir)) as feed:
+        click.echo("\n" + summary(run_dir, feed.read()))
+    return 0
+
+
+def _to_the_end(experiment: Experiment) -> None:
+    with closing(Feed(experiment.run_dir)) as feed:
+        feed.read()  # what earlier lives of the run have shown
+        server = experiment.start_server()
+        experiment.start_clients(server)
+        watch(server, feed, experiment)
+        end(experiment.children)
+
+
+def _forget_if_empty(run_dir: Path) -> None:
+    """Remove a directory that a refused server has left without a run in it."""
+    log = run_dir / "logs" / "server.jsonl"
+    if [path for path in run_dir.rglob("*") if not path.is_dir()] == [log]:
+        log.unlink()
+        log.parent.rmdir()
+        with suppress(OSError):  # there is more in it: not ours
+            run_dir.rmdir()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@dataclass
+class Experiment:
+    """One run on this machine: what was asked for, and how its processes are started."""
+
+    run_dir: Path
+    given: Mapping[str, Any]
+    lab: LabConfig
+    children: Children
+
+    def config(self) -> ServerConfig:
+        """Return the run's configuration, once the server has written it."""
+        return from_toml(self.run_dir / "run.toml")
+
+    def start_server(self) -> Child:
+        """Start the server and wait until it listens; raises ChildFailed if it never does."""
+        (self.run_dir / "logs").mkdir(parents=True, exist_ok=True)
+        asked = {"listen": "127.0.0.1:0", **self.given, "run_dir": self.run_dir, "log_format": "json"}
+        before = _stamp(self.run_dir / "address")
+        server = self.children.start(
+            "fl-server",
+            [*program("fl-server"), *flags.to_arguments(ServerConfig, asked)],
+            self.run_dir / "logs" / "server.jsonl",
+            environment_without("FL_SERVER_"),
+        )
+        while _stamp(self.run_dir / "address") in (None, before):
+            if server.code is not None:
+                return server  # finished at once, or failed: the watch says which
+            time.sleep(_INTERVAL_S / 5)
+        return server
+
+    def start_clients(self, server: Child) -> None:
+        if server.code is not None:
+            return
+        config = self.config()
+        self.children.patience_s = max(self.children.patience_s, config.drain_timeout + 5)
+        target = dialled((self.run_dir / "address").read_text("utf-8").strip())
+        for number, ids in enumerate(split(config.clients, self._processes(config.clients))):
+            arguments = [
+                *program("fl-client"),
+                f"--server={target}",
+                f"--ids={','.join(ids)}",
+                f"--state-dir={self.run_dir / 'clients' / str(number)}",
+                "--log-format=json",
+                *self._shared(config),
+            ]
+            log = self.run_dir / "logs" / f"client-{number}.jsonl"
+            self.children.start(f"fl-client {_span(ids)}", arguments, log, environment_without("FL_SERVER_"))
+
+    def _shared(self, config: ServerConfig) -> list[str]:
+        """Return the flags that every client gets of the run's."""
+        root = self.given.get("data_root") or config.data_root
+        chosen = {
+            "--data": self.lab.client_data,
+            "--data-root": root,
+            "--model": config.model if ":" in config.model else None,
+        }
+        said = [f"{flag}={value}" for flag, value in chosen.items() if value is not None]
+        return [*said, "--insecure"] if config.insecure else said
+
+    def _processes(self, clients: int) -> int:
+        """Return how many processes host the clients: a resumed run keeps them, for their state."""
+        asked = self.lab.processes
+        if asked is not None and asked > clients:
+            raise BadValue("--processes", asked, f"at most --clients, which is {clients}")
+        before = sum(path.is_dir() for path in (self.run_dir / "clients").glob("*"))
+        if before and asked not in (None, before):
+            raise BadValue("--processes", asked, f"{before}, as before: clients' state is kept by process")
+        return before or asked or clients
+
+
+def split(clients: int, processes: int) -> list[tuple[str, ...]]:
+    """Return the ids that each process hosts: c0, c1, ... in as equal parts as can be."""
+    ids = tuple(f"c{number}" for number in range(clients))
+    cuts = [clients * number // processes for number in range(processes + 1)]
+    return [ids[low:high] for low, high in pairwise(cuts)]
+
+
+def dialled(address: str) -> str:
+    """Return where to dial for an address that was listened at."""
+    for everywhere, here in (("0.0.0.0:", "127.0.0.1:"), ("[::]:", "[::1]:")):
+        if address.startswith(everywhere):
+            return here + address.removeprefix(everywhere)
+    return address
+
+
+def watch(server: Child, feed: Feed, experiment: Experiment) -> None:
+    """Show every round until the server has ended; raises ChildFailed if a process fails before."""
+    if server.code is not None:
+        _check(server)
+        return
+    config = experiment.config()
+    rows = Rows(config.rounds, config.eval_every)
+    click.echo(
+        f"{config.method} with {config.clients} clients, {config.rounds} rounds, in {experiment.run_dir}"
+    )
+    with closing(display(config.rounds, sys.stdout.isatty())) as shown:
+        while server.code is None:
+            _show(feed, rows, shown)
+            for child in experiment.children.all:
+                _check(child)
+            time.sleep(_INTERVAL_S)
+        _show(feed, rows, shown)
+    _check(server)
+
+
+def _show(feed: Feed, rows: Rows, shown: Display) -> None:
+    for event in feed.read():
+        if event.name == "run_paused":
+            shown.say(f"paused: {event.fields.get('reason', '')}")
+        for row in rows.take(event):
+            shown.show(row)
+
+
+def _check(child: Child) -> None:
+    if child.code not in (None, 0):
+        raise ChildFailed(child)
+
+
+def end(children: Children) -> None:
+    """Let the clients hear of the end; raises ChildFailed if one does not end well."""
+    if not children.wait(children.all, children.patience_s):
+        late = ", ".join(child.name for child in children.living())
+        click.echo(f"still running after the end of the run, ended now: {late}", err=True)
+        return
+    for child in children.all:
+        _check(child)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_mtime_ns, status.st_ino
+
+
+def _span(ids: tuple[str, ...]) -> str:
+    return ids[0] if len(ids) == 1 else f"{ids[0]}..{ids[-1]}"
+
+
+command = flags.command("fl-lab run", _HELP, {ServerConfig: "FL_SERVER", LabConfig: "FL_LAB"}, _run)

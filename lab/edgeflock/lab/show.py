@@ -1,0 +1,186 @@
+"""What `fl-lab run` shows: a line per round as it becomes known, a bar on a terminal, a table at the end."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import click
+
+from edgeflock.lab.feed import Event
+
+_PATIENCE = 3  # rounds whose line waits for an evaluation, at most
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+@dataclass
+class Row:
+    """One round as it is shown."""
+
+    round: int
+    rounds: int
+    bytes: float
+    seconds: float
+    train_loss: float | None
+    accuracy: float | None = None
+    loss: float | None = None
+
+    def text(self) -> str:
+        width = len(str(self.rounds))
+        shown = self.train_loss if self.loss is None else self.loss
+        return (
+            f"round {self.round:>{width}}/{self.rounds}  accuracy {_decimal(self.accuracy)}  "
+            f"loss {_decimal(shown)}  {size(self.bytes):>9}  {self.seconds:7.2f} s"
+        )
+
+
+@dataclass
+class Rows:
+    """Rounds in their order; a round's row is held back until its evaluation is there, if it has one."""
+
+    rounds: int
+    eval_every: int
+    waiting: dict[int, Row] = field(default_factory=dict)
+
+    def take(self, event: Event) -> Iterator[Row]:
+        """Take one event and yield the rows that are complete now."""
+        number = int(event.number("round") or 0)
+        if event.name == "round_committed":
+            total = (event.number("bytes_up") or 0) + (event.number("bytes_down") or 0)
+            self.waiting[number] = Row(
+                number, self.rounds, total, event.number("seconds") or 0.0, event.number("loss")
+            )
+        elif event.name == "evaluated" and number in self.waiting and _is_global(event):
+            self.waiting[number].accuracy = event.number("accuracy")
+            self.waiting[number].loss = event.number("loss")
+        yield from self._complete(event.name == "run_ended")
+
+    def _complete(self, ended: bool) -> Iterator[Row]:
+        for number in sorted(self.waiting):
+            if not (ended or self._known(self.waiting[number]) or len(self.waiting) > _PATIENCE):
+                return
+            yield self.waiting.pop(number)
+
+    def _known(self, row: Row) -> bool:
+        expected = self.eval_every > 0 and (row.round % self.eval_every == 0 or row.round == self.rounds)
+        return row.accuracy is not None or not expected
+
+
+class Display(Protocol):
+    """Where rows go."""
+
+    def show(self, row: Row) -> None: ...
+
+    def say(self, sentence: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Plain:
+    """One line per round, for pipes and files."""
+
+    def show(self, row: Row) -> None:
+        click.echo(row.text())
+
+    def say(self, sentence: str) -> None:
+        click.echo(sentence)
+
+    def close(self) -> None:
+        """There is nothing to take back."""
+
+
+class Bar:
+    """The lines above a progress bar, for a terminal."""
+
+    def __init__(self, rounds: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._progress = Progress(
+            TextColumn("rounds"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), transient=True
+        )
+        self._task = self._progress.add_task("rounds", total=rounds)
+        self._progress.start()
+
+    def show(self, row: Row) -> None:
+        self._progress.update(self._task, completed=row.round)
+        self.say(row.text())
+
+    def say(self, sentence: str) -> None:
+        self._progress.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+def display(rounds: int, terminal: bool) -> Display:
+    """Return a bar for a terminal if it can be drawn, else plain lines."""
+    if terminal:
+        try:
+            return Bar(rounds)
+        except ImportError:
+            pass  # rich is an extra; lines say the same
+    return Plain()
+
+
+# ------------------------------------------------------------------------------------------------ the end
+
+
+def summary(run_dir: Path, events: Iterable[Event]) -> str:
+    """Return the table at the end of a run, over all its lives."""
+    events = list(events)
+    committed = [event for event in events if event.name == "round_committed"]
+    tested = [event for event in events if event.name == "evaluated" and _is_global(event)]
+    accuracies = [number for event in tested if (number := event.number("accuracy")) is not None]
+    rows: list[tuple[str, str]] = [
+        ("ended", _ending(events)),
+        ("rounds", str(max((int(event.number("round") or 0) for event in committed), default=0))),
+        ("final accuracy", _decimal(accuracies[-1] if accuracies else None)),
+        ("best accuracy", _decimal(max(accuracies, default=None))),
+        ("bytes up", size(_total(committed, "bytes_up"))),
+        ("bytes down", size(_total(committed, "bytes_down"))),
+        ("seconds", f"{_total(committed, 'seconds'):.2f}"),
+        ("model SHA-256", model_digest(run_dir) or "no final model"),
+        ("run directory", str(run_dir)),
+    ]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def model_digest(run_dir: Path) -> str:
+    """Return the SHA-256 of the final model's file, or nothing if there is none."""
+    path = run_dir / "model.safetensors"
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def size(count: float) -> str:
+    """Return bytes for people, in powers of 1000."""
+    value, unit = float(count), 0
+    while value >= 999.95 and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.0f} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def _ending(events: Iterable[Event]) -> str:
+    ends = [event for event in events if event.name == "run_ended"]
+    if not ends:
+        return "not yet: start it again on its run directory to go on"
+    kind, reason = ends[-1].fields.get("kind", ""), ends[-1].fields.get("reason", "")
+    return f"{kind}, {reason}" if kind and reason else str(kind or reason)
+
+
+def _is_global(event: Event) -> bool:
+    return str(event.fields.get("model", "global")) == "global"
+
+
+def _total(events: Iterable[Event], key: str) -> float:
+    return sum(event.number(key) or 0.0 for event in events)
+
+
+def _decimal(value: Any) -> str:
+    return "     -" if value is None else f"{value:.4f}"

@@ -1,0 +1,1 @@
+"""The aggregator: one process serves one run."""

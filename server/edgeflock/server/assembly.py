@@ -1,0 +1,157 @@
+"""From a configuration to the parts of a run: model, data, learner, and the description that clients get."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgeflock.common import datasets, models
+from edgeflock.common.bundle import FlatModel
+from edgeflock.common.datasets.own import check, load_own
+from edgeflock.common.models import Net
+from edgeflock.common.wire import layout_to_wire
+from edgeflock.methods import load
+from edgeflock.methods.base import Plan, Setting
+from edgeflock.methods.options import parse
+from edgeflock.server.checkpoint import ModelLayouts
+from edgeflock.server.config import ServerConfig
+from edgeflock.server.evaluate import Evaluator
+from edgeflock.server.learner import Learner
+from edgeflock.server.rounds import Rules
+from edgeflock.v1 import aggregator_pb2 as pb
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """What the server knows of the data: the shape of a sample, the classes, and its own test samples."""
+
+    __test__ = False  # not a pytest class
+
+    input_shape: tuple[int, ...]
+    classes: int
+    x: Tensor
+    y: Tensor
+
+
+def load_test_set(config: ServerConfig) -> TestSet:
+    """Read the server's test samples. Raises MissingData or BadData with a sentence."""
+    if config.dataset is None:
+        assert config.eval_data is not None
+        own = load_own(config.eval_data).train
+        return TestSet(
+            own.input_shape, int(own.y.max()) + 1, torch.from_numpy(own.x), torch.from_numpy(own.y)
+        )
+    dataset = datasets.load(config.dataset, config.data_root)
+    part = dataset.ready(dataset.test)
+    if config.eval_data is not None:
+        part = check(load_own(config.eval_data).train, dataset.input_shape, dataset.classes)
+    return TestSet(dataset.input_shape, dataset.classes, torch.from_numpy(part.x), torch.from_numpy(part.y))
+
+
+def build_net(config: ServerConfig, test: TestSet) -> Net:
+    """Build the model with the run's initial parameters."""
+    make = models.build_custom if ":" in config.model else models.build
+    return make(
+        config.model,
+        input_shape=test.input_shape,
+        classes=test.classes,
+        arguments=config.model_arg,
+        seed=config.seed,
+    )
+
+
+def build_evaluator(config: ServerConfig, test: TestSet) -> Evaluator | None:
+    return Evaluator(build_net(config, test), test.x, test.y) if config.eval_every else None
+
+
+def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatModel]:
+    """Build the server's mathematics with the initial state in it."""
+    net = build_net(config, test)
+    flat = FlatModel(net)
+    layouts = ModelLayouts(flat.layout, flat.buffers_layout, flat.counters_layout)
+    method = load(config.method)
+    setting = Setting(
+        layout=flat.layout,
+        classes=test.classes,
+        features=net.features,
+        clients=config.clients,
+        seed=config.seed,
+    )
+    params = parse(method.params, config.set)
+    learner = Learner(
+        method,
+        params,
+        setting,
+        layouts,
+        build_plan(config),
+        lr_decay=config.lr_decay or 1.0,
+        codec=config.codec,
+        codec_down=config.codec_down,
+    )
+    learner.begin(flat)
+    return learner, flat
+
+
+def build_plan(config: ServerConfig) -> Plan:
+    """The run's work per round, before the method has a say."""
+    return Plan(
+        lr=config.lr or 0.0,
+        epochs=config.epochs or 1,
+        steps=config.steps,
+        batch_size=config.batch_size or 0,
+        momentum=config.momentum or 0.0,
+        weight_decay=config.weight_decay or 0.0,
+    )
+
+
+def build_rules(config: ServerConfig) -> Rules:
+    return Rules(
+        rounds=config.rounds,
+        clients=config.clients,
+        cohort=config.cohort or config.clients,
+        min_updates=config.min_updates,
+        seed=config.seed,
+        over_select=config.over_select,
+        deadline_s=config.deadline,
+        gather_s=config.max_clients_wait,
+        online=config.participation == "online",
+        script=tuple(tuple(line.split()) for line in config.cohort_lines),
+    )
+
+
+def describe_run(config: ServerConfig, run_id: str, epoch: int, test: TestSet, flat: FlatModel) -> pb.Run:
+    """What every client is told of the run when it joins."""
+    model = pb.ModelSpec(
+        name="custom" if ":" in config.model else config.model,
+        arguments=config.model_arg,
+        input_shape=test.input_shape,
+        classes=test.classes,
+        parameters=layout_to_wire(flat.layout),
+        buffers=layout_to_wire(flat.buffers_layout),
+        counters=layout_to_wire(flat.counters_layout),
+    )
+    return pb.Run(
+        run_id=run_id,
+        epoch=epoch,
+        seed=config.seed,
+        method=config.method,
+        options=config.set,
+        model=model,
+        data=describe_data(config),
+        clients=config.clients,
+    )
+
+
+def describe_data(config: ServerConfig) -> pb.DataSpec | None:
+    if config.dataset is None:
+        return None
+    return pb.DataSpec(
+        dataset=config.dataset,
+        partition=config.partition,
+        seed=config.seed,
+        shards=config.clients,
+        samples_per_client=config.samples_per_client,
+        public_fraction=config.public_fraction,
+    )

@@ -1,0 +1,76 @@
+"""Packages that go down: encoded once into a file, or simply the data region of the last checkpoint."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgeflock.common.checksum import Buffer, Marks
+from edgeflock.common.pack import Encoded
+from edgeflock.common.package import IDENTITY, Kind, Package, Section
+from edgeflock.common.tensorfile import Written
+from edgeflock.server.checkpoint import ModelLayouts
+from edgeflock.v1 import aggregator_pb2, bundle_pb2
+
+_CACHED_MESSAGES = 8  # clients of a round are near each other: the same chunk is asked for again at once
+
+
+class Broadcast:
+    """One package on disk, read in chunks; safe for several threads."""
+
+    def __init__(self, package: Package, marks: Marks, path: Path, start: int = 0) -> None:
+        self.package = package
+        self._marks = marks
+        self._start = start
+        self._descriptor = os.open(path, os.O_RDONLY)  # stays good when the file is removed
+        self._messages: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def message(self, offset: int, size: int) -> bytes:
+        """Return the serialised FetchResponse with the chunk that begins at offset."""
+        key = (offset, size)
+        message = self._messages.get(key)
+        if message is None:
+            message = self._messages[key] = self._make(offset, size)
+            while len(self._messages) > _CACHED_MESSAGES:
+                self._messages.popitem(last=False)
+        return message
+
+    def _make(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, self._start + offset)
+        chunk = bundle_pb2.Chunk(offset=offset, data=data, crc32c=self._marks.at(offset + len(data)))
+        return aggregator_pb2.FetchResponse(chunk=chunk).SerializeToString()
+
+
+def of_checkpoint(path: Path, written: Written, layouts: ModelLayouts) -> Broadcast:
+    """The broadcast of the model as it is: the checkpoint's data region is its payload."""
+    named = (
+        (Kind.COUNTERS, layouts.counters),
+        (Kind.MODEL, layouts.parameters),
+        (Kind.BUFFERS, layouts.buffers),
+    )
+    sections = tuple(
+        Section(kind, layout.digest, IDENTITY, layout.elements, layout.size_bytes)
+        for kind, layout in named
+        if layout.elements
+    )
+    package = Package(sections, {}, written.marks.value)
+    return Broadcast(package, written.marks, path, written.data_start)
+
+
+def of_pieces(path: Path, encoded: Encoded) -> Broadcast:
+    """A package that was encoded for this round; the file is not needed after a crash."""
+    _write(path, encoded.pieces)
+    return Broadcast(encoded.package, encoded.marks, path)
+
+
+def _write(path: Path, pieces: Sequence[Buffer]) -> None:
+    with path.open("wb", buffering=0) as file:
+        for piece in pieces:
+            view = memoryview(piece).cast("B")
+            while view:
+                view = view[file.write(view) :]

@@ -1,0 +1,329 @@
+"""The server's configuration: every option, its default and range, and whether it identifies the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from edgeflock.common import settings_file
+from edgeflock.common.errors import UsageError
+from edgeflock.common.kinds import FLAG, INTEGER, LINES, NUMBER, PAIRS, PATH, SECONDS, TEXT
+from edgeflock.common.log import log_format_option, log_level_option
+from edgeflock.common.options import option, read_toml
+from edgeflock.common.ranges import above, at_least, between, one_of, unit
+from edgeflock.common.settings_file import identity_difference
+
+__all__ = [
+    "ServerConfig",
+    "combine",
+    "default_run_dir",
+    "from_toml",
+    "identity_difference",
+    "resolve",
+    "to_toml",
+]
+
+_RUN, _DATA, _WORK = "Run", "Model and data", "Local training"
+_ROUND, _NET, _FILES = "Rounds and stragglers", "Network", "Files and logs"
+_OWN = "the method's own, else "
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig:
+    """What one run is and how it is served. None means: not said, `resolve` fills it."""
+
+    method: str = option(
+        "fedavg", TEXT, "method; fl-lab methods lists them", group=_RUN, identity=True, metavar="NAME"
+    )
+    set: dict[str, str] = option(
+        {},
+        PAIRS,
+        "an option of the method, repeatable; --help-method lists them",
+        group=_RUN,
+        identity=True,
+        table="method",
+        shown="the method's own",
+    )
+    rounds: int = option(20, INTEGER, "rounds of the run", group=_RUN, allowed=at_least(1, "an integer"))
+    clients: int = option(
+        4,
+        INTEGER,
+        "clients of the roster",
+        group=_RUN,
+        allowed=between(1, 1_000_000, "an integer"),
+        identity=True,
+    )
+    cohort: int = option(
+        0,
+        INTEGER,
+        "clients per round; 0 is all",
+        group=_RUN,
+        allowed=at_least(0, "an integer"),
+        identity=True,
+    )
+    participation: str = option(
+        "roster",
+        TEXT,
+        "draw cohorts from the fixed roster, or from those who are online",
+        group=_RUN,
+        allowed=one_of("roster", "online"),
+        identity=True,
+        metavar="roster|online",
+    )
+    cohort_script: Path | None = option(
+        None, PATH, "cohorts from a file instead: one line of ids per round", group=_RUN, metavar="FILE"
+    )
+    cohort_lines: tuple[str, ...] = option(
+        (), LINES, "the lines of the cohort script", group=_RUN, identity=True, internal=True
+    )
+    seed: int = option(
+        0,
+        INTEGER,
+        "seed of all random numbers",
+        group=_RUN,
+        allowed=between(0, 2**63 - 1, "an integer"),
+        identity=True,
+    )
+
+    model: str = option(
+        "mlp",
+        TEXT,
+        "model; fl-lab models lists them; or your own as package.module:factory",
+        group=_DATA,
+        identity=True,
+        metavar="NAME",
+    )
+    model_arg: dict[str, str] = option(
+        {}, PAIRS, "an argument of the model, repeatable", group=_DATA, identity=True, table="model"
+    )
+    dataset: str | None = option(
+        "digits",
+        TEXT,
+        "data set that is cut into shards; fl-lab datasets lists them",
+        group=_DATA,
+        identity=True,
+        nullable=True,
+        shown="digits, none with --eval-data",
+        metavar="NAME",
+    )
+    data_root: Path | None = option(
+        None, PATH, "folder with data sets in their official formats", group=_DATA, metavar="DIR"
+    )
+    eval_data: Path | None = option(
+        None,
+        PATH,
+        "evaluate on x, y of this .npz; without --dataset it gives input shape and classes too",
+        group=_DATA,
+        metavar="FILE",
+    )
+    partition: str = option(
+        "iid",
+        TEXT,
+        "how the data set is cut, e.g. dirichlet:0.5; fl-lab partition shows it",
+        group=_DATA,
+        identity=True,
+        metavar="SCHEME",
+    )
+    samples_per_client: int = option(
+        0,
+        INTEGER,
+        "samples of each shard; 0 is as many as there are",
+        group=_DATA,
+        allowed=at_least(0, "an integer"),
+        identity=True,
+    )
+    public_fraction: float = option(
+        0.0, NUMBER, "share of the data kept by the server", group=_DATA, identity=True, internal=True
+    )
+
+    epochs: int | None = option(
+        None,
+        INTEGER,
+        "passes over the local data in a round",
+        group=_WORK,
+        allowed=at_least(1, "an integer"),
+        identity=True,
+        shown=_OWN + "1",
+    )
+    steps: int | None = option(
+        None,
+        INTEGER,
+        "steps in a round, instead of epochs; 0 returns the model unchanged",
+        group=_WORK,
+        allowed=at_least(0, "an integer"),
+        identity=True,
+    )
+    batch_size: int | None = option(
+        None,
+        INTEGER,
+        "samples per step; 0 is the whole local set",
+        group=_WORK,
+        allowed=at_least(0, "an integer"),
+        identity=True,
+        shown=_OWN + "32",
+    )
+    lr: float | None = option(
+        None, NUMBER, "learning rate", group=_WORK, allowed=at_least(0), identity=True, shown=_OWN + "0.05"
+    )
+    momentum: float | None = option(
+        None,
+        NUMBER,
+        "heavy-ball momentum of the local SGD",
+        group=_WORK,
+        allowed=unit(high=False),
+        identity=True,
+        shown=_OWN + "0",
+    )
+    weight_decay: float | None = option(
+        None,
+        NUMBER,
+        "weight decay, added to the gradient",
+        group=_WORK,
+        allowed=at_least(0),
+        identity=True,
+        shown=_OWN + "0",
+    )
+    lr_decay: float | None = option(
+        None,
+        NUMBER,
+        "factor on the learning rate after every round",
+        group=_WORK,
+        allowed=above(0),
+        identity=True,
+        shown=_OWN + "1",
+    )
+
+    eval_every: int = option(
+        1, INTEGER, "evaluate every k-th round; 0 is never", group=_ROUND, allowed=at_least(0, "an integer")
+    )
+    eval_blocking: bool = option(False, FLAG, "open the next round only after the evaluation", group=_ROUND)
+    deadline: float = option(
+        600.0, SECONDS, "longest time of a round", group=_ROUND, allowed=above(0, "a time")
+    )
+    min_updates: int = option(
+        0,
+        INTEGER,
+        "a round closes at its deadline with at least this many updates",
+        group=_ROUND,
+        allowed=at_least(0, "an integer"),
+        shown="half of the cohort",
+    )
+    over_select: int = option(
+        0,
+        INTEGER,
+        "extra members per round; it closes with as many updates as the cohort asks for",
+        group=_ROUND,
+        allowed=at_least(0, "an integer"),
+        identity=True,
+    )
+    max_clients_wait: float = option(
+        3600.0, SECONDS, "longest wait for the roster to fill", group=_ROUND, allowed=above(0, "a time")
+    )
+
+    listen: str = option(
+        "127.0.0.1:9300",
+        TEXT,
+        "where clients connect; port 0 takes a free one",
+        group=_NET,
+        metavar="ADDRESS",
+    )
+    insecure: bool = option(False, FLAG, "allow plain text beyond this machine", group=_NET)
+    codec: str = option("identity", TEXT, "codec of updates", group=_NET, identity=True, metavar="CODEC")
+    codec_down: str = option(
+        "identity", TEXT, "codec of the model sent out", group=_NET, identity=True, metavar="CODEC"
+    )
+    credit_mib: int = option(
+        32,
+        INTEGER,
+        "MiB of uploads that may be in flight at a time",
+        group=_NET,
+        allowed=between(1, 65536, "an integer"),
+    )
+    control: str | None = option(
+        None,
+        TEXT,
+        "where the operator's service listens: a loopback address or unix:path",
+        group=_NET,
+        shown="a Unix socket",
+        metavar="ADDRESS",
+    )
+    reflection: bool = option(False, FLAG, "let gRPC tools list the services (development only)", group=_NET)
+    drain_timeout: float = option(
+        10.0, SECONDS, "on SIGTERM, time to finish the open round", group=_NET, allowed=at_least(0, "a time")
+    )
+    linger: float = option(
+        10.0, SECONDS, "at the end, time to tell every client", group=_NET, allowed=at_least(0, "a time")
+    )
+
+    run_dir: Path | None = option(
+        None,
+        PATH,
+        "directory of the run; an unfinished one is resumed",
+        group=_FILES,
+        shown="runs/<UTC time>-<method>",
+        metavar="DIR",
+    )
+    keep_every: int = option(
+        0,
+        INTEGER,
+        "keep every k-th round's model, beside the first, the best and the last",
+        group=_FILES,
+        allowed=at_least(0, "an integer"),
+    )
+    log_level: str = log_level_option(_FILES)
+    log_format: str = log_format_option(_FILES)
+
+
+def to_toml(config: ServerConfig) -> str:
+    """Return the text of RUN_DIR/run.toml."""
+    return settings_file.to_toml(config)
+
+
+def from_toml(path: Path) -> ServerConfig:
+    """Return the configuration in a run.toml. Raises UsageError with a sentence."""
+    return settings_file.from_toml(ServerConfig, read_toml(path), str(path))
+
+
+def resolve(config: ServerConfig) -> ServerConfig:
+    """Return the configuration with every default filled in, checked as a whole; see `rules.resolve`."""
+    from edgeflock.server import rules
+
+    return rules.resolve(config)
+
+
+def default_run_dir(method: str) -> Path:
+    """Return the directory of a run that starts now."""
+    return Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{method}"
+
+
+def combine(given: Mapping[str, Any]) -> ServerConfig:
+    """Return the resolved configuration of the values that were given.
+
+    The run.toml of an existing run directory stands below them, so that a directory alone resumes its run.
+    Raises UsageError with a sentence, also for a run that these values would make another run.
+    """
+    run_dir = given.get("run_dir")
+    path = Path(run_dir) / "run.toml" if run_dir is not None else None
+    if path is None or not path.exists():
+        nothing = {"dataset": None} if "eval_data" in given else {}
+        return resolve(ServerConfig(**{**nothing, **given}))
+    old = replace(from_toml(path), run_dir=run_dir)
+    new = resolve(replace(old, **_over(old, given)))
+    if difference := identity_difference(old, new):
+        raise UsageError(f"{run_dir} holds another run, different in {difference}: give another --run-dir")
+    return new
+
+
+def _over(old: ServerConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is given, as changes of `old`: epochs and steps replace each other, mappings merge."""
+    changes = dict(given)
+    for name, other in (("epochs", "steps"), ("steps", "epochs")):
+        if name in given and other not in given:
+            changes[other] = None
+    for name in ("set", "model_arg"):
+        if name in given:
+            changes[name] = {**getattr(old, name), **given[name]}
+    return changes

@@ -1,0 +1,110 @@
+"""The operator's service: status, pause, resume, stop, and the events as they happen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from edgeflock.server.engine import Engine
+from edgeflock.server.events import PauseAsked, ResumeAsked, StopAsked
+from edgeflock.server.journal import read_only
+from edgeflock.server.views import run_state
+from edgeflock.v1 import control_pb2 as pb
+from edgeflock.v1 import control_pb2_grpc as rpc
+
+Context = grpc.aio.ServicerContext[Any, Any]
+_PAGE = 500  # events read at a time
+
+
+class ControlService(rpc.ControlServicer):
+    """Answers the operator on this machine."""
+
+    def __init__(self, engine: Engine, run_id: str, run_dir: Path) -> None:
+        self._engine, self._run_id, self._run_dir = engine, run_id, run_dir
+        self._news = asyncio.Condition()
+        loop = asyncio.get_running_loop()
+        self._wakes: set[asyncio.Task[None]] = set()
+
+        def written() -> None:
+            loop.call_soon_threadsafe(self._wake)
+
+        engine.journal.listen(written)
+
+    async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
+        machine = self._engine.machine
+        reason = machine.ending.reason if machine.ending is not None else machine.pause
+        return pb.StatusResponse(
+            run_id=self._run_id,
+            run_dir=str(self._run_dir),
+            state=run_state(self._engine),
+            reason=reason,
+            round=machine.committed,
+            rounds=machine.rules.rounds,
+            clients=machine.rules.clients,
+            members=self._members(),
+            method=self._engine.learner.method.name,
+        )
+
+    def _members(self) -> list[pb.ClientStatus]:
+        machine = self._engine.machine
+        seated = [self._member(name, index) for index, name in sorted(machine.seats.items())]
+        waiting = sorted(machine.online - set(machine.index_of))
+        return seated + [pb.ClientStatus(client_id=name, online=True) for name in waiting]
+
+    def _member(self, client_id: str, index: int) -> pb.ClientStatus:
+        machine = self._engine.machine
+        return pb.ClientStatus(
+            client_id=client_id,
+            index=index,
+            seated=True,
+            online=client_id in machine.online,
+            ready=index in machine.ready,
+            samples=self._engine.samples.get(index, 0),
+            in_cohort=index in machine.cohort,
+            received=index in machine.received,
+        )
+
+    async def Pause(self, request: pb.PauseRequest, context: Context) -> pb.PauseResponse:
+        self._engine.post(PauseAsked(time.monotonic()))
+        return pb.PauseResponse()
+
+    async def Resume(self, request: pb.ResumeRequest, context: Context) -> pb.ResumeResponse:
+        self._engine.post(ResumeAsked(time.monotonic()))
+        return pb.ResumeResponse()
+
+    async def Stop(self, request: pb.StopRequest, context: Context) -> pb.StopResponse:
+        reason = request.reason[:200] or "stopped by the operator"
+        self._engine.post(StopAsked(reason, time.monotonic()))
+        return pb.StopResponse()
+
+    async def Events(self, request: pb.EventsRequest, context: Context) -> AsyncIterator[pb.EventsResponse]:
+        cursor = request.after
+        while True:
+            rows = await asyncio.to_thread(self._read, cursor)
+            for row in rows:
+                yield pb.EventsResponse(cursor=row[0], unix_time=row[1], name=row[2], fields_json=row[3])
+                cursor = row[0]
+            if not rows:
+                async with self._news:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._news.wait(), 1.0)
+
+    def _read(self, after: int) -> list[tuple[int, float, str, str]]:
+        with contextlib.closing(read_only(self._engine.journal.path)) as connection:
+            statement = "SELECT cursor, at, name, fields FROM events WHERE cursor > ? ORDER BY cursor LIMIT ?"
+            return list(connection.execute(statement, (after, _PAGE)))
+
+    def _wake(self) -> None:
+        task = asyncio.ensure_future(self._notify())
+        self._wakes.add(task)
+        task.add_done_callback(self._wakes.discard)
+
+    async def _notify(self) -> None:
+        async with self._news:
+            self._news.notify_all()

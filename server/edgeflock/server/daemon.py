@@ -1,0 +1,271 @@
+"""The server's life: take the run directory, come back to where the run is, serve, drain, say the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import structlog
+import torch
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from edgeflock.common.address import Address, parse_address
+from edgeflock.common.errors import UsageError
+from edgeflock.common.transport import server_options
+from edgeflock.server import assembly, records, rundir
+from edgeflock.server.checkpoint import Checkpoints, require
+from edgeflock.server.config import ServerConfig, to_toml
+from edgeflock.server.control import ControlService
+from edgeflock.server.credit import CreditPool
+from edgeflock.server.engine import Engine
+from edgeflock.server.events import DrainAsked, Ended, EndingKind, OpenRound, Started
+from edgeflock.server.journal import Journal, connect
+from edgeflock.server.learner import Learner
+from edgeflock.server.records import Story
+from edgeflock.server.recovery import recover
+from edgeflock.server.rounds import RoundMachine
+from edgeflock.server.scoring import Scoring
+from edgeflock.server.service import AggregatorService
+from edgeflock.server.spool import Spool
+from edgeflock.server.wiring import add_aggregator
+from edgeflock.v1 import aggregator_pb2 as pb
+from edgeflock.v1 import control_pb2_grpc
+
+log = structlog.get_logger()
+
+_LONGEST_SOCKET = 100  # bytes of a Unix socket's path that every system takes
+_STREAMS_GRACE_S = 1.0
+
+
+@dataclass
+class Parts:
+    """All that a run needs before the event loop starts."""
+
+    config: ServerConfig
+    run_dir: Path
+    story: Story
+    test: assembly.TestSet
+    learner: Learner
+    checkpoints: Checkpoints
+    spool: Spool
+    run: pb.Run
+
+
+def run(config: ServerConfig) -> int:
+    """Serve the run of that configuration and return the process's exit code."""
+    torch.set_num_threads(1)  # more threads give other bits (DESIGN rule 9)
+    assert config.run_dir is not None
+    run_dir = config.run_dir.absolute()
+    with rundir.locked(run_dir):
+        story = rundir.tell(run_dir)
+        if (over := _already_over(story, config)) is not None:
+            log.info("run_is_over", run_dir=str(run_dir), kind=str(over.kind), reason=over.reason)
+            return 0
+        parts = _assemble(config, run_dir, story)
+        return asyncio.run(_serve(parts))
+
+
+def _already_over(story: Story, config: ServerConfig) -> Ended | None:
+    """A completed run goes on if more rounds are asked for, a failed one is tried again."""
+    ended = story.ended
+    if ended is None or ended.kind is EndingKind.FAILED:
+        return None
+    more = ended.kind is EndingKind.COMPLETED and config.rounds > story.committed
+    return None if more else ended
+
+
+def _assemble(config: ServerConfig, run_dir: Path, story: Story) -> Parts:
+    test = assembly.load_test_set(config)
+    learner, flat = assembly.build_learner(config, test)
+    checkpoints, spool = Checkpoints(run_dir, learner.layouts), Spool(run_dir / "spool")
+    path = run_dir / rundir.JOURNAL
+    with contextlib.closing(connect(path)) as connection:
+        connection.execute("BEGIN")
+        connection.execute("DELETE FROM meta WHERE name LIKE 'ended_%'")
+        connection.execute("COMMIT")
+        fresh = records.read_digests(connection, 0, 0) is None
+    if fresh:
+        _initialise(path, learner, checkpoints)
+    else:
+        recover(story, path, learner, checkpoints, spool)
+        require(checkpoints.model_path(story.committed))
+    rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
+    described = assembly.describe_run(config, story.meta["run_id"], story.epoch, test, flat)
+    return Parts(config, run_dir, story, test, learner, checkpoints, spool, described)
+
+
+def _initialise(path: Path, learner: Learner, checkpoints: Checkpoints) -> None:
+    saved = learner.save(checkpoints, 0)
+    with contextlib.closing(connect(path)) as connection:
+        connection.execute("BEGIN")
+        connection.execute("INSERT INTO rounds (epoch, round, cohort) VALUES (0, 0, '[]')")
+        records.write_commit(connection, 0, 0, saved.model.digest, saved.state_digest)
+        connection.execute("COMMIT")
+
+
+# ------------------------------------------------------------------------------------------ serving
+
+
+async def _serve(parts: Parts) -> int:
+    journal = Journal(parts.run_dir / rundir.JOURNAL)
+    engine = _engine(parts, journal)
+    with _signals(engine, parts.config):
+        server = await _listen(parts, engine)
+        control = await _listen_control(parts, engine)
+        story = parts.story
+        fields = {"run_id": story.meta["run_id"], "round": story.committed, "epoch": story.epoch}
+        journal.note("run_started", **fields, method=parts.config.method, rounds=parts.config.rounds)
+        log.info("run_started", **fields, run_dir=str(parts.run_dir), method=parts.config.method)
+        engine.post(Started(time.monotonic(), story.seats, story.committed, _open_round(story)))
+        ending = await engine.ended
+        if ending is not None:
+            await _linger(engine, parts.config.linger)
+        await server.stop(_STREAMS_GRACE_S)
+        await engine.close()
+        await control.stop(_STREAMS_GRACE_S)
+    await asyncio.to_thread(journal.close)
+    return _farewell(parts, ending)
+
+
+def _engine(parts: Parts, journal: Journal) -> Engine:
+    config, story = parts.config, parts.story
+    with contextlib.closing(connect(journal.path)) as connection:
+        settled = range(max(1, story.committed - 1), story.committed + 1)
+        outcomes = records.read_outcomes(connection, story.epoch, settled)
+        best = records.read_best(connection)
+    scoring = Scoring(
+        assembly.build_evaluator(config, parts.test),
+        journal,
+        epoch=story.epoch,
+        every=config.eval_every,
+        blocking=config.eval_blocking,
+        last=config.rounds,
+        best=best,
+    )
+    return Engine(
+        RoundMachine(assembly.build_rules(config)),
+        journal,
+        parts.learner,
+        parts.checkpoints,
+        parts.spool,
+        scoring,
+        epoch=story.epoch,
+        keep_every=config.keep_every,
+        outcomes=outcomes,
+        samples=dict(story.samples),
+    )
+
+
+def _open_round(story: Story) -> OpenRound | None:
+    opened = story.open_round
+    if opened is None:
+        return None
+    return OpenRound(opened.round, opened.cohort, story.extended, story.closed)
+
+
+async def _listen(parts: Parts, engine: Engine) -> grpc.aio.Server:
+    """Bind the clients' service; the bound address is logged and written to RUN_DIR/address."""
+    config = parts.config
+    server = grpc.aio.server(options=server_options())
+    pool = CreditPool(config.credit_mib * 1024 * 1024)
+    add_aggregator(server, AggregatorService(engine, parts.run, pool))
+    healthy = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+    if config.reflection:
+        _add_reflection(server)
+    address = _bind(server, _wanted_address(parts), "--listen")
+    await server.start()
+    await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
+    await healthy.set("edgeflock.v1.Aggregator", health_pb2.HealthCheckResponse.SERVING)
+    rundir.write_small(parts.run_dir / rundir.ADDRESS, f"{address.target}\n")
+    log.info("listening", address=address.target)
+    return server
+
+
+def _wanted_address(parts: Parts) -> Address:
+    """On resume a free port is the one that the clients already know."""
+    address = parse_address(parts.config.listen, "--listen", any_port=True)
+    before = rundir.read_small(parts.run_dir / rundir.ADDRESS)
+    if address.path or address.port or not before:
+        return address
+    return address.with_port(parse_address(before, rundir.ADDRESS).port)
+
+
+def _bind(server: grpc.aio.Server, address: Address, flag: str) -> Address:
+    try:
+        port = server.add_insecure_port(address.target)
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise UsageError(f"{flag} {address.target} cannot be bound: it is in use or not of this machine")
+    return address if address.path else address.with_port(port)
+
+
+def _add_reflection(server: grpc.aio.Server) -> None:
+    from grpc_reflection.v1alpha import reflection
+
+    name = pb.DESCRIPTOR.services_by_name["Aggregator"].full_name
+    reflection.enable_server_reflection((name, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+
+
+async def _listen_control(parts: Parts, engine: Engine) -> grpc.aio.Server:
+    server = grpc.aio.server(options=server_options())
+    service = ControlService(engine, parts.story.meta["run_id"], parts.run_dir)
+    control_pb2_grpc.add_ControlServicer_to_server(service, server)
+    socket = parts.run_dir / "control.sock"
+    short = len(os.fsencode(socket)) <= _LONGEST_SOCKET
+    text = parts.config.control or (f"unix:{socket}" if short else "127.0.0.1:0")
+    address = _bind(server, parse_address(text, "--control", any_port=True), "--control")
+    await server.start()
+    rundir.write_small(parts.run_dir / rundir.CONTROL, f"{address.target}\n")
+    return server
+
+
+@contextlib.contextmanager
+def _signals(engine: Engine, config: ServerConfig) -> Iterator[None]:
+    """The first SIGTERM or Ctrl-C drains, within a bound; a second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    asked = False
+
+    def drain(name: str) -> None:
+        nonlocal asked
+        if asked:
+            os._exit(130 if name == "SIGINT" else 143)
+        asked = True
+        log.info("draining", signal=name)
+        engine.post(DrainAsked(time.monotonic()))
+        loop.call_later(config.drain_timeout, engine.give_up)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, drain, number.name)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+async def _linger(engine: Engine, seconds: float) -> None:
+    """Stay until every client that has a seat has heard how the run ended."""
+    names = set(engine.machine.seats.values())
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while names - engine.heard:
+                await engine.hearing.wait()
+                engine.hearing.clear()
+
+
+def _farewell(parts: Parts, ending: Ended | None) -> int:
+    rundir.remove_small(parts.run_dir / rundir.CONTROL)
+    if ending is None:
+        log.info("parked", run_dir=str(parts.run_dir), hint="start fl-server on this run directory to go on")
+        return 0
+    log.info("ended", kind=str(ending.kind), reason=ending.reason, run_dir=str(parts.run_dir))
+    return 1 if ending.kind is EndingKind.FAILED else 0

@@ -1,0 +1,182 @@
+"""One Deliver stream: the answer to its header, its chunks under credit, RECEIVED."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from edgeflock.common.errors import CorruptPayload, MalformedMessage
+from edgeflock.common.package import Package
+from edgeflock.common.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
+from edgeflock.common.wire import package_from_wire
+from edgeflock.server.admission import refusal
+from edgeflock.server.credit import CreditPool, Stream
+from edgeflock.server.engine import Engine
+from edgeflock.server.events import Outcome, Verdict
+from edgeflock.server.sessions import Session
+from edgeflock.server.spool import Entry
+from edgeflock.server.uploads import Unfit, check_package, stored_header
+from edgeflock.server.views import outcome_to_wire
+from edgeflock.v1 import aggregator_pb2 as pb
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+SLOWEST_BYTES_PER_S = 2048  # over at least twice a chunk's time, while credit is unused
+_RETRY_SPACE_MS = 2000
+
+
+class Refused(Exception):
+    """The stream ends with this refusal."""
+
+    def __init__(self, answer: pb.Refusal) -> None:
+        super().__init__(answer.sentence)
+        self.answer = answer
+
+
+class Delivery:
+    """The server's side of one upload."""
+
+    def __init__(
+        self, engine: Engine, pool: CreditPool, session: Session, header: pb.UpdateHeader, context: Context
+    ) -> None:
+        self._engine, self._pool, self._session = engine, pool, session
+        self._header, self._context = header, context
+
+    async def run(self) -> pb.Refusal | None:
+        """Serve the stream; return the refusal that ends it, if one does."""
+        try:
+            await self._serve()
+        except Refused as refused:
+            return refused.answer
+        except MalformedMessage as error:
+            reason = error.reason if isinstance(error, Unfit) else pb.REASON_MALFORMED
+            return refusal(reason, str(error))
+        except CorruptPayload as error:
+            return refusal(pb.REASON_BAD_TRANSFER, str(error))
+        except OSError as error:
+            sentence = f"the server cannot write your update: {error.strerror}"
+            return refusal(pb.REASON_NO_SPACE, sentence, retry_after_ms=_RETRY_SPACE_MS)
+        return None
+
+    async def _serve(self) -> None:
+        package = package_from_wire(self._header.package)
+        index = self._engine.machine.index_of.get(self._session.client_id)
+        if index is None:
+            raise Refused(refusal(pb.REASON_NO_SUCH_TASK, "you have no seat in this run"))
+        if settled := self._settled(index, package):
+            await self._context.write(
+                pb.DeliverResponse(outcome=outcome_to_wire(self._header.round, settled))
+            )
+            return
+        entry = self._entry(index, package)
+        if not entry.complete:
+            await self._take_turn()
+            self._start_costs(index, package)
+            await self._receive(entry, package)
+            self._engine.received(index, package)
+        await self._context.write(pb.DeliverResponse(received=pb.Received()))
+
+    def _settled(self, index: int, package: Package) -> Outcome | None:
+        """Return the final word on this very update, if there is one."""
+        machine = self._engine.machine
+        if self._header.round > machine.committed and machine.ending is None:
+            return None
+        outcome = self._engine.settled(index, self._header.round)
+        if outcome is None:
+            raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"you had no task in round {self._header.round}"))
+        if outcome.digest == package.digest:
+            return outcome
+        late = outcome.verdict if outcome.verdict is not Verdict.COUNTED else Verdict.LATE
+        return Outcome(
+            index, package.digest, late
+        )  # another update was counted, or none: this one never will be
+
+    def _entry(self, index: int, package: Package) -> Entry:
+        """Return the spool entry that the update goes to, or raise Refused."""
+        engine, number = self._engine, self._header.round
+        if engine.machine.draining:
+            raise Refused(refusal(pb.REASON_DRAINING, "the server is going down", retry_after_ms=1000))
+        if engine.work is None or engine.work.round.number != number:
+            raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"round {number} is not open"))
+        complete = engine.updates.get(index)
+        if complete is not None and complete.package.digest == package.digest:
+            return engine.entries[index]
+        if complete is not None:
+            raise Refused(refusal(pb.REASON_LATE, f"another update of yours is complete in round {number}"))
+        if not engine.machine.has_task(index):
+            raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"you have no task in round {number}"))
+        check_package(package, engine.work.uploads)
+        entry = engine.add_member(index)
+        if entry is None:
+            raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"you have no task in round {number}"))
+        return entry
+
+    async def _take_turn(self) -> None:
+        """A newer stream of the same client ends the older one: a half-open connection may still hold it."""
+        me = asyncio.current_task()
+        old, self._session.upload = self._session.upload, me
+        if old is not None and old is not me and not old.done():
+            old.cancel()
+            await asyncio.wait([old])
+
+    def _start_costs(self, index: int, package: Package) -> None:
+        cost = self._header.cost
+        self._engine.costs[index] = {
+            "samples": int(package.scalars["samples"]),
+            "steps": int(package.scalars["steps"]),
+            "train_s": cost.train_s,
+            "fetch_s": cost.fetch_s,
+            "cpu_s": cost.cpu_s,
+            "peak_rss_bytes": min(cost.peak_rss_bytes, 2**62),
+            "flops": cost.flops,
+        }
+
+    async def _receive(self, entry: Entry, package: Package) -> None:
+        held = await self._engine.write(entry.begin, stored_header(self._header))
+        stream = self._pool.admit(held, package.size_bytes)
+        chunk = SMALL_CHUNK if held else CHUNK
+        try:
+            await self._offer(entry, stream, chunk)
+            while entry.held < package.size_bytes:
+                await self._take_chunk(entry, stream, chunk)
+        finally:
+            self._pool.close(stream)
+        if entry.running != package.crc32c:
+            entry.forget()
+            raise CorruptPayload("the payload is complete, but not the one that its header describes")
+
+    async def _take_chunk(self, entry: Entry, stream: Stream, chunk: int) -> None:
+        message = await self._next(chunk)
+        size = len(message.chunk.data)
+        self._session.bytes_up += size
+        self._session.message_bytes_up += message.ByteSize()
+        if not 0 < size <= MAX_CHUNK or message.chunk.offset + size > stream.limit:
+            raise MalformedMessage(f"a chunk of {size} bytes at {message.chunk.offset} is beyond your credit")
+        try:
+            await self._engine.write(
+                entry.append, message.chunk.offset, message.chunk.data, message.chunk.crc32c
+            )
+        except CorruptPayload:
+            entry.forget()
+            raise
+        if self._pool.spooled(stream, size) and entry.held < stream.size:
+            await self._offer(entry, stream, chunk)
+
+    async def _next(self, chunk: int) -> pb.DeliverRequest:
+        slowest = 2 * max(chunk, SMALL_CHUNK) / SLOWEST_BYTES_PER_S
+        try:
+            async with asyncio.timeout(slowest):
+                message = await self._context.read()
+        except TimeoutError:
+            sentence = f"no chunk came within {slowest:g} s although you had credit"
+            raise Refused(refusal(pb.REASON_TOO_SLOW, sentence)) from None
+        if message is grpc.aio.EOF or message.WhichOneof("message") != "chunk":
+            raise MalformedMessage("the stream ended before the payload did")
+        assert isinstance(message, pb.DeliverRequest)
+        return message
+
+    async def _offer(self, entry: Entry, stream: Stream, chunk: int) -> None:
+        credit = pb.Credit(held=entry.held, limit=stream.limit, chunk_bytes=chunk)
+        await self._context.write(pb.DeliverResponse(credit=credit))

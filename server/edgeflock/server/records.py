@@ -1,0 +1,178 @@
+"""The round machine's records as journal rows, and back: the only place that knows both."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from edgeflock.server.events import (
+    Ended,
+    EndingKind,
+    Outcome,
+    Record,
+    RoundClosed,
+    RoundExtended,
+    RoundOpened,
+    Seated,
+    Verdict,
+)
+
+Row = Mapping[str, float | int | None]
+
+
+@dataclass
+class Story:
+    """What a journal holds of a run, as a resuming server needs it."""
+
+    meta: dict[str, str] = field(default_factory=dict)
+    seats: tuple[tuple[int, str], ...] = ()
+    samples: dict[int, int] = field(default_factory=dict)
+    epoch: int = 0
+    committed: int = 0
+    open_round: RoundOpened | None = None
+    extended: bool = False
+    closed: tuple[int, ...] | None = None
+    ended: Ended | None = None
+
+
+def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
+    """Write one record inside the caller's transaction."""
+    match record:
+        case Seated(seats=seats):
+            connection.executemany("INSERT INTO seats (idx, client_id) VALUES (?, ?)", seats)
+        case RoundOpened(round=round, cohort=cohort):
+            connection.execute(
+                "INSERT INTO rounds (epoch, round, cohort) VALUES (?, ?, ?)",
+                (epoch, round, json.dumps(cohort)),
+            )
+        case RoundExtended(round=round, added=added):
+            connection.execute(
+                "UPDATE rounds SET extended = ? WHERE epoch = ? AND round = ?",
+                (json.dumps(added), epoch, round),
+            )
+        case RoundClosed(round=round, counted=counted):
+            connection.execute(
+                "UPDATE rounds SET closed = ? WHERE epoch = ? AND round = ?",
+                (json.dumps(counted), epoch, round),
+            )
+        case Ended():
+            write_outcomes(connection, epoch, record.round, record.discarded)
+            write_meta(connection, ended_kind=str(record.kind), ended_reason=record.reason)
+
+
+def write_meta(connection: sqlite3.Connection, **values: str) -> None:
+    connection.executemany(
+        "INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)",
+        values.items(),
+    )
+
+
+def write_outcomes(
+    connection: sqlite3.Connection, epoch: int, round: int, outcomes: Iterable[Outcome]
+) -> None:
+    connection.executemany(
+        "INSERT INTO outcomes (epoch, round, idx, digest, verdict) VALUES (?, ?, ?, ?, ?)",
+        [(epoch, round, item.index, item.digest, str(item.verdict)) for item in outcomes],
+    )
+
+
+def write_commit(
+    connection: sqlite3.Connection, epoch: int, round: int, model_digest: str, state_digest: str
+) -> None:
+    connection.execute(
+        "UPDATE rounds SET committed = 1, model_digest = ?, state_digest = ? WHERE epoch = ? AND round = ?",
+        (model_digest, state_digest, epoch, round),
+    )
+
+
+def write_cost(connection: sqlite3.Connection, epoch: int, round: int, index: int, row: Row) -> None:
+    """Merge columns into the cost row of one client and round."""
+    names = list(row)
+    marks = ", ".join("?" for _ in names)
+    updates = ", ".join(f"{name} = excluded.{name}" for name in names)
+    connection.execute(
+        f"INSERT INTO costs (epoch, round, idx, {', '.join(names)}) VALUES (?, ?, ?, {marks}) "
+        f"ON CONFLICT (epoch, round, idx) DO UPDATE SET {updates}",
+        (epoch, round, index, *row.values()),
+    )
+
+
+def write_round_costs(
+    connection: sqlite3.Connection, epoch: int, round: int, values: Mapping[str, float]
+) -> None:
+    connection.executemany(
+        "INSERT OR REPLACE INTO round_costs (epoch, round, name, value) VALUES (?, ?, ?, ?)",
+        [(epoch, round, name, value) for name, value in values.items()],
+    )
+
+
+def read_story(connection: sqlite3.Connection) -> Story:
+    """Read what a resuming server needs."""
+    story = Story(meta=dict(connection.execute("SELECT name, value FROM meta")))
+    story.epoch = int(story.meta.get("epoch", "0"))
+    story.seats = tuple(connection.execute("SELECT idx, client_id FROM seats ORDER BY idx"))
+    story.samples = dict(connection.execute("SELECT idx, samples FROM seats WHERE samples IS NOT NULL"))
+    _read_rounds(connection, story)
+    if "ended_kind" in story.meta:
+        kind = EndingKind(story.meta["ended_kind"])
+        story.ended = Ended(kind, story.meta["ended_reason"], story.committed)
+    return story
+
+
+def _read_rounds(connection: sqlite3.Connection, story: Story) -> None:
+    base = int(story.meta.get("epoch_base", "0"))
+    found = connection.execute(
+        "SELECT max(round) FROM rounds WHERE epoch = ? AND committed = 1", (story.epoch,)
+    ).fetchone()[0]
+    story.committed = base if found is None else found
+    row = connection.execute(
+        "SELECT round, cohort, extended, closed FROM rounds WHERE epoch = ? AND committed = 0", (story.epoch,)
+    ).fetchone()
+    if row is None:
+        return
+    round, cohort, extended, closed = row
+    members = {*json.loads(cohort), *json.loads(extended or "[]")}
+    story.open_round = RoundOpened(round, tuple(sorted(members)))
+    story.extended = extended is not None
+    story.closed = None if closed is None else tuple(json.loads(closed))
+
+
+def read_outcomes(
+    connection: sqlite3.Connection, epoch: int, rounds: Iterable[int]
+) -> dict[int, list[Outcome]]:
+    """Return the outcomes of those rounds."""
+    found: dict[int, list[Outcome]] = {}
+    for round in rounds:
+        rows = connection.execute(
+            "SELECT idx, digest, verdict FROM outcomes WHERE epoch = ? AND round = ?", (epoch, round)
+        )
+        found[round] = [Outcome(index, bytes(digest), Verdict(verdict)) for index, digest, verdict in rows]
+    return found
+
+
+def read_counted(connection: sqlite3.Connection, epoch: int, round: int) -> tuple[int, ...]:
+    """Return who counted in a committed round, ascending."""
+    rows = connection.execute(
+        "SELECT idx FROM outcomes WHERE epoch = ? AND round = ? AND verdict = ? ORDER BY idx",
+        (epoch, round, str(Verdict.COUNTED)),
+    )
+    return tuple(index for (index,) in rows)
+
+
+def read_digests(connection: sqlite3.Connection, epoch: int, round: int) -> tuple[str, str] | None:
+    """Return the digests of the model and state files of a committed round."""
+    row = connection.execute(
+        "SELECT model_digest, state_digest FROM rounds WHERE epoch = ? AND round = ? AND committed = 1",
+        (epoch, round),
+    ).fetchone()
+    return None if row is None else (row[0], row[1])
+
+
+def read_best(connection: sqlite3.Connection) -> tuple[float, int] | None:
+    """Return accuracy and round of the best evaluation so far."""
+    row = connection.execute(
+        "SELECT accuracy, round FROM evaluations WHERE model = 'global' ORDER BY accuracy DESC, round LIMIT 1"
+    ).fetchone()
+    return None if row is None else (row[0], row[1])

@@ -1,0 +1,166 @@
+"""Rules across options of a run: defaults of the method, what excludes what, what a method demands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from edgeflock.common import choice, models, partition
+from edgeflock.common.address import Address, parse_address, require_trust
+from edgeflock.common.errors import BadValue, MissingData, UnknownName, UsageError
+from edgeflock.common.options import check
+from edgeflock.common.package import Kind
+from edgeflock.methods import load
+from edgeflock.methods.base import Method
+from edgeflock.methods.options import parse, texts
+from edgeflock.server.config import ServerConfig, default_run_dir
+
+_TRAINING = {"batch_size": 32, "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0, "lr_decay": 1.0}
+
+
+def resolve(config: ServerConfig) -> ServerConfig:
+    """Return the configuration with every default filled in; resolving it again changes nothing.
+
+    Raises UsageError or MissingData with a sentence.
+    """
+    check(config)
+    method = load(config.method)
+    config = _with_method_options(config, method)
+    config = _with_names(config)
+    config = _with_training(config, method)
+    config = _with_cohort(config)
+    config = _with_participation(config, method)
+    _check_network(config)
+    _check_files(config)
+    return replace(config, run_dir=config.run_dir or default_run_dir(config.method))
+
+
+def _with_method_options(config: ServerConfig, method: Method) -> ServerConfig:
+    params = parse(method.params, config.set)
+    return replace(config, set=texts(params), public_fraction=getattr(params, "public_fraction", 0.0))
+
+
+def _with_names(config: ServerConfig) -> ServerConfig:
+    """Check the names of model, partition and codecs; write them in the one way they are compared in."""
+    if ":" not in config.model and config.model not in models.names():
+        raise UnknownName("model", config.model, models.names())
+    up, down = choice.parse(config.codec), choice.parse(config.codec_down)
+    if choice.for_kind(down, Kind.MODEL) != down:
+        raise BadValue(
+            "--codec-down", config.codec_down, f"{', '.join(choice.ABSOLUTE)}, each optionally with +zstd"
+        )
+    scheme = str(partition.parse(config.partition))
+    return replace(config, codec=str(up), codec_down=str(down), partition=scheme)
+
+
+def _with_training(config: ServerConfig, method: Method) -> ServerConfig:
+    """Fill what was not said: with the method's own default, else the run's."""
+    if config.epochs is not None and config.steps is not None:
+        raise UsageError("--epochs and --steps exclude each other: give one of them")
+    changes: dict[str, Any] = {}
+    for name, default in _TRAINING.items():
+        own = getattr(method.training, name)
+        if getattr(config, name) is None:
+            changes[name] = default if own is None else own
+    if config.epochs is None and config.steps is None:
+        changes["epochs"] = method.training.epochs or 1
+    config = replace(config, **changes)
+    if config.lr == 0 and config.steps != 0:
+        raise BadValue("--lr", config.lr, "a number > 0 (0 only with --steps 0)")
+    if method.own_momentum and config.momentum != 0:
+        raise BadValue(
+            "--momentum", config.momentum, f"0 with {method.name}, which has a momentum of its own"
+        )
+    return config
+
+
+def _with_cohort(config: ServerConfig) -> ServerConfig:
+    if config.cohort > config.clients:
+        raise BadValue("--cohort", config.cohort, f"at most --clients, which is {config.clients}")
+    if config.participation == "roster":
+        config = replace(config, cohort=config.cohort or config.clients)
+    if config.cohort_script is not None:
+        config = replace(config, cohort_lines=read_cohort_script(config.cohort_script))
+    if config.cohort_lines and config.participation == "online":
+        raise UsageError("--cohort-script needs --participation roster: it names clients of the fixed roster")
+    if config.cohort and config.cohort + config.over_select > config.clients:
+        raise BadValue(
+            "--over-select",
+            config.over_select,
+            f"at most --clients - --cohort, which is {config.clients - config.cohort}",
+        )
+    return config
+
+
+def _with_participation(config: ServerConfig, method: Method) -> ServerConfig:
+    """Fill min_updates; hold a method that needs everybody to that."""
+    members = min(
+        (len(line.split()) for line in config.cohort_lines), default=config.cohort or config.clients
+    )
+    if config.min_updates > members:
+        raise BadValue("--min-updates", config.min_updates, f"at most the cohort, which is {members}")
+    if not method.full_participation:
+        return replace(config, min_updates=config.min_updates or (members + 1) // 2)
+    every = f"{method.name} needs every client in every round"
+    if config.participation == "online":
+        raise UsageError(f"{every}: --participation online is refused")
+    if members < config.clients:
+        given = (
+            "--cohort-script leaves a client out" if config.cohort_lines else f"--cohort is {config.cohort}"
+        )
+        raise UsageError(f"{every}: {given} of --clients {config.clients}")
+    if config.min_updates not in (0, config.clients):
+        raise UsageError(f"{every}: --min-updates is {config.min_updates}, allowed is {config.clients}")
+    return replace(config, min_updates=config.clients)
+
+
+def read_cohort_script(path: Path) -> tuple[str, ...]:
+    """Return the ids of every round's cohort, one line each, separated by one blank.
+
+    Raises UsageError or MissingData with a sentence.
+    """
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise MissingData(f"cannot read --cohort-script {str(path)!r}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--cohort-script {str(path)!r} is not UTF-8 text") from None
+    for number, line in enumerate(lines, start=1):
+        ids = line.split()
+        if not ids:
+            raise UsageError(
+                f"--cohort-script {str(path)!r}: line {number} is empty, every line names a cohort"
+            )
+        if len(set(ids)) < len(ids):
+            raise UsageError(f"--cohort-script {str(path)!r}: line {number} names a client twice")
+    if not lines:
+        raise UsageError(f"--cohort-script {str(path)!r} is empty")
+    return tuple(" ".join(line.split()) for line in lines)
+
+
+def _check_network(config: ServerConfig) -> None:
+    listen = parse_address(config.listen, "--listen", any_port=True)
+    require_trust(listen, "--listen", config.insecure)
+    if config.reflection and not listen.local:
+        raise UsageError(f"--reflection is for development on one machine: --listen is {listen.target}")
+    if config.control is not None:
+        _check_control(parse_address(config.control, "--control", any_port=True))
+
+
+def _check_control(control: Address) -> None:
+    if not control.local:
+        raise BadValue("--control", control.target, "a loopback address or unix:path")
+
+
+def _check_files(config: ServerConfig) -> None:
+    if config.data_root is not None and not config.data_root.is_dir():
+        raise MissingData(f"--data-root {str(config.data_root)!r} is not a directory")
+    if config.eval_data is not None and not config.eval_data.is_file():
+        raise MissingData(f"--eval-data {str(config.eval_data)!r} is not a file")
+    if config.dataset is None and config.eval_data is None:
+        raise UsageError(
+            "neither --dataset nor --eval-data is given: one of them says what a sample looks like"
+        )
+    if config.run_dir is not None and config.run_dir.exists() and not config.run_dir.is_dir():
+        raise UsageError(f"--run-dir {str(config.run_dir)!r} is not a directory")

@@ -1,0 +1,285 @@
+"""The aggregator's gRPC service: the one place where messages become events and outcomes become messages."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+from typing import Any
+
+import grpc
+import structlog
+
+from edgeflock.common.checksum import GRANULE
+from edgeflock.common.transport import CHUNK, MAX_CHUNK
+from edgeflock.common.wire import package_to_wire
+from edgeflock.server.admission import check_data, check_join, check_ready, refusal
+from edgeflock.server.broadcast import Broadcast
+from edgeflock.server.credit import CreditPool
+from edgeflock.server.delivery import Delivery
+from edgeflock.server.engine import Engine
+from edgeflock.server.events import Offline, Online, Ready, TaskRefused
+from edgeflock.server.records import write_cost
+from edgeflock.server.sessions import DuplicateId, Session
+from edgeflock.server.views import view_of
+from edgeflock.v1 import aggregator_pb2 as pb
+
+log = structlog.get_logger()
+Context = grpc.aio.ServicerContext[Any, Any]
+
+UNKNOWN_SESSION = "this server does not know your session: join again"
+_SOFTWARE = version("edgeflock")
+_RETRY_DRAINING_MS = 1000
+
+
+class AggregatorService:
+    """Answers clients. Nothing that a peer sends raises here."""
+
+    def __init__(self, engine: Engine, run: pb.Run, pool: CreditPool) -> None:
+        self._engine, self._run, self._pool = engine, run, pool
+        self.refusals: Counter[tuple[str, str]] = Counter()  # (client or peer, reason)
+
+    # ------------------------------------------------------------------------------------- Join
+
+    async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinResponse:
+        refused = self._refuse_join(request)
+        if refused is not None:
+            self._count(request.client_id or "?", refused)
+            return pb.JoinResponse(refusal=refused)
+        session = Session(
+            client_id=request.client_id,
+            instance_id=request.instance_id,
+            own_data=request.HasField("own_data"),
+            software=request.software[:40],
+            device=_device(request.device),
+        )
+        try:
+            self._engine.sessions.admit(session)
+        except DuplicateId as error:
+            refused = refusal(pb.REASON_DUPLICATE_ID, str(error))
+            self._count(request.client_id, refused)
+            return pb.JoinResponse(refusal=refused)
+        self._engine.journal.note(
+            "client_joined", client=session.client_id, software=session.software, **session.device
+        )
+        log.info("client_joined", client=session.client_id, **session.device)
+        return pb.JoinResponse(admission=pb.Admission(session=session.token, run=self._run))
+
+    def _refuse_join(self, request: pb.JoinRequest) -> pb.Refusal | None:
+        if refused := check_join(request, _SOFTWARE):
+            return refused
+        machine = self._engine.machine
+        if machine.draining and machine.ending is None:
+            return refusal(pb.REASON_DRAINING, "the server is going down", retry_after_ms=_RETRY_DRAINING_MS)
+        if not machine.has_room_for(request.client_id):
+            return refusal(pb.REASON_ROSTER_FULL, f"all {machine.rules.clients} seats of this run are taken")
+        return check_data(request, self._run)
+
+    # ------------------------------------------------------------------------------------ Watch
+
+    async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.WatchResponse]:
+        session = self._session(request.session)
+        if session is None:
+            yield pb.WatchResponse(refusal=refusal(pb.REASON_UNKNOWN_SESSION, UNKNOWN_SESSION))
+            return
+        session.watching = True
+        self._engine.post(Online(session.client_id, time.monotonic()))
+        try:
+            async for view in self._views(session):
+                yield view
+        finally:
+            self._unwatch(session)
+
+    async def _views(self, session: Session) -> AsyncIterator[pb.WatchResponse]:
+        """The view now, and again whenever something in it has changed."""
+        last: pb.View | None = None
+        while not session.superseded:
+            session.changed.clear()
+            view = view_of(self._engine, session.client_id)
+            if last is None or not _same(view, last):
+                response = pb.WatchResponse(view=view)
+                session.message_bytes_down += response.ByteSize()
+                yield response
+                last = view
+            if view.HasField("ending"):
+                self._engine.told(session.client_id)
+                return
+            await session.changed.wait()
+        yield pb.WatchResponse(
+            refusal=refusal(pb.REASON_SUPERSEDED, "a newer session of yours has taken over")
+        )
+
+    def _unwatch(self, session: Session) -> None:
+        session.watching = False
+        if session.superseded:
+            return
+        self._engine.post(Offline(session.client_id, time.monotonic()))
+        log.info("client_left", client=session.client_id)
+        self._engine.journal.note("client_left", client=session.client_id)
+
+    # ------------------------------------------------------------------------------------ Fetch
+
+    async def Fetch(
+        self, request: pb.FetchRequest, context: Context
+    ) -> AsyncIterator[pb.FetchResponse | bytes]:
+        session = self._session(request.session)
+        if session is None:
+            yield pb.FetchResponse(refusal=refusal(pb.REASON_UNKNOWN_SESSION, UNKNOWN_SESSION))
+            return
+        broadcast = await self._broadcast(session, request)
+        size = request.chunk_bytes or CHUNK
+        if broadcast is None or request.offset % GRANULE or size % GRANULE or not 0 < size <= MAX_CHUNK:
+            refused = refusal(pb.REASON_NO_SUCH_PACKAGE, f"round {request.round} has no such package for you")
+            self._count(session.client_id, refused)
+            yield pb.FetchResponse(refusal=refused)
+            return
+        if not request.digest:
+            yield pb.FetchResponse(package=package_to_wire(broadcast.package))
+        for offset in range(request.offset, broadcast.package.size_bytes, size):
+            message = await self._engine.write(broadcast.message, offset, size)
+            session.bytes_down += min(size, broadcast.package.size_bytes - offset)
+            session.message_bytes_down += len(message)
+            yield message
+
+    async def _broadcast(self, session: Session, request: pb.FetchRequest) -> Broadcast | None:
+        """Return the package that is meant, if the client has a task in that round."""
+        engine, index = self._engine, self._engine.machine.index_of.get(session.client_id)
+        work = engine.work
+        if (
+            work is None
+            or index is None
+            or request.round != work.round.number
+            or not engine.machine.has_task(index)
+        ):
+            return None
+        if request.scope == pb.SCOPE_PERSONAL and work.personal:
+            found: Broadcast | None = await engine.personal(index)
+        else:
+            found = {pb.SCOPE_SHARED: work.shared, pb.SCOPE_OPTIONAL: work.optional}.get(request.scope)
+        if found is None or request.digest not in (b"", found.package.digest):
+            return None
+        return found
+
+    # ---------------------------------------------------------------------------------- Deliver
+
+    async def Deliver(self, request_iterator: AsyncIterator[pb.DeliverRequest], context: Context) -> None:
+        first = await context.read()
+        if first is grpc.aio.EOF or first.WhichOneof("message") != "header":
+            sentence = "the first message of a delivery is its header"
+            await context.write(pb.DeliverResponse(refusal=refusal(pb.REASON_MALFORMED, sentence)))
+            return
+        session = self._session(first.header.session)
+        if session is None:
+            refused = refusal(pb.REASON_UNKNOWN_SESSION, UNKNOWN_SESSION)
+            await context.write(pb.DeliverResponse(refusal=refused))
+            return
+        session.message_bytes_up += first.ByteSize()
+        delivery = Delivery(self._engine, self._pool, session, first.header, context)
+        refused_later = await delivery.run()
+        if refused_later is not None:
+            self._count(session.client_id, refused_later)
+            await context.write(pb.DeliverResponse(refusal=refused_later))
+
+    # --------------------------------------------------------------------------- Report and Leave
+
+    async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportResponse:
+        session = self._session(request.session)
+        if session is None:
+            return pb.ReportResponse(refusal=refusal(pb.REASON_UNKNOWN_SESSION, UNKNOWN_SESSION))
+        index = self._engine.machine.index_of.get(session.client_id)
+        if index is None:
+            return pb.ReportResponse(refusal=refusal(pb.REASON_MALFORMED, "you have no seat yet"))
+        refused: pb.Refusal | None = None
+        match request.WhichOneof("report"):
+            case "ready":
+                refused = self._take_ready(session, index, request.ready)
+            case "progress":
+                session.progress = (
+                    request.progress.round,
+                    request.progress.steps_done,
+                    request.progress.steps_total,
+                )
+            case "cost":
+                self._take_cost(index, request.cost)
+            case "refused":
+                self._take_refusal(session, index, request.refused)
+            case _:
+                refused = refusal(pb.REASON_MALFORMED, "the report is empty")
+        if refused is not None:
+            self._count(session.client_id, refused)
+        return pb.ReportResponse(refusal=refused)
+
+    def _take_ready(self, session: Session, index: int, report: pb.Ready) -> pb.Refusal | None:
+        if refused := check_ready(report, self._run):
+            return refused
+        session.ready = True
+        samples = min(report.samples, 2**62)
+        self._engine.samples[index] = samples
+        statement = "UPDATE seats SET samples = ? WHERE idx = ?"
+        self._engine.journal.submit(lambda connection: connection.execute(statement, (samples, index)))
+        self._engine.journal.note("client_ready", client=session.client_id, index=index, samples=samples)
+        self._engine.post(Ready(index, time.monotonic()))
+        return None
+
+    def _take_cost(self, index: int, cost: pb.RoundCost) -> None:
+        if not 0 < cost.round <= self._engine.machine.committed:
+            return
+        names = ("fetch_s", "train_s", "deliver_s", "wait_s", "cpu_s")
+        row: dict[str, float | int | None] = {name: float(getattr(cost, name)) for name in names}
+        row["peak_rss_bytes"] = min(cost.peak_rss_bytes, 2**62)
+        epoch = self._engine.epoch
+        self._engine.journal.submit(lambda connection: write_cost(connection, epoch, cost.round, index, row))
+
+    def _take_refusal(self, session: Session, index: int, report: pb.TaskRefused) -> None:
+        sentence = report.refusal.sentence[:500]
+        log.warning("task_refused", client=session.client_id, round=report.round, reason=sentence)
+        self._engine.journal.note(
+            "task_refused", client=session.client_id, round=report.round, reason=sentence
+        )
+        self._engine.post(TaskRefused(report.round, index, time.monotonic()))
+
+    async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveResponse:
+        session = self._session(request.session)
+        if session is not None:
+            log.info("client_leaving", client=session.client_id, reason=request.reason[:200])
+            self._engine.sessions.remove(session)
+            session.superseded = True
+            session.changed.set()
+            self._engine.post(Offline(session.client_id, time.monotonic()))
+        return pb.LeaveResponse()
+
+    # -------------------------------------------------------------------------------------------
+
+    def _session(self, token: bytes) -> Session | None:
+        return self._engine.sessions.find(token)
+
+    def _count(self, who: str, refused: pb.Refusal) -> None:
+        """Count a refusal; the 1st, 2nd, 4th, 8th ... of a kind is written down."""
+        reason = pb.Reason.Name(refused.reason)
+        key = (who[:64] if len(self.refusals) < 10_000 else "others", reason)
+        self.refusals[key] += 1
+        times = self.refusals[key]
+        if times & (times - 1) == 0:
+            log.warning("refused", client=key[0], reason=reason, sentence=refused.sentence, times=times)
+            fields = {"client": key[0], "reason": reason, "sentence": refused.sentence, "times": times}
+            self._engine.journal.note("refused", **fields)
+
+
+def _same(view: pb.View, other: pb.View) -> bool:
+    """Whether two views say the same; the time left is not news."""
+    if view.task.round != other.task.round or view.outcomes != other.outcomes or view.seat != other.seat:
+        return False
+    names = ("round", "state", "reason", "ending")
+    return all(getattr(view, name) == getattr(other, name) for name in names)
+
+
+def _device(device: pb.Device) -> dict[str, object]:
+    return {
+        "machine": device.machine[:40],
+        "system": device.system[:80],
+        "cores": device.cores,
+        "memory_bytes": device.memory_bytes,
+        "torch": device.torch[:40],
+        "compute": device.compute[:40],
+    }

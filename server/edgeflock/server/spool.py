@@ -1,0 +1,204 @@
+"""The spool: updates as they arrive, on disk, so that a cut upload goes on and a crash loses nothing.
+
+Per member two files: `NNNNNN.data`, the payload, reserved at its full size when the round opens; and
+`NNNNNN.log`, the update's header followed by one mark (end, running checksum) for every chunk. The payload is good up to
+the last mark whose checksum it has. Files of the round before last are used again: writing into pages
+that exist costs a quarter of writing into new ones.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import struct
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeflock.common.checksum import extend
+from edgeflock.common.errors import CorruptPayload
+
+_MARK = struct.Struct("<QI")
+_HEAD = struct.Struct("<II")  # size and checksum of the header that follows
+_READ_BYTES = 4 << 20
+
+
+class Entry:
+    """One member's update in the spool. Not for two threads at once."""
+
+    def __init__(self, data_path: Path, log_path: Path) -> None:
+        self.data_path, self.log_path = data_path, log_path
+        self.header = b""  # serialised UpdateHeader, without its session
+        self.held = 0
+        self.running = 0
+        self.complete = False
+        self._data: int | None = None
+        self._log: int | None = None
+
+    def begin(self, header: bytes) -> int:
+        """Take an update's header; return how much of its payload is already here."""
+        if header != self.header:
+            self.close()
+            self.held = self.running = 0
+            self.complete, self.header = False, header
+            self._log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            os.write(self._log, _HEAD.pack(len(header), extend(0, header)) + header)
+        if self._data is None:
+            self._data = os.open(self.data_path, os.O_RDWR | os.O_CREAT, 0o600)
+        return self.held
+
+    def append(self, offset: int, data: bytes, checksum: int) -> None:
+        """Write the next chunk.
+
+        Raises CorruptPayload if it does not continue the payload, OSError if the disk will not take it.
+        """
+        running = extend(self.running, data)
+        if offset != self.held or running != checksum:
+            raise CorruptPayload(f"the chunk at {offset} does not continue the {self.held} bytes held")
+        assert self._data is not None
+        _pwrite(self._data, data, offset)
+        if self._log is None:
+            self._log = os.open(self.log_path, os.O_WRONLY | os.O_APPEND)
+        os.write(self._log, _MARK.pack(offset + len(data), running))
+        self.held += len(data)
+        self.running = running
+
+    def forget(self) -> None:
+        """Start again at 0 with the next header."""
+        self.close()
+        self.header, self.held, self.running, self.complete = b"", 0, 0, False
+
+    def finish(self) -> None:
+        """Mark the payload as complete and checked, and give the descriptors back."""
+        self.complete = True
+        self.close()
+
+    def close(self) -> None:
+        for descriptor in (self._data, self._log):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._data = self._log = None
+
+    def recover(self) -> None:
+        """Read what a previous process left: the header, and the payload up to the last good mark."""
+        try:
+            log = self.log_path.read_bytes()
+            size, checksum = _HEAD.unpack_from(log)
+        except (OSError, struct.error):
+            return
+        header = log[_HEAD.size : _HEAD.size + size]
+        if len(header) != size or extend(0, header) != checksum:
+            return
+        self.header = header
+        good = self._check_marks(log[_HEAD.size + size :])
+        os.truncate(self.log_path, _HEAD.size + size + good * _MARK.size)
+
+    def _check_marks(self, marks: bytes) -> int:
+        """Follow the marks through the payload; return how many hold."""
+        good = 0
+        with self.data_path.open("rb", buffering=0) as data:
+            for end, checksum in _whole_marks(marks):
+                running = _extend_from(data.fileno(), self.running, self.held, end)
+                if end <= self.held or running != checksum:
+                    break
+                self.held, self.running, good = end, checksum, good + 1
+        return good
+
+
+@dataclass
+class Spool:
+    """The `spool/` directory: one folder a round."""
+
+    root: Path
+
+    def prepare(self, round: int, members: Collection[int], size_bytes: int) -> dict[int, Entry]:
+        """Reserve space for every member's update and return the entries, with what they already hold.
+
+        Raises OSError (ENOSPC) when the disk is full; call again later.
+        """
+        folder = self._folder(round)
+        if not folder.exists():
+            self._recycle(round - 2, folder, members)
+        entries = {index: self._entry(round, index) for index in members}
+        for entry in entries.values():
+            _reserve(entry.data_path, size_bytes)
+            entry.recover()
+        return entries
+
+    def scan(self, round: int, members: Collection[int]) -> dict[int, Entry]:
+        """Return the entries of a round with what they hold, making nothing."""
+        entries = {index: self._entry(round, index) for index in members}
+        for entry in entries.values():
+            if entry.data_path.exists():
+                entry.recover()
+        return entries
+
+    def remove_before(self, round: int) -> None:
+        """Remove the spools of earlier rounds, which no recovery can need."""
+        for path in self.root.iterdir() if self.root.exists() else ():
+            if path.name.isdigit() and int(path.name) < round:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def clear(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def _folder(self, round: int) -> Path:
+        return self.root / f"{round:06d}"
+
+    def _entry(self, round: int, index: int) -> Entry:
+        folder = self._folder(round)
+        return Entry(folder / f"{index:06d}.data", folder / f"{index:06d}.log")
+
+    def _recycle(self, old: int, folder: Path, members: Collection[int]) -> None:
+        """Make the folder of a round out of an old one: its data files are used again, its logs are not."""
+        building = self.root / ".new"
+        shutil.rmtree(building, ignore_errors=True)
+        if self._folder(old).exists():
+            self._folder(old).rename(building)
+        building.mkdir(parents=True, exist_ok=True)
+        spare = []
+        for path in sorted(building.iterdir()):
+            if path.suffix != ".data":
+                path.unlink()
+            elif int(path.stem) not in members:
+                spare.append(path)
+        for index in members:
+            if spare and not (building / f"{index:06d}.data").exists():
+                spare.pop().rename(building / f"{index:06d}.data")
+        for path in spare:
+            path.unlink()
+        building.rename(folder)
+
+
+def _reserve(path: Path, size_bytes: int) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if size_bytes:
+            os.posix_fallocate(descriptor, 0, size_bytes)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:  # a file system without reservation
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _whole_marks(marks: bytes) -> Iterator[tuple[int, int]]:
+    yield from _MARK.iter_unpack(marks[: len(marks) // _MARK.size * _MARK.size])
+
+
+def _extend_from(descriptor: int, running: int, start: int, end: int) -> int:
+    while start < end:
+        data = os.pread(descriptor, min(_READ_BYTES, end - start), start)
+        if not data:
+            return -1
+        running = extend(running, data)
+        start += len(data)
+    return running
+
+
+def _pwrite(descriptor: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(descriptor, view, offset)
+        view, offset = view[count:], offset + count

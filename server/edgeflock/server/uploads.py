@@ -1,0 +1,76 @@
+"""What an update must be: a header checked against the task before a byte of it is taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from google.protobuf.message import DecodeError
+
+from edgeflock.common.errors import MalformedMessage
+from edgeflock.common.package import Package
+from edgeflock.common.wire import package_from_wire
+from edgeflock.server.learner import UploadSpec
+from edgeflock.v1 import aggregator_pb2 as pb
+
+_NEEDED = ("samples", "steps", "loss")  # scalars of every update
+
+
+class Unfit(MalformedMessage):
+    """The header is not that of the update the task asks for."""
+
+    def __init__(self, reason: pb.Reason.ValueType, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
+def stored_header(header: pb.UpdateHeader) -> bytes:
+    """Return what the spool keeps of a header: all that identifies the update."""
+    kept = pb.UpdateHeader(round=header.round, package=header.package, samples=header.samples)
+    return kept.SerializeToString(deterministic=True)
+
+
+def package_of(stored: bytes) -> Package | None:
+    """Return the package of a spooled header, or None if it cannot be read."""
+    try:
+        return package_from_wire(pb.UpdateHeader.FromString(stored).package)
+    except (DecodeError, MalformedMessage):
+        return None
+
+
+def check_package(package: Package, wanted: Sequence[UploadSpec]) -> None:
+    """Raise Unfit unless the package is exactly what the task dictates."""
+    kinds = [section.kind for section in package.sections]
+    if kinds != [spec.kind for spec in wanted]:
+        names = ", ".join(spec.kind for spec in wanted)
+        raise Unfit(
+            pb.REASON_MALFORMED, f"the update holds {', '.join(kinds) or 'nothing'}, wanted is {names}"
+        )
+    for section, spec in zip(package.sections, wanted, strict=True):
+        if section.layout_digest != spec.layout.digest or section.elements != spec.layout.elements:
+            raise Unfit(
+                pb.REASON_WRONG_LAYOUT,
+                f"{spec.kind} has {section.elements} numbers, the task's {spec.layout.elements} in another layout",
+            )
+        if section.codec != spec.codec:
+            raise Unfit(
+                pb.REASON_WRONG_CODEC, f"{spec.kind} has codec {section.codec}, wanted is {spec.codec}"
+            )
+        if section.size_bytes > spec.largest:
+            raise Unfit(
+                pb.REASON_TOO_LARGE,
+                f"{spec.kind} has {section.size_bytes} bytes, at most {spec.largest} are allowed",
+            )
+    _check_scalars(package)
+
+
+def _check_scalars(package: Package) -> None:
+    for name in _NEEDED:
+        if name not in package.scalars:
+            raise Unfit(pb.REASON_MALFORMED, f"the update lacks the scalar {name!r}")
+    for name in ("samples", "steps"):
+        value = package.scalars[name]
+        if not (math.isfinite(value) and value >= 0 and value == int(value)):
+            raise Unfit(
+                pb.REASON_MALFORMED, f"the scalar {name!r} is {value}, allowed is a whole number >= 0"
+            )

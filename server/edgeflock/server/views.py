@@ -1,0 +1,103 @@
+"""What each client is told: its View of the run, made from the machine's state."""
+
+from __future__ import annotations
+
+import time
+
+from edgeflock.common.wire import choice_to_wire, kind_to_wire, package_to_wire
+from edgeflock.server.broadcast import Broadcast
+from edgeflock.server.engine import Engine
+from edgeflock.server.events import EndingKind, Outcome, Phase, Verdict
+from edgeflock.server.learner import RoundWork
+from edgeflock.v1 import aggregator_pb2 as pb
+
+RETURN_WITHIN_MS = 10_000  # clients of a server that goes down spread their return over this
+
+_ENDINGS = {
+    EndingKind.COMPLETED: pb.ENDING_KIND_COMPLETED,
+    EndingKind.STOPPED: pb.ENDING_KIND_STOPPED,
+    EndingKind.FAILED: pb.ENDING_KIND_FAILED,
+}
+_REASONS = {
+    Verdict.COUNTED: pb.REASON_UNSPECIFIED,
+    Verdict.LATE: pb.REASON_LATE,
+    Verdict.NON_FINITE: pb.REASON_NON_FINITE,
+    Verdict.MALFORMED: pb.REASON_MALFORMED,
+    Verdict.DISCARDED: pb.REASON_DISCARDED,
+    Verdict.REFUSED_BY_CLIENT: pb.REASON_REFUSED_BY_CLIENT,
+}
+
+
+def run_state(engine: Engine) -> pb.RunState.ValueType:
+    """Return the run's state in the wire's words."""
+    machine = engine.machine
+    if machine.phase is Phase.ENDED and machine.ending is not None:
+        return pb.RUN_STATE_FINISHED
+    if machine.draining:
+        return pb.RUN_STATE_DRAINING
+    if machine.pause:
+        return pb.RUN_STATE_PAUSED
+    gathering = machine.phase in (Phase.IDLE, Phase.GATHERING)
+    return pb.RUN_STATE_GATHERING if gathering else pb.RUN_STATE_RUNNING
+
+
+def view_of(engine: Engine, client_id: str) -> pb.View:
+    """Return the whole current view of one client."""
+    machine = engine.machine
+    view = pb.View(round=machine.round, state=run_state(engine), reason=machine.pause)
+    if view.state == pb.RUN_STATE_DRAINING:
+        view.return_within_ms = RETURN_WITHIN_MS
+    if machine.phase is Phase.ENDED and machine.ending is not None:
+        view.ending.CopyFrom(pb.Ending(kind=_ENDINGS[machine.ending.kind], reason=machine.ending.reason))
+    index = machine.index_of.get(client_id)
+    if index is not None:
+        view.seat.CopyFrom(pb.Seat(index=index, seats=machine.rules.clients))
+        view.outcomes.extend(_outcomes(engine, index))
+        if machine.has_task(index) and engine.work is not None and not machine.draining:
+            view.task.CopyFrom(_task(engine, engine.work))
+    return view
+
+
+def outcome_to_wire(round: int, outcome: Outcome) -> pb.Outcome:
+    counted = outcome.verdict is Verdict.COUNTED
+    return pb.Outcome(round=round, digest=outcome.digest, counted=counted, reason=_REASONS[outcome.verdict])
+
+
+def _outcomes(engine: Engine, index: int) -> list[pb.Outcome]:
+    return [
+        outcome_to_wire(round, outcome)
+        for round, outcomes in sorted(engine.outcomes.items())
+        for outcome in outcomes
+        if outcome.index == index
+    ]
+
+
+def _task(engine: Engine, work: RoundWork) -> pb.Task:
+    plan, deadline = work.plan, engine.machine.deadline
+    remaining = 0.0 if deadline is None else max(0.0, deadline - time.monotonic())
+    task = pb.Task(
+        round=work.round.number,
+        epochs=plan.epochs,
+        steps=plan.steps,
+        batch_size=plan.batch_size,
+        lr=plan.lr,
+        momentum=plan.momentum,
+        weight_decay=plan.weight_decay,
+        clip=plan.clip,
+        flags=plan.flags,
+        upload_limit_bytes=work.upload_limit,
+        remaining_ms=int(remaining * 1000),
+    )
+    task.downloads.append(_download(pb.SCOPE_SHARED, work.shared))
+    if work.optional is not None:
+        task.downloads.append(_download(pb.SCOPE_OPTIONAL, work.optional))
+    if work.personal:
+        task.downloads.append(pb.Download(scope=pb.SCOPE_PERSONAL))
+    for spec in work.uploads:
+        codec = choice_to_wire(spec.codec)
+        task.uploads.add(kind=kind_to_wire(spec.kind), layout_digest=spec.layout.digest, codec=codec)
+    return task
+
+
+def _download(scope: pb.Scope.ValueType, broadcast: Broadcast) -> pb.Download:
+    return pb.Download(scope=scope, package=package_to_wire(broadcast.package))

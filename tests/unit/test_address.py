@@ -1,0 +1,61 @@
+"""Addresses as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgeflock.common.address import parse_address, require_trust
+from edgeflock.common.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "local"),
+    [
+        ("127.0.0.1:9300", "127.0.0.1:9300", True),
+        ("127.5.0.1:1", "127.5.0.1:1", True),
+        ("localhost:9300", "localhost:9300", True),
+        ("[::1]:9300", "[::1]:9300", True),
+        ("unix:/run/x.sock", "unix:/run/x.sock", True),
+        ("0.0.0.0:9300", "0.0.0.0:9300", False),
+        ("[::]:65535", "[::]:65535", False),
+        ("[2001:DB8::1]:9300", "[2001:db8::1]:9300", False),
+        ("server.example:9300", "server.example:9300", False),
+    ],
+)
+def test_an_address_is_read(text: str, target: str, local: bool) -> None:
+    address = parse_address(text, "--listen")
+    assert (address.target, address.local) == (target, local)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "host",
+        ":9300",
+        "host:",
+        "host:x",
+        "host:65536",
+        "host:0",
+        "::1:9300",
+        "[::1]",
+        "[x]:9300",
+        "unix:",
+        "a b:1",
+    ],
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--server is .*, allowed is "):
+        parse_address(text, "--server")
+
+
+def test_port_0_is_for_listening_only() -> None:
+    assert parse_address("127.0.0.1:0", "--listen", any_port=True).port == 0
+
+
+def test_plain_text_beyond_this_machine_must_be_said() -> None:
+    far = parse_address("10.0.0.1:9300", "--server")
+    with pytest.raises(UsageError, match=r"--server 10\.0\.0\.1:9300 reaches beyond this machine"):
+        require_trust(far, "--server", insecure=False)
+    require_trust(far, "--server", insecure=True)
+    require_trust(parse_address("[::1]:9300", "--server"), "--server", insecure=False)

@@ -1,0 +1,126 @@
+"""The commands as they are started: help without torch, one sentence for every misuse."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMANDS = ["server", "client", "lab"]
+HEAVY = ("torch", "grpc", "numpy", "google.protobuf")
+_ENTRY = "from edgeflock.{}.cli import main; main()"
+
+
+def run(command: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("FL_")}
+    return subprocess.run(
+        [sys.executable, "-c", _ENTRY.format(command), *arguments],
+        env={**clean, **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def imported(command: str, *arguments: str) -> set[str]:
+    """Return the heavy modules that a help text has imported."""
+    script = (
+        "import sys, atexit\n"
+        f"heavy = lambda: [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "atexit.register(lambda: print(*heavy(), file=sys.stderr))\n"
+        f"sys.argv = {['fl', *arguments]!r}\n" + _ENTRY.format(command)
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "Usage: " in done.stdout
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "arguments", [("server", "--help"), ("client", "--help"), ("lab", "--help"), ("lab", "run", "--help")]
+)
+def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    assert imported(*arguments) == set()
+
+
+def test_help_is_there_at_once() -> None:
+    """At most 0.4 s above the bare interpreter, with room for a busy machine; the median of five."""
+    times: list[float] = []
+    for _ in range(5):
+        begin = time.monotonic()
+        run("client", "--help")
+        middle = time.monotonic()
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        times.append((middle - begin) - (time.monotonic() - middle))
+    assert statistics.median(times) < 0.4
+
+
+def test_help_groups_options_and_shows_defaults() -> None:
+    text = run("server", "--help").stdout
+    assert "Local training:\n" in text
+    assert "[default: 20]" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_version_is_said(command: str) -> None:
+    done = run(command, "--version")
+    assert done.stdout.startswith(f"fl-{command} 0.")
+
+
+MISUSES = [
+    ("server", ["--rouds", "3"], "unknown option --rouds, did you mean --rounds?"),
+    ("server", ["--rounds"], "option '--rounds' requires an argument"),
+    ("server", ["--rounds", "0"], "--rounds is '0', allowed is an integer >= 1"),
+    ("server", ["--lr", "nan"], "--lr is 'nan', allowed is a number >= 0"),
+    ("server", ["--deadline", "soon"], "--deadline is 'soon', allowed is a time"),
+    ("server", ["--config", "no-such.toml"], "cannot read the configuration file 'no-such.toml'"),
+    ("server", ["extra"], "got unexpected extra argument (extra)"),
+    ("server", ["--method", "fedavgg"], "unknown method 'fedavgg': did you mean 'fedavg'?"),
+    ("server", ["--listen", "0.0.0.0:1"], "--listen 0.0.0.0:1 reaches beyond this machine"),
+    ("client", ["--sever", "x"], "unknown option --sever, did you mean --server?"),
+    ("client", ["--server", "x"], "--server is 'x', allowed is host:port"),
+    ("client", ["--id", "a/b"], "--id is 'a/b', allowed is 1 to 64 letters"),
+    ("client", ["--host-clients", "1e3"], "--host-clients is '1e3', allowed is an integer"),
+    ("client", ["--data", "no-such.npz"], "--data 'no-such.npz' does not exist"),
+    ("lab", ["rnu"], "unknown command: rnu, did you mean run?"),
+    ("lab", ["run", "--proceses", "2"], "unknown option --proceses, did you mean --processes?"),
+    ("lab", ["run", "--processes", "0"], "--processes is '0', allowed is an integer from 1"),
+    ("lab", ["events", "no-such-run"], "no-such-run is not a run directory"),
+    ("lab", ["control", "no-such-run", "status"], "no server has written no-such-run/control"),
+    ("lab", ["methods", "fedproks"], "unknown method 'fedproks': did you mean 'fedprox'?"),
+]
+
+
+@pytest.mark.parametrize(("command", "arguments", "sentence"), MISUSES)
+def test_a_misuse_is_one_sentence_and_exit_code_2(command: str, arguments: list[str], sentence: str) -> None:
+    done = run(command, *arguments)
+    assert done.stderr.startswith(f"fl-{command}: error: {sentence}")
+    assert (done.returncode, done.stderr.count("\n"), done.stdout) == (2, 1, "")
+
+
+def test_a_misspelt_variable_is_refused() -> None:
+    done = run("client", FL_CLIENT_SERVR="x")
+    assert done.stderr.startswith(
+        "fl-client: error: unknown environment variable: FL_CLIENT_SERVR, did you mean"
+    )
+    assert done.returncode == 2
+
+
+def test_the_configuration_file_may_be_a_variable(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text("rouds = 3\n")
+    done = run("server", FL_SERVER_CONFIG=str(file))
+    assert done.stderr == f"fl-server: error: unknown key in {file}: rouds, did you mean rounds?\n"
+
+
+def test_the_options_of_a_method_are_explained() -> None:
+    text = run("server", "--method", "fedprox", "--help-method").stdout
+    assert "strength of the proximal term" in text
+    assert "default 0.1, allowed is a number >= 0" in text

@@ -1,0 +1,117 @@
+"""The house as a whole: its namespace, its rooms' first lines, its stubs, and what its packages carry."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+WINGS = ("common", "server", "client", "lab")
+GENERATE = ROOT / "proto" / "generate.py"
+
+
+def package_files() -> set[Path]:
+    """Return every file of the product, relative to its source root."""
+    found = {path.relative_to(ROOT / wing): path for wing in WINGS for path in (ROOT / wing).rglob("*")}
+    return {name for name, path in found.items() if path.is_file() and "__pycache__" not in name.parts}
+
+
+def written_modules() -> list[Path]:
+    """Return the modules that people wrote: all but the generated ones."""
+    modules = [path for wing in WINGS for path in sorted((ROOT / wing).rglob("*.py"))]
+    return [path for path in modules if "_pb2" not in path.name]
+
+
+def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_the_shared_namespace_has_no_init() -> None:
+    """One such file would hide every other part of the package at run time, unseen by mypy."""
+    assert list(ROOT.glob("*/edgeflock/__init__.py")) == []
+
+
+def test_every_part_declares_its_types() -> None:
+    parts = [path for wing in WINGS for path in (ROOT / wing / "edgeflock").iterdir() if path.is_dir()]
+    parts = [path for path in parts if path.name != "__pycache__"]
+    assert {path.name for path in parts} == {"v1", "common", "methods", "server", "client", "lab"}
+    assert [path for path in parts if not (path / "py.typed").is_file()] == []
+
+
+@pytest.mark.parametrize("path", written_modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_room_says_in_its_first_line_what_it_owns(path: Path) -> None:
+    first = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+    assert first.endswith((".", ":")), f"{path.relative_to(ROOT)} begins with {first!r}"
+
+
+def test_the_committed_stubs_are_what_the_proto_files_say() -> None:
+    pytest.importorskip("grpc_tools", reason="edgeflock[proto] is not installed")
+    check = run(GENERATE, "--check")
+    assert check.returncode == 0, check.stdout + check.stderr
+
+
+def test_a_stub_that_was_edited_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("grpc_tools", reason="edgeflock[proto] is not installed")
+    shutil.copytree(ROOT / "common" / "edgeflock" / "v1", tmp_path / "edgeflock" / "v1")
+    with open(tmp_path / "edgeflock" / "v1" / "bundle_pb2.pyi", "a") as stub:
+        stub.write("\n")
+    (tmp_path / "edgeflock" / "v1" / "old_pb2.py").touch()
+    check = run(GENERATE, "--check", "--root", tmp_path)
+    assert check.returncode == 1
+    assert check.stdout.splitlines()[:2] == [
+        "no .proto makes this: edgeflock/v1/old_pb2.py",
+        "differs: edgeflock/v1/bundle_pb2.pyi",
+    ]
+
+
+def test_the_wheel_carries_every_part_of_the_product(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="edgeflock[dev] is not installed")
+    build = run("-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path)
+    assert build.returncode == 0, build.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    carried = {Path(name) for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert carried == package_files()
+    assert any(name.name == "digits.npz" for name in carried)
+
+
+def test_the_source_package_carries_what_a_build_needs(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="edgeflock[dev] is not installed")
+    build = run("-m", "hatchling", "build", "--target", "sdist", "--directory", tmp_path)
+    assert build.returncode == 0, build.stderr
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "constraints.txt", "proto/generate.py"} <= names
+    assert {str(name) for name in package_files()} <= {name.partition("/")[2] for name in names}
+
+
+BARE_DEVICE = """
+import importlib, pkgutil, sys
+
+ABSENT = {"torchvision", "grpc_reflection", "matplotlib", "rich"}
+
+class NotInstalled:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ABSENT:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NotInstalled())
+for part in ("v1", "common", "methods", "client"):
+    package = importlib.import_module(f"edgeflock.{part}")
+    for module in pkgutil.walk_packages(package.__path__, f"edgeflock.{part}."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+"""
+
+
+def test_a_device_needs_none_of_the_extras() -> None:
+    """Every module of the device side is importable with the base dependencies alone."""
+    check = run("-c", BARE_DEVICE)
+    assert check.returncode == 0, check.stderr

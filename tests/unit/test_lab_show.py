@@ -1,0 +1,145 @@
+"""What fl-lab run shows: rows in order, and the table at the end, from a real journal."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgeflock.common.errors import EdgeflockError
+from edgeflock.lab.events import line
+from edgeflock.lab.feed import Event, Feed
+from edgeflock.lab.show import Rows, size, summary
+from edgeflock.server.journal import Journal
+
+
+def event(name: str, /, **fields: object) -> Event:
+    return Event(1, 0.0, name, fields)
+
+
+def committed(number: int) -> Event:
+    return event("round_committed", round=number, bytes_up=1500, bytes_down=1500, seconds=0.25, loss=0.5)
+
+
+def evaluated(number: int, accuracy: float, model: str = "global") -> Event:
+    return event("evaluated", round=number, model=model, accuracy=accuracy, loss=0.4)
+
+
+def shown(rows: Rows, *events: Event) -> list[str]:
+    return [row.text() for entry in events for row in rows.take(entry)]
+
+
+def test_a_row_waits_for_its_evaluation() -> None:
+    rows = Rows(rounds=10, eval_every=1)
+    assert shown(rows, committed(1)) == []
+    assert shown(rows, evaluated(1, 0.1, model="private")) == []
+    assert shown(rows, evaluated(1, 0.875)) == [
+        "round  1/10  accuracy 0.8750  loss 0.4000     3.0 kB     0.25 s"
+    ]
+
+
+def test_a_round_that_is_not_evaluated_is_shown_at_once() -> None:
+    rows = Rows(rounds=3, eval_every=2)
+    assert shown(rows, committed(1)) == ["round 1/3  accuracy      -  loss 0.5000     3.0 kB     0.25 s"]
+    assert shown(rows, committed(2)) == []
+    assert shown(Rows(rounds=3, eval_every=0), committed(3)) != []
+
+
+def test_rows_stay_in_order_when_evaluations_do_not() -> None:
+    rows = Rows(rounds=9, eval_every=1)
+    assert shown(rows, committed(1), committed(2), evaluated(2, 0.2)) == []
+    assert [text[6] for text in shown(rows, evaluated(1, 0.1))] == ["1", "2"]
+
+
+def test_an_evaluation_that_never_comes_does_not_hold_the_rows_back() -> None:
+    rows = Rows(rounds=9, eval_every=1)
+    assert [text[6] for text in shown(rows, *(committed(number) for number in range(1, 6)))] == ["1", "2"]
+    assert [text[6] for text in shown(rows, event("run_ended"))] == ["3", "4", "5"]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (999_949, "999.9 kB"),
+        (999_960, "1.0 MB"),
+        (4.5e15, "4500.0 TB"),
+    ],
+)
+def test_bytes_are_written_for_people(count: float, text: str) -> None:
+    assert size(count) == text
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    journal = Journal(tmp_path / "journal.sqlite")
+    yield journal
+    journal.close()
+
+
+def test_the_feed_gives_every_event_once_while_the_server_writes(tmp_path: Path, journal: Journal) -> None:
+    feed = Feed(tmp_path)
+    journal.note("run_started", method="fedavg").result(10)
+    journal.note("round_committed", round=1).result(10)
+    assert [entry.name for entry in feed.read()] == ["run_started", "round_committed"]
+    assert feed.read() == []
+    journal.note("run_ended", kind="completed").result(10)
+    assert [entry.fields for entry in feed.read()] == [{"kind": "completed"}]
+    feed.close()
+    later = Feed(tmp_path, after=feed.cursor)
+    assert later.read() == []
+    later.close()
+
+
+def test_the_feed_of_a_finished_run_is_read_without_a_server(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.sqlite")
+    journal.note("run_ended", kind="completed").result(10)
+    journal.close()
+    feed = Feed(tmp_path)
+    assert '"event": "run_ended", "kind": "completed"}' in line(feed.read()[0])
+    feed.close()
+
+
+def test_there_are_no_events_before_there_is_a_journal(tmp_path: Path) -> None:
+    assert Feed(tmp_path).read() == []
+
+
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "journal.sqlite").write_bytes(b"this is no database " * 100)
+    feed = Feed(tmp_path)
+    with pytest.raises(EdgeflockError, match=r"cannot read .*not a database"):
+        feed.read()
+    feed.close()
+
+
+def test_the_summary_holds_the_whole_run(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    events = [
+        committed(1),
+        evaluated(1, 0.9),
+        committed(2),
+        evaluated(2, 0.8),
+        evaluated(2, 0.99, model="personal"),
+        event("run_ended", kind="completed", reason="all rounds done"),
+    ]
+    assert summary(tmp_path, events).splitlines() == [
+        "ended           completed, all rounds done",
+        "rounds          2",
+        "final accuracy  0.8000",
+        "best accuracy   0.9000",
+        "bytes up        3.0 kB",
+        "bytes down      3.0 kB",
+        "seconds         0.50",
+        f"model SHA-256   {hashlib.sha256(b'weights').hexdigest()}",
+        f"run directory   {tmp_path}",
+    ]
+
+
+def test_the_summary_of_a_run_that_was_cut_says_so(tmp_path: Path) -> None:
+    text = summary(tmp_path, [committed(1)])
+    assert "ended           not yet" in text
+    assert "no final model" in text

@@ -1,0 +1,50 @@
+"""Logs: JSON lines on stderr, levels, other libraries' messages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+_SCRIPT = """
+import logging, structlog
+from edgeflock.common import log
+log.configure({level!r}, {form!r})
+structlog.get_logger().info("listening", address="127.0.0.1:1")
+structlog.get_logger().debug("chunk_received", size_bytes=3)
+logging.getLogger("lib").warning("hear %s", "this")
+try:
+    1 / 0
+except ZeroDivisionError:
+    structlog.get_logger().exception("effect_failed")
+"""
+
+
+def logged(level: str, form: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT.format(level=level, form=form)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_a_pipe_gets_json_lines() -> None:
+    lines = [json.loads(line) for line in logged("info", "auto").splitlines()]
+    assert [line["event"] for line in lines] == ["listening", "library_message", "effect_failed"]
+    assert {key: lines[0][key] for key in ("level", "address")} == {"level": "info", "address": "127.0.0.1:1"}
+    assert (lines[1]["library"], lines[1]["text"]) == ("lib", "hear this")
+    assert "ZeroDivisionError" in lines[2]["exception"]
+
+
+def test_debug_shows_more_and_error_less() -> None:
+    assert "chunk_received" in logged("debug", "json")
+    assert "listening" not in logged("error", "json")
+
+
+def test_console_is_for_people() -> None:
+    text = logged("info", "console")
+    assert "listening" in text
+    assert not text.startswith("{")

@@ -1,0 +1,267 @@
+"""A client's own data: what is taken and how, and every refusal as one sentence."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeflock.common.datasets.base import Array, Part
+from edgeflock.common.datasets.own import check, load_own
+from edgeflock.common.errors import BadData, EdgeflockError, MissingData
+
+RANDOM = np.random.default_rng(0)
+
+
+def write(path: Path, **arrays: Array) -> Path:
+    np.savez(path, allow_pickle=True, **arrays)
+    return path
+
+
+def good(**changed: Array) -> dict[str, Array]:
+    return {"x": RANDOM.normal(3, 9, (8, 5)), "y": np.arange(8) % 3, **changed}
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(EdgeflockError) as refusal:
+        load_own(path)
+    assert isinstance(refusal.value, BadData | MissingData)
+    assert refusal.value.exit_code == 2
+    assert "\n" not in str(refusal.value)
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_floats_are_taken_as_they_are(tmp_path: Path, kind: str) -> None:
+    arrays = good()
+    arrays["x"] = arrays["x"].astype(kind)
+    own = load_own(write(tmp_path / "own.npz", **arrays))
+    assert own.train.x.dtype == np.float32
+    assert np.array_equal(own.train.x, arrays["x"].astype(np.float32))
+    assert own.test is None
+
+
+def test_bytes_are_divided_by_255_and_nothing_else(tmp_path: Path) -> None:
+    x = np.array([[0, 51, 255]], np.uint8)
+    own = load_own(write(tmp_path / "own.npz", x=x, y=np.zeros(1, np.int64)))
+    np.testing.assert_allclose(own.train.x, [[0, 0.2, 1]], rtol=1e-6)
+
+
+def test_nothing_is_held_out(tmp_path: Path) -> None:
+    arrays = good()
+    own = load_own(write(tmp_path / "own.npz", **arrays))
+    assert len(own.train) == 8
+    assert np.array_equal(own.train.y, arrays["y"])
+    assert own.highest_label == 2
+
+
+def test_a_test_part_is_taken_if_it_is_there(tmp_path: Path) -> None:
+    own = load_own(write(tmp_path / "own.npz", **good(x_test=np.ones((2, 5)), y_test=np.array([7, 0]))))
+    assert own.test is not None
+    assert list(own.test.y) == [7, 0]
+    assert own.highest_label == 7
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int32", "int64", "uint64"])
+def test_labels_may_be_any_whole_numbers(tmp_path: Path, kind: str) -> None:
+    own = load_own(write(tmp_path / "own.npz", **good(y=np.arange(8).astype(kind)[:, None])))
+    assert own.train.y.dtype == np.int64
+    assert list(own.train.y) == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("stored", "seen"),
+    [((8, 28, 28), (1, 28, 28)), ((8, 6, 6, 3), (3, 6, 6)), ((8, 3, 6, 6), (3, 6, 6)), ((8, 561), (561,))],
+)
+def test_images_have_their_channels_first(
+    tmp_path: Path, stored: tuple[int, ...], seen: tuple[int, ...]
+) -> None:
+    own = load_own(write(tmp_path / "own.npz", **good(x=RANDOM.integers(0, 255, stored, dtype=np.uint8))))
+    assert own.input_shape == seen
+    assert own.train.x.flags["C_CONTIGUOUS"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"x": np.zeros((7, 5))}, "x has 7 samples and y 8 labels"),
+        ({"x": np.zeros((0, 5)), "y": np.zeros(0, np.int64)}, "x has no samples, needed is at least one"),
+        ({"x": np.full((8, 5), np.nan)}, "x has a value that is not a finite number in sample 0"),
+        ({"x": np.full((8, 5), 1e300)}, "not a finite number"),
+        ({"x": np.zeros((8, 5), np.int64)}, "x is int64, allowed are floats and uint8"),
+        ({"x": np.zeros((8, 5), np.complex64)}, "x is complex64"),
+        ({"x": np.zeros(8)}, "x has the shape 8, needed is samples x features"),
+        ({"x": np.zeros((8, 0))}, "x has the shape 8x0"),
+        ({"x": np.array([None] * 8)}, "'x' holds Python objects"),
+        ({"x": np.array(["a"] * 8)[:, None]}, "x is <U1"),
+        ({"y": np.array([-1] * 8)}, "y has the label -1, allowed are 0 and above"),
+        ({"y": np.zeros(8)}, "y is float64 of shape 8, needed is one whole number per sample"),
+        ({"y": np.array(["a"] * 8)}, "y is <U1"),
+        ({"y": np.array([object()] * 8)}, "'y' holds Python objects"),
+        ({"y": np.eye(8, dtype=np.int64)}, "y is int64 of shape 8x8"),
+        ({"y": np.array(3)}, "y is int64 of shape ()"),
+        ({"y": np.full(8, 2**63, np.uint64)}, "labels below 2^31"),
+        ({"x_test": np.zeros((2, 5))}, "has no array 'y_test'"),
+        ({"y_test": np.zeros(2, np.int64)}, "has no array 'x_test'"),
+        ({"x_test": np.zeros((2, 4)), "y_test": np.zeros(2, np.int64)}, "different shapes, 5 and 4"),
+        (
+            {"x_test": np.zeros((2, 5)), "y_test": np.zeros(3, np.int64)},
+            "x_test has 2 samples and y_test 3 labels",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_on_is_refused(
+    tmp_path: Path, changed: dict[str, Array], sentence: str
+) -> None:
+    path = write(tmp_path / "own.npz", **good(**changed))
+    said = refused(path)
+    assert said.startswith(str(path))
+    assert sentence in said
+
+
+def test_one_bad_number_is_found_and_named(tmp_path: Path) -> None:
+    x = np.zeros((8, 1, 4, 4), np.float32)
+    x[5, 0, 2, 2] = np.inf
+    assert "in sample 5" in refused(write(tmp_path / "own.npz", **good(x=x)))
+
+
+def test_missing_arrays_are_named(tmp_path: Path) -> None:
+    assert "has no array 'x', needed are x and y; it holds images, labels" in refused(
+        write(tmp_path / "own.npz", images=np.zeros(1), labels=np.zeros(1))
+    )
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"hello", b"PK\x03\x04 but no archive", b"\x93NUMPY broken", b"\x80\x04N."]
+)
+def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "own.npz"
+    path.write_bytes(content)
+    assert refused(path) == f"{path} is not an .npz archive of NumPy"
+
+
+def test_a_single_array_is_not_an_archive(tmp_path: Path) -> None:
+    np.save(tmp_path / "own.npy", np.zeros(3))
+    assert "holds a single array" in refused(tmp_path / "own.npy")
+
+
+@pytest.mark.parametrize("position", [0.3, 0.6, 0.9])
+def test_an_archive_cut_or_changed_is_refused(tmp_path: Path, position: float) -> None:
+    path = tmp_path / "own.npz"
+    np.savez_compressed(path, x=RANDOM.normal(size=(50, 50)), y=np.arange(50))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * position)])
+    assert str(path) in refused(path)
+    changed = bytearray(whole)
+    changed[len(whole) // 3] ^= 0xFF
+    path.write_bytes(bytes(changed))
+    assert "'x' cannot be read" in refused(path)
+
+
+@pytest.mark.parametrize("claim", [b"(80, 10000000000)", b"(8, 1000", b"(8, 'a')"])
+def test_a_wrong_header_is_refused(tmp_path: Path, claim: bytes) -> None:
+    """More than any memory holds, an open bracket, a word for a size: with checksums that are right."""
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': " + claim + b", }"
+    header = header.ljust(117) + b"\n"
+    path = tmp_path / "own.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(800))
+        archive.writestr("notes", b"not an array")
+    assert "'x' cannot be read" in refused(path)
+
+
+def test_what_stands_in_an_archive_without_being_an_array_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "own.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x", b"not an array")
+    assert "'x' is not an array of NumPy" in refused(path)
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    assert refused(tmp_path / "no.npz").endswith("no.npz is not there or not a file")
+
+
+def part(*shape: int, highest: int = 0) -> Part:
+    return Part(np.zeros((2, *shape), np.float32), np.array([0, highest]))
+
+
+@pytest.mark.parametrize(
+    ("have", "need"),
+    [
+        ((1, 28, 28), (1, 28, 28)),
+        ((28, 28), (1, 28, 28)),
+        ((1, 9, 128), (9, 128)),
+        ((561,), (561,)),
+        ((1, 561), (561,)),
+    ],
+)
+def test_a_channel_of_one_may_be_missing_or_too_many(have: tuple[int, ...], need: tuple[int, ...]) -> None:
+    assert check(part(*have), need, 10).input_shape == need
+
+
+@pytest.mark.parametrize(
+    ("have", "need", "sentence"),
+    [
+        ((1, 8, 8), (1, 28, 28), "samples have the shape 1x8x8, this run needs 1x28x28"),
+        ((3, 32, 32), (1, 32, 32), "3x32x32"),
+        ((784,), (1, 28, 28), "samples have the shape 784, this run needs 1x28x28"),
+        ((1,), (5,), "this run needs 5"),
+    ],
+)
+def test_another_shape_than_the_run_s_is_refused(
+    have: tuple[int, ...], need: tuple[int, ...], sentence: str
+) -> None:
+    with pytest.raises(BadData, match=sentence):
+        check(part(*have), need, 10)
+
+
+def test_labels_outside_the_run_s_classes_are_refused() -> None:
+    assert check(part(5, highest=9), (5,), 10).y.max() == 9
+    with pytest.raises(BadData, match=r"labels go up to 10, this run has 10 classes: 0 to 9"):
+        check(part(5, highest=10), (5,), 10)
+
+
+def write_image(path: Path, array: Array) -> None:
+    image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.fromarray(array).save(path)
+
+
+def test_a_folder_of_images_is_own_data(tmp_path: Path) -> None:
+    for label, name in enumerate(["cat", "dog"]):
+        for k in range(3):
+            write_image(tmp_path / name / f"{k}.png", np.full((4, 5), 51 * label, np.uint8))
+    own = load_own(tmp_path)
+    assert own.input_shape == (1, 4, 5)
+    assert list(own.train.y) == [0, 0, 0, 1, 1, 1]
+    assert own.train.x.max() == pytest.approx(0.2)
+    assert own.test is None
+    assert load_own(tmp_path, size=8).input_shape == (1, 8, 8)
+
+
+def test_a_device_that_lacks_a_class_keeps_the_numbers_of_the_others(tmp_path: Path) -> None:
+    """By number in the folder's name, or by a list of all classes."""
+    write_image(tmp_path / "numbers/07/a.png", np.zeros((4, 4), np.uint8))
+    assert list(load_own(tmp_path / "numbers").train.y) == [7]
+    write_image(tmp_path / "names/dog/a.png", np.zeros((4, 4), np.uint8))
+    (tmp_path / "names/classes.txt").write_text("cat\ndog\n\nhorse\n")
+    assert list(load_own(tmp_path / "names").train.y) == [1]
+
+
+def test_a_folder_with_train_and_test_brings_its_test_part(tmp_path: Path) -> None:
+    for half, count in (("train", 3), ("test", 1)):
+        for k in range(count):
+            write_image(tmp_path / half / "only" / f"{k}.png", np.zeros((4, 4, 3), np.uint8))
+    own = load_own(tmp_path)
+    assert own.test is not None
+    assert (len(own.train), len(own.test)) == (3, 1)
+
+
+def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
+    assert "holds no images in sub-folders" in refused(tmp_path)
+    write_image(tmp_path / "tiger/a.png", np.zeros((4, 4), np.uint8))
+    (tmp_path / "classes.txt").write_text("cat\n")
+    assert "tiger is the folder of no class, the classes are cat" in refused(tmp_path)

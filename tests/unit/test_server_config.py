@@ -1,0 +1,215 @@
+"""The server's configuration: defaults filled in, rules across options, run.toml, resuming."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeflock.common.errors import EdgeflockError, UsageError
+from edgeflock.methods.base import Method, Training
+from edgeflock.server import rules
+from edgeflock.server.config import ServerConfig, combine, from_toml, identity_difference, resolve, to_toml
+
+PERSISTENT = Method(
+    name="everybody",
+    summary="needs everybody",
+    training=Training(lr=0.01, batch_size=64, epochs=3),
+    full_participation=True,
+    own_momentum=True,
+)
+
+
+@pytest.fixture
+def everybody(monkeypatch: pytest.MonkeyPatch) -> ServerConfig:
+    """A configuration of a method with demands and training defaults of its own."""
+    monkeypatch.setattr(rules, "load", lambda name: PERSISTENT)
+    return ServerConfig(method="everybody")
+
+
+def test_what_nobody_said_has_the_runs_defaults() -> None:
+    config = resolve(ServerConfig())
+    assert (config.epochs, config.steps, config.batch_size, config.lr) == (1, None, 32, 0.05)
+    assert (config.momentum, config.weight_decay, config.lr_decay) == (0.0, 0.0, 1.0)
+    assert (config.cohort, config.min_updates) == (4, 2)
+    assert config.set == {"weighting": "table", "clip": "0.0"}
+    assert config.run_dir is not None
+    assert config.run_dir.match("runs/*-fedavg")
+
+
+def test_a_method_brings_its_own_defaults_and_the_user_wins(everybody: ServerConfig) -> None:
+    config = resolve(replace(everybody, batch_size=8))
+    assert (config.lr, config.batch_size, config.epochs, config.lr_decay) == (0.01, 8, 3, 1.0)
+
+
+def test_steps_take_the_place_of_epochs(everybody: ServerConfig) -> None:
+    config = resolve(replace(everybody, steps=5))
+    assert (config.epochs, config.steps) == (None, 5)
+
+
+def test_a_method_that_needs_everybody_waits_for_everybody(everybody: ServerConfig) -> None:
+    assert resolve(everybody).min_updates == 4
+
+
+def test_resolving_twice_changes_nothing(tmp_path: Path) -> None:
+    once = resolve(ServerConfig(partition="dirichlet:0.50", codec="topk:0.010", clients=7, run_dir=tmp_path))
+    assert resolve(once) == once
+
+
+def test_run_toml_holds_everything(tmp_path: Path) -> None:
+    config = resolve(
+        ServerConfig(
+            method="fedprox",
+            set={"mu": "0.3"},
+            model_arg={"hidden": "64,32"},
+            steps=0,
+            lr=0.0,
+            eval_every=0,
+            run_dir=tmp_path,
+        )
+    )
+    path = tmp_path / "run.toml"
+    path.write_text(to_toml(config))
+    assert from_toml(path) == config
+
+
+def test_a_run_without_a_data_set_is_read_again_without_one(tmp_path: Path) -> None:
+    (tmp_path / "e.npz").touch()
+    config = combine({"eval_data": tmp_path / "e.npz", "run_dir": tmp_path})
+    assert config.dataset is None
+    (tmp_path / "run.toml").write_text(to_toml(config))
+    assert from_toml(tmp_path / "run.toml").dataset is None
+    assert combine({"run_dir": tmp_path}) == config
+
+
+def test_a_data_set_that_is_named_stays_beside_eval_data(tmp_path: Path) -> None:
+    (tmp_path / "e.npz").touch()
+    assert combine({"eval_data": tmp_path / "e.npz", "dataset": "digits"}).dataset == "digits"
+
+
+def started(folder: Path, **values: Any) -> ServerConfig:
+    """A run directory as the server leaves it behind."""
+    config = combine({"run_dir": folder, **values})
+    (folder / "run.toml").write_text(to_toml(config))
+    return config
+
+
+def test_the_run_directory_alone_resumes_its_run(tmp_path: Path) -> None:
+    config = started(tmp_path, method="fedprox", set={"mu": "0.3"}, lr=0.2, steps=7)
+    assert combine({"run_dir": tmp_path}) == config
+
+
+def test_more_rounds_and_other_operations_are_the_same_run(tmp_path: Path) -> None:
+    config = started(tmp_path)
+    changes: dict[str, Any] = {"rounds": 99, "deadline": 5.0, "listen": "127.0.0.1:0", "keep_every": 3}
+    assert combine({"run_dir": tmp_path, **changes}) == replace(config, **changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"method": "fedprox", "set": {"mu": "0.1"}}, "--method (fedavg there, fedprox here)"),
+        ({"seed": 1}, "--seed (0 there, 1 here)"),
+        ({"set": {"clip": "2"}}, "--set clip (0.0 there, 2.0 here)"),
+        ({"epochs": 4}, "--epochs (1 there, 4 here)"),
+        ({"steps": 4}, "--steps (none there, 4 here)"),
+        (
+            {"lr": 0.5, "partition": "dirichlet:1"},
+            "--partition (iid there, dirichlet:1.0 here), --lr (0.05 there",
+        ),
+        ({"codec": "fp16"}, "--codec (identity there, fp16 here)"),
+        ({"model_arg": {"hidden": "9"}}, "--model-arg hidden (None there, 9 here)"),
+    ],
+)
+def test_another_identity_is_another_run_and_is_named(
+    tmp_path: Path, change: dict[str, Any], named: str
+) -> None:
+    started(tmp_path)
+    with pytest.raises(UsageError, match="holds another run") as caught:
+        combine({"run_dir": tmp_path, **change})
+    assert named in str(caught.value)
+
+
+def test_a_cohort_script_is_part_of_the_run_and_not_its_path(tmp_path: Path) -> None:
+    script = tmp_path / "cohorts.txt"
+    script.write_text("c0  c1\nc2 c3 c0\n")
+    config = started(tmp_path, cohort_script=script)
+    assert (config.cohort_lines, config.min_updates) == (("c0 c1", "c2 c3 c0"), 1)
+    moved = resolve(replace(config, cohort_script=script.rename(tmp_path / "other.txt")))
+    assert identity_difference(config, moved) == ""
+    (tmp_path / "other.txt").write_text("c0 c1\n")
+    assert "cohort-lines" in identity_difference(config, resolve(moved))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("", "is empty"), ("c0\n\nc1\n", "line 2 is empty"), ("c0 c1 c0\n", "line 1 names a client twice")],
+)
+def test_a_bad_cohort_script_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+    script = tmp_path / "cohorts.txt"
+    script.write_text(text)
+    with pytest.raises(UsageError, match=sentence):
+        resolve(ServerConfig(cohort_script=script))
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"method": "fedavgg"}, "unknown method 'fedavgg': did you mean 'fedavg'?"),
+        ({"set": {"mu": "1"}}, "unknown option 'mu'"),
+        ({"method": "fedprox", "set": {"mu": "-1"}}, "mu is '-1', allowed is a number >= 0"),
+        ({"model": "mpl"}, "unknown model 'mpl': did you mean 'mlp'?"),
+        ({"codec": "zip"}, "unknown codec 'zip'"),
+        ({"codec_down": "int8"}, "--codec-down is 'int8', allowed is identity, fp16, bf16"),
+        ({"partition": "dirichlet:0"}, "partition is 'dirichlet:0', allowed is "),
+        ({"rounds": 0}, "--rounds is 0, allowed is an integer >= 1"),
+        ({"clients": 0}, "--clients is 0, allowed is an integer from 1"),
+        ({"cohort": 5}, "--cohort is 5, allowed is at most --clients, which is 4"),
+        (
+            {"cohort": 3, "over_select": 2},
+            "--over-select is 2, allowed is at most --clients - --cohort, which is 1",
+        ),
+        ({"min_updates": 5}, "--min-updates is 5, allowed is at most the cohort, which is 4"),
+        ({"epochs": 1, "steps": 1}, "--epochs and --steps exclude each other"),
+        ({"lr": 0.0}, "--lr is 0.0, allowed is a number > 0 (0 only with --steps 0)"),
+        ({"momentum": 1.0}, "--momentum is 1.0, allowed is a number in [0, 1)"),
+        ({"participation": "all"}, "--participation is 'all', allowed is roster or online"),
+        ({"listen": "0.0.0.0:9300"}, "--listen 0.0.0.0:9300 reaches beyond this machine"),
+        ({"listen": "9300"}, "--listen is '9300', allowed is host:port"),
+        ({"listen": "0.0.0.0:1", "insecure": True, "reflection": True}, "--reflection is for development"),
+        ({"control": "0.0.0.0:1"}, "--control is '0.0.0.0:1', allowed is a loopback address or unix:path"),
+        ({"deadline": 0.0}, "--deadline is 0.0, allowed is a time > 0"),
+        ({"data_root": Path("no-such-folder")}, "--data-root 'no-such-folder' is not a directory"),
+        ({"eval_data": Path("no-such.npz")}, "--eval-data 'no-such.npz' is not a file"),
+        ({"dataset": None}, "neither --dataset nor --eval-data is given"),
+        ({"cohort_script": Path("no-such.txt")}, "cannot read --cohort-script 'no-such.txt'"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_a_sentence(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(EdgeflockError) as caught:
+        resolve(ServerConfig(**values))
+    assert str(caught.value).startswith(sentence)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"participation": "online"}, "everybody needs every client in every round: --participation online"),
+        ({"cohort": 3}, "everybody needs every client in every round: --cohort is 3 of --clients 4"),
+        ({"min_updates": 3}, "everybody needs every client in every round: --min-updates is 3, allowed is 4"),
+        ({"cohort_lines": ("c0 c1",)}, "everybody needs every client in every round: --cohort-script leaves"),
+        (
+            {"momentum": 0.5},
+            "--momentum is 0.5, allowed is 0 with everybody, which has a momentum of its own",
+        ),
+    ],
+)
+def test_the_demands_of_a_method_are_kept(
+    everybody: ServerConfig, values: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve(replace(everybody, **values))
+    assert str(caught.value).startswith(sentence)
