@@ -1,7 +1,7 @@
 """The local training step against a plain PyTorch loop, and FedProx's step against FedAvg's.
 
-Every repeat times all variants of a case one after the other; figures are medians over the repeats, ratios are
-medians of the ratios within a repeat. One thread. `python benchmarks/local_step.py [--json FILE]`.
+Every repeat times both variants of a case one after the other; figures are medians over the repeats,
+ratios are medians of the ratios within a repeat. One thread. `python benchmarks/local_step.py [--json FILE]`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def plain_loop(case: Case, x: Tensor, y: Tensor) -> Round:
         for start in range(0, len(y), case.batch):
             optimizer.zero_grad()
             loss = F.cross_entropy(model(x[start : start + case.batch]), y[start : start + case.batch])
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
     return train

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import pty
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -143,3 +147,47 @@ def test_the_summary_of_a_run_that_was_cut_says_so(tmp_path: Path) -> None:
     text = summary(tmp_path, [committed(1)])
     assert "ended           not yet" in text
     assert "no final model" in text
+
+
+_BAR = """
+import sys
+from edgeflock.lab.show import Row, display
+shown = display(3, sys.stdout.isatty())
+for number in (1, 2, 3):
+    shown.show(Row(number, 3, 1000, 0.5, 0.5))
+shown.say("paused: [c1] is missing")
+shown.close()
+"""
+
+
+def test_a_terminal_gets_a_bar_and_the_lines() -> None:
+    ours, theirs = pty.openpty()
+    environ = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    with subprocess.Popen([sys.executable, "-c", _BAR], env=environ, stdout=theirs) as running:
+        os.close(theirs)
+        text = read_all(ours)
+    assert running.returncode == 0
+    assert text.count("accuracy ") == 3
+    assert "3/3" in text
+    assert "paused: [c1] is missing" in text
+    assert "\x1b[" in text
+
+
+def test_a_pipe_gets_the_lines_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", _BAR], capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == 4
+    assert "\x1b[" not in done.stdout
+
+
+def read_all(terminal: int) -> str:
+    """Return what is written to a pseudo terminal until its other side is closed."""
+    pieces: list[bytes] = []
+    with os.fdopen(terminal, "rb", buffering=0) as file:
+        while True:
+            try:
+                piece = file.read(65536)
+            except OSError:  # how Linux says that nobody writes any more
+                piece = b""
+            if not piece:
+                return b"".join(pieces).decode()
+            pieces.append(piece)

@@ -89,8 +89,17 @@ def test_a_data_set_that_is_named_stays_beside_eval_data(tmp_path: Path) -> None
     assert combine({"eval_data": tmp_path / "e.npz", "dataset": "digits"}).dataset == "digits"
 
 
+def test_the_run_toml_of_one_run_starts_another_like_it(tmp_path: Path) -> None:
+    from edgeflock.common.options import gather
+
+    config = started(tmp_path / "one", method="fedprox", set={"mu": "0.3"}, seed=5)
+    given = gather(ServerConfig, {}, {}, "FL_SERVER", tmp_path / "one" / "run.toml")
+    assert combine({**given, "run_dir": tmp_path / "two"}) == replace(config, run_dir=tmp_path / "two")
+
+
 def started(folder: Path, **values: Any) -> ServerConfig:
     """A run directory as the server leaves it behind."""
+    folder.mkdir(exist_ok=True)
     config = combine({"run_dir": folder, **values})
     (folder / "run.toml").write_text(to_toml(config))
     return config

@@ -10,6 +10,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import grpc
 import structlog
@@ -26,7 +27,9 @@ from edgeflock.client.transfer import Interrupted
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.transport import PROTOCOL
 from edgeflock.v1 import aggregator_pb2 as pb
-from edgeflock.v1.aggregator_pb2_grpc import AggregatorAsyncStub
+
+if TYPE_CHECKING:  # known to the stubs' types only
+    from edgeflock.v1.aggregator_pb2_grpc import AggregatorAsyncStub
 
 JOIN_TIMEOUT_S = 20.0
 LEAVE_TIMEOUT_S = 2.0

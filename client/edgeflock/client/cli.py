@@ -22,9 +22,9 @@ One process can host several clients; each keeps its own name, data and state.
 def _run(given: Mapping[str, Any]) -> int:
     config = resolve(ClientConfig(**given))
     log.configure(config.log_level, config.log_format)
-    from edgeflock.client import daemon
+    from edgeflock.client.daemon import run
 
-    return daemon.run(config)
+    return run(config)
 
 
 def build() -> click.Command:

@@ -6,11 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import grpc
 
 from edgeflock.common.transport import channel_options
-from edgeflock.v1.aggregator_pb2_grpc import AggregatorAsyncStub, AggregatorStub
+from edgeflock.v1.aggregator_pb2_grpc import AggregatorStub
+
+if TYPE_CHECKING:  # known to the stubs' types only
+    from edgeflock.v1.aggregator_pb2_grpc import AggregatorAsyncStub
 
 _OPTIONS = [*channel_options(), ("grpc.enable_retries", 0)]  # our back-off is the only one
 
@@ -66,6 +70,7 @@ class Line:
         """Say that the session is of no use any more."""
         if not self.lost.done():
             self.lost.set_exception(error)
+            self.lost.exception()  # it may be that nobody looks any more
 
     @property
     def up(self) -> bool:

@@ -141,9 +141,7 @@ class Participation:
         try:
             either: list[asyncio.Future[Any]] = [waiting, line.lost]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if (
-                line.lost.done() and not self._changed.is_set()
-            ):  # the last view comes before the end of the line
+            if line.lost.done() and not self._changed.is_set():  # the last view comes first
                 line.lost.result()
         finally:
             waiting.cancel()

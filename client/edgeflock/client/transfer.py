@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import grpc
 from torch import Tensor
@@ -23,7 +24,9 @@ from edgeflock.common.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.common.wire import package_from_wire, package_to_wire
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import bundle_pb2 as bundle_pb
-from edgeflock.v1.aggregator_pb2_grpc import AggregatorAsyncStub
+
+if TYPE_CHECKING:  # known to the stubs' types only
+    from edgeflock.v1.aggregator_pb2_grpc import AggregatorAsyncStub
 
 Target = Callable[[Kind], tuple[Tensor, Layout]]  # where the numbers of a bundle go
 
@@ -65,7 +68,7 @@ class Incoming:
             self.describe(package)
 
     def describe(self, package: Package) -> None:
-        """Prepare for the bytes of this package; raises LayoutMismatch or CorruptPayload if it does not fit."""
+        """Prepare for the bytes of this package; raises LayoutMismatch or CorruptPayload if it is unfit."""
         self.package, self.digest = package, package.digest
         self._places = [_place(section, *self._target(section.kind)) for section in package.sections]
 

@@ -29,7 +29,7 @@ class Option:
     shown: str  # the default in words
     metavar: str
     table: str  # the TOML table that holds a mapping, e.g. [method]
-    internal: bool  # no flag, no variable, no key in a user's file
+    internal: bool  # no flag, no variable; only run.toml holds it
     nullable: bool  # None says that nothing was said
 
     @property
@@ -182,8 +182,8 @@ def from_environment(config: Any, environ: Mapping[str, str], prefix: str) -> di
 
 
 def from_file(config: Any, file: Path | None) -> dict[str, Any]:
-    """Return the values of a TOML file; an unknown key is refused with the nearest name."""
-    return {} if file is None else from_table(public(config), read_toml(file), str(file))
+    """Return the values of a TOML file, a run's own run.toml too; an unknown key is refused."""
+    return {} if file is None else from_table(list(options(config)), read_toml(file), str(file))
 
 
 def from_table(known: list[Option], table: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def torchvision() -> Any:
 
 def _define_operators() -> None:
     if not _kept:
-        library = torch.library.Library("torchvision", "DEF")
+        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
         _kept.append(library)
         for schema in _SCHEMAS:
-            library.define(schema)
+            library.define(schema)  # type: ignore[no-untyped-call]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -54,15 +55,16 @@ class Feed:
                 yield Batch(data.x, data.y, step)
             return
         step, many = 0, self._batches_at_once(data, order)
+        rows = order.epoch(round, 0)
         while step < steps:
             number, place = divmod(step, order.batches)
-            if place == 0:
+            if place == 0 and number:
                 rows = order.epoch(round, number)
             last = min(place + many, order.batches, place + steps - step)
             cuts = order.cuts[place : last + 1]
             x, y = self._gather(data, rows[cuts[0] : cuts[-1]])
-            sizes = [end - start for start, end in zip(cuts, cuts[1:], strict=False)]
-            for part_x, part_y in zip(x.split(sizes), y.split(sizes), strict=True):
+            sizes = [end - start for start, end in itertools.pairwise(cuts)]
+            for part_x, part_y in zip(torch.split(x, sizes), torch.split(y, sizes), strict=True):
                 yield Batch(part_x, part_y, step)
                 step += 1
 

@@ -24,8 +24,8 @@ GRADIENT_WALK_SIZE = 64
 class Local:
     """One client's local round on a workbench.
 
-    Invariant: vectors that the engine hands out (`params`, `grads`, `momentum`, `delta()`, `scratch()`, `keep()`)
-    belong to the workbench and are valid until its next round: send and save them before.
+    Invariant: vectors that the engine hands out (`params`, `grads`, `momentum`, `delta()`, ...)
+    belong to the workbench and are valid until its next round; send and save them before.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Local:
         self._reset()
 
     def _reset(self) -> None:
-        self.params.copy_(self.start)
+        self.params[: self.start.numel()].copy_(self.start)  # shorter where a method keeps the head (FedTR)
         if self.model.buffers.numel():
             self.model.buffers.copy_(self.received[Kind.BUFFERS])
         if self.model.counters.numel():
@@ -92,8 +92,7 @@ class Local:
         found = self.received.get(kind)
         if found is not None:
             return found
-        zeros = self.bench.scratch(f"zero {elements}", elements)
-        return zeros
+        return self.bench.scratch(f"zero {elements}", elements)
 
     def scratch(self, name: str) -> Tensor:
         """Return a reused vector of the model's size; it holds anything at the round's start."""
@@ -124,15 +123,17 @@ class Local:
 
     def walk(self, size: int = WALK_SIZE) -> Iterator[Batch]:
         """Yield the whole local set in stored order."""
-        for x, y in zip(self.data.x.split(size), self.data.y.split(size), strict=True):
+        for x, y in zip(torch.split(self.data.x, size), torch.split(self.data.y, size), strict=True):
             yield _to(Batch(x, y, -1), self.bench.device)
 
     # Passes
 
-    def compute(self, batch: Batch, *, at: Tensor | None = None, repeat: bool = False, out: Tensor | None = None) -> Tensor:
+    def compute(
+        self, batch: Batch, *, at: Tensor | None = None, repeat: bool = False, out: Tensor | None = None
+    ) -> Tensor:
         """Write the gradient of loss + C2 at `params` (or `at`) to `grads` (or `out`) and return the loss.
 
-        `repeat`: a further pass on the step's batch, with its dropout mask and without touching BatchNorm's statistics.
+        `repeat`: a further pass on the step's batch, with its dropout mask; BatchNorm's statistics stay.
         """
         return self._pass(batch, self.params if at is None else at, out, self.term, repeat)
 
@@ -156,10 +157,12 @@ class Local:
         with self.bench.repeating(), self.bench.at(at):
             return self.bench.gradient(batch, target, term)
 
-    def forward_at(self, vector: Tensor, batch: Batch, buffers: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward_at(
+        self, vector: Tensor, batch: Batch, buffers: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return (features, logits) of a frozen model: eval mode, no gradient.
 
-        Its BatchNorm statistics are `buffers`; else the present ones for `params`, the received ones for any other.
+        BatchNorm's statistics are `buffers`; else the present ones for `params`, the received for any other.
         """
         if buffers is None and vector is not self.params:
             buffers = self.received.get(Kind.BUFFERS)
@@ -178,7 +181,7 @@ class Local:
             return float(self.net.loss(self.net(batch.x)[1], batch.y))
 
     def full_gradient(self, vector: Tensor, out: Tensor | None = None) -> Tensor:
-        """Return the gradient of the mean loss over the whole local set at a vector: eval mode, no weight decay.
+        """Return the gradient of the mean loss over the whole local set: eval mode, no weight decay.
 
         It lies in `out`, or in the scratch vector `full_gradient`.
         """

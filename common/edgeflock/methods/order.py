@@ -1,4 +1,4 @@
-"""The order of a client's batches: a pure function of run seed, client index, round and the batch's number."""
+"""The order of a client's batches: a pure function of run seed, client index, round and step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A workbench: model, gradient and scratch vectors of one training slot, used for one client after the other."""
+"""A workbench: model, gradient and scratch vectors of one training slot, for one client after the other."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Workbench:
         return self.params.device
 
     def scratch(self, name: str, elements: int | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return the reused vector of that name, of the model's size unless told otherwise; it holds anything.
+        """Return the reused vector of that name, of the model's size unless told otherwise; holds anything.
 
         Allocated once: a fresh vector of 45 MB costs 20 ms of page faults.
         """
@@ -66,7 +66,7 @@ class Workbench:
         self._mask = self.dropout.get_state()
 
     def gradient(self, batch: Batch, out: Tensor, term: Term | None = None) -> Tensor:
-        """Write the gradient of the mean loss plus C2's term to `out`; return the loss. Modes are the caller's."""
+        """Write the gradient of mean loss plus C2's term to `out`, return the loss; the caller sets modes."""
         if term is None:
             loss = self.net.gradient_by_hand(batch.x, batch.y, self._parts(out))
             if loss is not None:
@@ -80,7 +80,9 @@ class Workbench:
         if extra is not None:
             loss = loss + extra
         grads = torch.autograd.grad(loss, self.model.parameters, allow_unused=True)
-        torch.cat([self._zeros(at) if part is None else part.reshape(-1) for at, part in enumerate(grads)], out=out)
+        torch.cat(
+            [self._zeros(at) if part is None else part.reshape(-1) for at, part in enumerate(grads)], out=out
+        )
         if lone:
             self._train_norms(True)
         return loss.detach()
@@ -92,10 +94,12 @@ class Workbench:
 
     @contextmanager
     def repeating(self) -> Iterator[None]:
-        """Second pass on a batch: the first one's dropout mask, and BatchNorm's statistics stay as it left them."""
+        """Second pass on a batch: the first one's dropout mask; BatchNorm's statistics stay as they are."""
         if self._dropouts:
             self.dropout.set_state(self._mask)
-        kept = [(tensor, tensor.clone()) for tensor in (self.model.buffers, self.model.counters) if tensor.numel()]
+        kept = [
+            (tensor, tensor.clone()) for tensor in (self.model.buffers, self.model.counters) if tensor.numel()
+        ]
         try:
             yield
         finally:
@@ -104,12 +108,13 @@ class Workbench:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Eval mode; training mode afterwards."""
+        """Eval mode; the mode of before afterwards."""
+        before = self.net.training
         self.net.eval()
         try:
             yield
         finally:
-            self.net.train()
+            self.net.train(before)
 
     @contextmanager
     def at(self, params: Tensor, buffers: Tensor | None = None) -> Iterator[None]:
@@ -121,7 +126,9 @@ class Workbench:
         self._stand(self._cut(params))
         before = [owner[name] for owner, name in self._places]
         if buffers is not None:
-            for (owner, name), part in zip(self._places, views(buffers, self.model.buffers_layout), strict=True):
+            for (owner, name), part in zip(
+                self._places, views(buffers, self.model.buffers_layout), strict=True
+            ):
                 owner[name] = part
         try:
             yield
@@ -138,7 +145,10 @@ class Workbench:
         return torch.zeros(self._sizes[place], device=self.device)
 
     def _cut(self, vector: Tensor) -> list[Tensor]:
-        return [part.view(shape) for part, shape in zip(vector.split(self._sizes), self._shapes, strict=True)]
+        return [
+            part.view(shape)
+            for part, shape in zip(torch.split(vector, self._sizes), self._shapes, strict=True)
+        ]
 
     def _stand(self, parts: list[Tensor]) -> None:
         self._standing = parts

@@ -74,7 +74,10 @@ def show_in_colour(found: Description) -> bool:
         wide = found.classes <= COUNTED
         text.append("" if wide else "  ")
         for count in row.classes:
-            text.append(f"{count:>5}" if wide else " ", style=_background(count, most))
+            if wide:
+                text.append(f"{count:>5}", style=_background(count, most))
+            else:
+                text.append(shade(count, most), style="blue" if count else "bright_black")
         console.print(text, soft_wrap=True)
     return True
 

@@ -27,9 +27,9 @@ def _run(given: Mapping[str, Any], help_method: bool) -> int:
         return 0
     config = combine(given)
     log.configure(config.log_level, config.log_format)
-    from edgeflock.server import daemon
+    from edgeflock.server.daemon import run
 
-    return daemon.run(config)
+    return run(config)
 
 
 def build() -> click.Command:

@@ -278,13 +278,14 @@ class ServerConfig:
 
 
 def to_toml(config: ServerConfig) -> str:
-    """Return the text of RUN_DIR/run.toml."""
-    return settings_file.to_toml(config)
+    """Return the text of RUN_DIR/run.toml; where it lies says which directory it is of."""
+    return settings_file.to_toml(replace(config, run_dir=None))
 
 
 def from_toml(path: Path) -> ServerConfig:
     """Return the configuration in a run.toml. Raises UsageError with a sentence."""
-    return settings_file.from_toml(ServerConfig, read_toml(path), str(path))
+    config = settings_file.from_toml(ServerConfig, read_toml(path), str(path))
+    return replace(config, run_dir=path.parent)
 
 
 def resolve(config: ServerConfig) -> ServerConfig:
@@ -310,7 +311,7 @@ def combine(given: Mapping[str, Any]) -> ServerConfig:
     if path is None or not path.exists():
         nothing = {"dataset": None} if "eval_data" in given else {}
         return resolve(ServerConfig(**{**nothing, **given}))
-    old = replace(from_toml(path), run_dir=run_dir)
+    old = from_toml(path)
     new = resolve(replace(old, **_over(old, given)))
     if difference := identity_difference(old, new):
         raise UsageError(f"{run_dir} holds another run, different in {difference}: give another --run-dir")

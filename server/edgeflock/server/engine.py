@@ -364,11 +364,10 @@ class Engine:
         return rows
 
     def _clean(self, round: int) -> None:
-        """Remove what no recovery and no reader needs (DESIGN rule 4: state r-1 and the spool of r stay)."""
+        """Remove what no recovery and no reader needs (DESIGN rule 4: state r - 1 stays)."""
         keep = {0, round, round - 1, *self.scoring.wanted()}
         keep.update(number for number in self.checkpoints.kept() if self._kept_for_good(number))
         self.checkpoints.prune(keep)
-        self.spool.remove_before(round)
 
     def _kept_for_good(self, round: int) -> bool:
         return bool(self._keep_every) and round % self._keep_every == 0

@@ -120,6 +120,7 @@ class Spool:
         folder = self._folder(round)
         if not folder.exists():
             self._recycle(round - 2, folder, members)
+        self._remove_before(round - 1)
         entries = {index: self._entry(round, index) for index in members}
         for entry in entries.values():
             _reserve(entry.data_path, size_bytes)
@@ -134,10 +135,11 @@ class Spool:
                 entry.recover()
         return entries
 
-    def remove_before(self, round: int) -> None:
-        """Remove the spools of earlier rounds, which no recovery can need."""
-        for path in self.root.iterdir() if self.root.exists() else ():
-            if path.name.isdigit() and int(path.name) < round:
+    def _remove_before(self, round: int) -> None:
+        """Remove what belongs to earlier rounds, which no recovery can need."""
+        for path in self.root.iterdir():
+            number = path.name.partition(".")[0]
+            if number.isdigit() and int(number) < round:
                 shutil.rmtree(path, ignore_errors=True)
 
     def clear(self) -> None:

@@ -42,7 +42,9 @@ def choice(*words: str) -> Argument:
 
 
 def whole(default: int, *, low: int = 1, high: int = 65536) -> Argument:
-    return Argument(str(default), lambda text: _between(int(text), low, high), f"a whole number in [{low}, {high}]")
+    return Argument(
+        str(default), lambda text: _between(int(text), low, high), f"a whole number in [{low}, {high}]"
+    )
 
 
 def share(default: float) -> Argument:

@@ -29,9 +29,9 @@ class Net(nn.Module):
         return F.cross_entropy(logits, y)
 
     def gradient_by_hand(self, x: Tensor, y: Tensor, out: Sequence[Tensor]) -> Tensor | None:
-        """Write the gradient of `loss` to `out`, one tensor per parameter, and return the loss without a graph.
+        """Write the gradient of `loss` to `out`, one tensor per parameter; return the loss without a graph.
 
-        None: this model leaves it to autograd. Only for what autograd's own overhead dominates; same mathematics.
+        None: the model leaves it to autograd. For models so small that autograd's overhead counts; same bits.
         """
         return None
 
@@ -50,10 +50,10 @@ def parameter_count(net: nn.Module) -> int:
 
 
 def forward_flops(net: Net, shape: tuple[int, ...]) -> int:
-    """Return the floating point operations of one sample's forward pass: two for every multiplication with a weight."""
+    """Return the operations of one sample's forward pass: two for every multiplication with a weight."""
     training = net.training
     net.eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         net(torch.zeros(1, *shape))
     net.train(training)
-    return counter.get_total_flops()
+    return int(counter.get_total_flops())

@@ -1,16 +1,16 @@
 """The user's own models: `package.module:factory`, made into a Net without changing a parameter's name.
 
-The factory is called as `factory(input_shape, classes, **arguments)` and returns an nn.Module whose forward gives
-(features, logits) or logits alone; then the features are the flattened input of the last nn.Linear it calls.
-nn.Dropout layers are replaced by ours, which draw from the run's generator; dropout inside other layers
-(nn.LSTM, nn.MultiheadAttention, F.dropout) draws from torch's global one and is outside the promise of same bits.
+The factory is called as `factory(input_shape, classes, **arguments)` and returns an nn.Module whose forward
+gives (features, logits) or logits alone; then the features are the flattened input of the last nn.Linear
+it calls. nn.Dropout layers are replaced by ours, which draw from the run's generator; dropout inside others
+(nn.LSTM, nn.MultiheadAttention, F.dropout) draws from torch's global one: no promise of same bits.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -35,13 +35,12 @@ def load_custom(reference: str) -> Factory:
     if not (module_name and colon and name):
         raise BadValue("--model", reference, _FORM)
     try:
-        factory = getattr(importlib.import_module(module_name), name, None)
+        factory: Any = getattr(importlib.import_module(module_name), name, None)
     except ImportError as error:
         raise BadValue("--model", reference, f"{_FORM} ({error})") from None
-    if not callable(factory):
+    if factory is None or not callable(factory):
         raise BadValue("--model", reference, f"{_FORM} ({module_name} has no function {name})")
-    found: Factory = factory
-    return found
+    return cast("Factory", factory)
 
 
 def adapt(module: nn.Module, shape: tuple[int, ...], reference: str) -> Net:
@@ -50,10 +49,14 @@ def adapt(module: nn.Module, shape: tuple[int, ...], reference: str) -> Net:
     Raises BadValue if it is no module, has frozen parameters or no nn.Linear to take features from.
     """
     if not isinstance(module, nn.Module):
-        raise BadValue("--model", reference, f"a factory that returns an nn.Module, not {type(module).__name__}")
+        raise BadValue(
+            "--model", reference, f"a factory that returns an nn.Module, not {type(module).__name__}"
+        )
     frozen = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
     if frozen:
-        raise BadValue("--model", reference, f"a model without frozen parameters ({frozen[0]}; make it a buffer)")
+        raise BadValue(
+            "--model", reference, f"a model without frozen parameters ({frozen[0]}; make it a buffer)"
+        )
     seed_dropout(module, reference)
     return module if isinstance(module, Net) else Adapted(module, shape, reference)
 
@@ -70,7 +73,7 @@ def seed_dropout(module: nn.Module, reference: str) -> None:
 
 
 class Adapted(Net):
-    """A foreign module seen as a Net: it shares the module's parameters, buffers and children, under their names."""
+    """A foreign module as a Net: it shares the module's parameters, buffers and children, names unchanged."""
 
     def __init__(self, module: nn.Module, shape: tuple[int, ...], reference: str) -> None:
         super().__init__()
@@ -112,14 +115,18 @@ class Adapted(Net):
                 output: Any = self._module(torch.zeros(1, *shape))
         except (RuntimeError, ValueError) as error:
             reason = str(error).strip().partition("\n")[0]
-            raise BadValue("--model", reference, f"a model that takes an input of shape {shape} ({reason})") from None
+            raise BadValue(
+                "--model", reference, f"a model that takes an input of shape {shape} ({reason})"
+            ) from None
         finally:
             for hook in hooks:
                 hook.remove()
             self.train()
         self._pair = isinstance(output, tuple) and len(output) == 2
         if not self._pair and (not isinstance(output, Tensor) or not called):
-            raise BadValue("--model", reference, "a forward that returns (features, logits), or logits of an nn.Linear")
+            raise BadValue(
+                "--model", reference, "a forward that returns (features, logits), or logits of an nn.Linear"
+            )
         if called:
             self._name_head(called[-1])
         with torch.no_grad():

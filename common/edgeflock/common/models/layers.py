@@ -54,7 +54,7 @@ class _Max2x2(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, out: Tensor) -> Tensor:
+    def backward(ctx: Any, out: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         even, pairs = ctx.saved_tensors
         to_pairs = torch.empty_like(pairs)
         upper = to_pairs[..., 0::2, :]

@@ -1,8 +1,8 @@
 """lenet5: LeCun's LeNet-5 with ReLU and max pooling, the CNN of FedTrip, FedTR and pFedMo.
 
 conv 6@5x5, pool, conv 16@5x5, pool, conv 120 over all that is left, fc 84, fc C.
-Inputs: 1x28x28 (61,706 parameters with 10 classes), 3x32x32 (62,006), HAR's 561 numbers as 1x24x24 (44,086 with 6),
-digits' 8x8 with every pixel doubled; the first convolution pads by 2 where a side is below 32.
+Inputs: 1x28x28 (61,706 parameters with 10 classes), 3x32x32 (62,006), HAR's 561 numbers as 1x24x24
+(44,086 with 6), digits' 8x8 with every pixel doubled; the first convolution pads by 2 below 32x32.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the usual name
@@ -23,7 +25,8 @@ class Mlp(Net):
     def __init__(self, shape: Shape, classes: int, hidden: tuple[int, ...], dropout: float) -> None:
         super().__init__()
         widths = (math.prod(shape), *hidden)
-        self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False))
+        layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(widths))
+        self.hidden = cast("Sequence[nn.Linear]", layers)
         self.dropout = SeededDropout(dropout) if dropout else None
         self.features = widths[-1]
         self.head = nn.Linear(self.features, classes)
@@ -38,8 +41,8 @@ class Mlp(Net):
 
     @torch.no_grad()
     def gradient_by_hand(self, x: Tensor, y: Tensor, out: Sequence[Tensor]) -> Tensor | None:
-        """Back-propagation written out, with autograd's own kernels and bits but without its fifth of the step."""
-        if self.dropout is not None:
+        """Back-propagation written out: autograd's kernels and bits without its fifth of the step."""
+        if self.dropout is not None or type(self) is not Mlp:  # a derived class may have another loss
             return None
         inputs = [x.flatten(1)]
         for layer in self.hidden:

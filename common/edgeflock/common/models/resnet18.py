@@ -1,7 +1,7 @@
-"""resnet18: He et al. 2016, with torchvision's parameter names but without torchvision (devices do not have it).
+"""resnet18: He et al. 2016, with torchvision's parameter names but without torchvision, which devices lack.
 
-The stem: 7x7 stride 2 and a 3x3 maximum as torchvision's (`large`), or 3x3 stride 1 without pooling (`small`),
-which images below 64x64 get unless told otherwise.
+The stem: 7x7 stride 2 and a 3x3 maximum as torchvision's (`large`), or 3x3 stride 1 without pooling
+(`small`), which images below 64x64 get unless told otherwise.
 """
 
 from __future__ import annotations

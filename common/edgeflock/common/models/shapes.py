@@ -38,10 +38,9 @@ class AsImage(nn.Module):
         super().__init__()
         if len(shape) not in (1, 3) or min(shape) < 1:
             raise refuse(model, shape, "a vector or channels x height x width")
-        side = math.isqrt(shape[0] - 1) + 1
-        self.side = side if len(shape) == 1 else 0
-        self.zeros = side * side - shape[0]
-        channels, height, width = (1, side, side) if self.side else shape
+        self.side = math.isqrt(shape[0] - 1) + 1 if len(shape) == 1 else 0  # of a vector's square
+        self.zeros = self.side * self.side - shape[0]
+        channels, height, width = (1, self.side, self.side) if self.side else image(model, shape, smallest=1)
         self.scale = max(1, math.ceil(smallest / min(height, width)))
         self.shape = (channels, height * self.scale, width * self.scale)
 

@@ -1,6 +1,7 @@
 """vgg16: Simonyan and Zisserman 2015, configuration D; `body.N` is what torchvision calls `features.N`.
 
-The classifier has two hidden layers of 512 units instead of 4096, after a mean over what is left of the image.
+The classifier has two hidden layers of 512 units instead of 4096, after a mean over what is left
+of the image.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class Vgg16(Net):
 
     head_name = "classifier.6"
 
-    def __init__(self, shape: Shape, classes: int, norm: str, groups: int, hidden: int, dropout: float) -> None:
+    def __init__(
+        self, shape: Shape, classes: int, norm: str, groups: int, hidden: int, dropout: float
+    ) -> None:
         super().__init__()
         channels, _, _ = image("vgg16", shape, smallest=32)
         self.features = hidden

@@ -1,0 +1,61 @@
+"""What tests of a client half need: data, a workbench, one local round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgeflock.common import models
+from edgeflock.common.package import Kind
+from edgeflock.methods import load
+from edgeflock.methods.base import ClientHalf
+from edgeflock.methods.local import Local, LocalData
+from edgeflock.methods.options import parse
+from edgeflock.methods.values import Plan, Setting, State
+from edgeflock.methods.workbench import Workbench
+
+
+def samples(count: int, shape: tuple[int, ...], classes: int = 3, seed: int = 5) -> LocalData:
+    """Return random data; the same for the same arguments."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn((count, *shape), generator=generator)
+    return LocalData(x, torch.randint(classes, (count,), generator=generator))
+
+
+def bench_of(name: str, shape: tuple[int, ...], classes: int = 3, **arguments: str) -> Workbench:
+    return Workbench(models.build(name, input_shape=shape, classes=classes, arguments=arguments, seed=3))
+
+
+def half_of(method: str, bench: Workbench, **options: str) -> ClientHalf[Any]:
+    """Return a method's client half with its options."""
+    found = load(method)
+    setting = Setting(bench.model.layout, classes=3, features=bench.net.features, clients=4, seed=3)
+    return found.client(parse(found.params, options), setting)
+
+
+def broadcast_of(bench: Workbench) -> dict[Kind, Tensor]:
+    """Return copies of what the server would send: the model as it stands on the bench, with its buffers."""
+    model = bench.model
+    return {
+        Kind.MODEL: model.params.clone(),
+        Kind.BUFFERS: model.buffers.clone(),
+        Kind.COUNTERS: model.counters.clone(),
+    }
+
+
+def local_of(
+    bench: Workbench,
+    data: LocalData,
+    plan: Plan,
+    *,
+    round: int = 1,
+    index: int = 2,
+    received: Mapping[Kind, Tensor] | None = None,
+    state: State | None = None,
+) -> Local:
+    """Return the context of one local round."""
+    sent = broadcast_of(bench) if received is None else received
+    return Local(bench, data, plan, seed=3, index=index, round=round, received=sent, state=state)

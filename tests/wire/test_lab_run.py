@@ -1,0 +1,120 @@
+"""fl-lab run as people start it: real processes, to the end, cut, wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_LAB = [
+    sys.executable,
+    "-c",
+    "from edgeflock.lab.cli import main; main()",
+    "run",
+    "--rounds=3",
+    "--clients=3",
+]
+_ENVIRON = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("FL_")},
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def lab(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*_LAB, *arguments], env=_ENVIRON, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def field(text: str, name: str) -> str:
+    """Return a line's value in the table at the end."""
+    return next(line.removeprefix(name).strip() for line in text.splitlines() if line.startswith(name))
+
+
+def processes_of(run_dir: Path) -> list[str]:
+    """Return the command lines of living processes that name the run directory."""
+    lines = subprocess.run(
+        ["ps", "-eo", "args"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    return [line for line in lines if str(run_dir) in line]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run of three processes, and what was shown of it."""
+    run_dir = tmp_path_factory.mktemp("finished") / "run"
+    done = lab(f"--run-dir={run_dir}")
+    assert (done.returncode, done.stderr) == (0, "")
+    return run_dir, done.stdout
+
+
+def test_every_round_has_its_line(finished: tuple[Path, str]) -> None:
+    lines = [line.split() for line in finished[1].splitlines() if line.startswith("round ")]
+    assert [line[1] for line in lines] == ["1/3", "2/3", "3/3"]
+    assert all(0 <= float(line[3]) <= 1 and float(line[5]) > 0 and float(line[8]) > 0 for line in lines)
+
+
+def test_the_table_at_the_end_holds_the_model_and_its_place(finished: tuple[Path, str]) -> None:
+    run_dir, text = finished
+    content = (run_dir / "model.safetensors").read_bytes()
+    assert field(text, "model SHA-256") == hashlib.sha256(content).hexdigest()
+    assert field(text, "run directory") == str(run_dir)
+    assert field(text, "ended").startswith("completed")
+    assert (field(text, "rounds"), field(text, "bytes up") != "0 B") == ("3", True)
+
+
+def test_one_process_that_hosts_all_makes_the_same_model(finished: tuple[Path, str], tmp_path: Path) -> None:
+    done = lab(f"--run-dir={tmp_path / 'run'}", "--processes=1")
+    assert field(done.stdout, "model SHA-256") == field(finished[1], "model SHA-256")
+    assert sorted(path.name for path in (tmp_path / "run" / "logs").iterdir()) == [
+        "client-0.jsonl",
+        "server.jsonl",
+    ]
+
+
+def test_a_finished_run_is_shown_again(finished: tuple[Path, str]) -> None:
+    run_dir, text = finished
+    done = lab(f"--run-dir={run_dir}")
+    assert (done.returncode, field(done.stdout, "model SHA-256")) == (0, field(text, "model SHA-256"))
+
+
+def test_ctrl_c_leaves_nothing_behind_and_the_run_goes_on(finished: tuple[Path, str], tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    cut = subprocess.Popen(
+        [*_LAB, f"--run-dir={run_dir}", "--processes=1"],
+        env=_ENVIRON,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert cut.stdout is not None
+    while not cut.stdout.readline().startswith("round 1/3"):
+        pass
+    cut.send_signal(signal.SIGINT)
+    _, errors = cut.communicate(timeout=60)
+    assert cut.returncode == 130
+    assert f"interrupted: fl-lab run --run-dir {run_dir} goes on with it" in errors
+    assert processes_of(run_dir) == []
+    done = lab(f"--run-dir={run_dir}")
+    assert (done.returncode, field(done.stdout, "rounds")) == (0, "3")
+    assert field(done.stdout, "model SHA-256") == field(finished[1], "model SHA-256")
+
+
+def test_a_client_that_fails_ends_the_run_with_its_sentence(tmp_path: Path) -> None:
+    done = lab(f"--run-dir={tmp_path / 'run'}", f"--client-data={tmp_path}/none-{{index}}.npz")
+    assert done.returncode == 2
+    assert done.stderr.startswith("fl-lab: error: --data ")
+    assert "none-" in done.stderr
+    assert done.stderr.endswith("does not exist\n")
+    assert processes_of(tmp_path) == []
+
+
+def test_what_the_server_refuses_leaves_no_directory(tmp_path: Path) -> None:
+    done = lab(f"--run-dir={tmp_path / 'run'}", "--method=fedavgg")
+    assert done.stderr.startswith("fl-lab: error: unknown method 'fedavgg'")
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
