@@ -149,7 +149,7 @@ def test_a_cohort_script_is_part_of_the_run_and_not_its_path(tmp_path: Path) -> 
     moved = resolve(replace(config, cohort_script=script.rename(tmp_path / "other.txt")))
     assert identity_difference(config, moved) == ""
     (tmp_path / "other.txt").write_text("c0 c1\n")
-    assert "cohort-lines" in identity_difference(config, resolve(moved))
+    assert "cohort lines (c0 c1; c2 c3 c0 there, c0 c1 here)" in identity_difference(config, resolve(moved))
 
 
 @pytest.mark.parametrize(

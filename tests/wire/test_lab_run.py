@@ -16,7 +16,7 @@ _LAB = [
     "-c",
     "from edgeflock.lab.cli import main; main()",
     "run",
-    "--rounds=3",
+    "--rounds=30",
     "--clients=3",
 ]
 _ENVIRON = {
@@ -55,7 +55,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_every_round_has_its_line(finished: tuple[Path, str]) -> None:
     lines = [line.split() for line in finished[1].splitlines() if line.startswith("round ")]
-    assert [line[1] for line in lines] == ["1/3", "2/3", "3/3"]
+    assert [line[1] for line in lines] == [f"{number}/30" for number in range(1, 31)]
     assert all(0 <= float(line[3]) <= 1 and float(line[5]) > 0 and float(line[8]) > 0 for line in lines)
 
 
@@ -65,7 +65,7 @@ def test_the_table_at_the_end_holds_the_model_and_its_place(finished: tuple[Path
     assert field(text, "model SHA-256") == hashlib.sha256(content).hexdigest()
     assert field(text, "run directory") == str(run_dir)
     assert field(text, "ended").startswith("completed")
-    assert (field(text, "rounds"), field(text, "bytes up") != "0 B") == ("3", True)
+    assert (field(text, "rounds"), field(text, "bytes up") != "0 B") == ("30", True)
 
 
 def test_one_process_that_hosts_all_makes_the_same_model(finished: tuple[Path, str], tmp_path: Path) -> None:
@@ -93,15 +93,16 @@ def test_ctrl_c_leaves_nothing_behind_and_the_run_goes_on(finished: tuple[Path, 
         text=True,
     )
     assert cut.stdout is not None
-    while not cut.stdout.readline().startswith("round 1/3"):
+    while not cut.stdout.readline().startswith("round  1/30"):
         pass
     cut.send_signal(signal.SIGINT)
     _, errors = cut.communicate(timeout=60)
     assert cut.returncode == 130
     assert f"interrupted: fl-lab run --run-dir {run_dir} goes on with it" in errors
     assert processes_of(run_dir) == []
+    assert not (run_dir / "model.safetensors").exists()
     done = lab(f"--run-dir={run_dir}")
-    assert (done.returncode, field(done.stdout, "rounds")) == (0, "3")
+    assert (done.returncode, field(done.stdout, "rounds")) == (0, "30")
     assert field(done.stdout, "model SHA-256") == field(finished[1], "model SHA-256")
 
 

@@ -21,6 +21,7 @@ from edgeflock.client.line import Line, Link
 from edgeflock.client.meter import Meter
 from edgeflock.client.outbox import Outbox
 from edgeflock.client.participation import Participation
+from edgeflock.client.statedir import Unwritable
 from edgeflock.client.store import Store
 from edgeflock.client.trainer import Trainer
 from edgeflock.client.transfer import Interrupted
@@ -81,6 +82,8 @@ class Agent:
                     return ending
                 if time.monotonic() - began > STEADY_S + self._backoff.most_s:
                     self._backoff.reset()
+        except OSError as error:  # of our own files: gRPC's errors are others
+            raise Unwritable(self._folder, error) from None
         finally:
             if self._part:
                 await self._part.stop()

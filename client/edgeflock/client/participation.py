@@ -246,6 +246,9 @@ class Participation:
             await asyncio.sleep(Backoff(self._random).next_s(retry_after_ms=refused.retry_after_ms))
         except EdgeflockError as error:
             self._refuse(task.round, error)
+        except (RuntimeError, MemoryError) as error:  # of torch: out of memory, a model that does not fit
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            self._refuse(task.round, EdgeflockError(f"training failed: {reason}"))
         finally:
             reporter.cancel()
         self._adopt()

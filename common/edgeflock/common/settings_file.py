@@ -45,13 +45,14 @@ def identity_difference(old: Any, new: Any) -> str:
         before, after = getattr(old, entry.name), getattr(new, entry.name)
         if not entry.identity or before == after:
             continue
+        label = entry.name.replace("_", " ") if entry.internal else entry.flag
         if entry.table:
             keys = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
             different += [
                 f"{entry.flag} {key} ({before.get(key)} there, {after.get(key)} here)" for key in keys
             ]
         else:
-            different.append(f"{entry.flag} ({_words(before)} there, {_words(after)} here)")
+            different.append(f"{label} ({_words(before)} there, {_words(after)} here)")
     return ", ".join(different)
 
 

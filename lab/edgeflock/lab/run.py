@@ -68,6 +68,7 @@ class ChildFailed(EdgeflockError):
 def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
     run_dir = given.get("run_dir") or default_run_dir(given.get("method", "fedavg"))
     signal.signal(signal.SIGTERM, _interrupt)
+    ours = not run_dir.exists()
     try:
         with Children() as children:
             _to_the_end(Experiment(run_dir, given, LabConfig(**lab), children))
@@ -75,7 +76,7 @@ def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
         click.echo(f"interrupted: fl-lab run --run-dir {run_dir} goes on with it", err=True)
         raise
     finally:
-        _forget_if_empty(run_dir)
+        _forget_if_empty(run_dir, ours)
     with closing(Feed(run_dir)) as feed:
         click.echo("\n" + summary(run_dir, feed.read()))
     return 0
@@ -90,14 +91,15 @@ def _to_the_end(experiment: Experiment) -> None:
         end(experiment.children)
 
 
-def _forget_if_empty(run_dir: Path) -> None:
-    """Remove a directory that a refused server has left without a run in it."""
+def _forget_if_empty(run_dir: Path, ours: bool) -> None:
+    """Remove what a refused server has left without a run in it, the directory too if we made it."""
     log = run_dir / "logs" / "server.jsonl"
     if [path for path in run_dir.rglob("*") if not path.is_dir()] == [log]:
         log.unlink()
         log.parent.rmdir()
-        with suppress(OSError):  # there is more in it: not ours
-            run_dir.rmdir()
+        with suppress(OSError):  # there are other folders in it
+            if ours:
+                run_dir.rmdir()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

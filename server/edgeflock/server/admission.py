@@ -74,7 +74,7 @@ def check_ready(report: pb.Ready, run: pb.Run) -> pb.Refusal | None:
     if report.layout_digest != run.model.parameters.digest:
         return refusal(
             pb.REASON_WRONG_LAYOUT,
-            f"your model {run.model.name!r} has another layout than this server's: compare both ends' versions",
+            f"your model {run.model.name!r} has another layout than the server's: compare the versions",
         )
     if len(report.class_counts) > run.model.classes or sum(report.class_counts) not in (0, report.samples):
         return refusal(pb.REASON_MALFORMED, "class_counts do not add up to samples")

@@ -32,13 +32,14 @@ class Broadcast:
 
     def message(self, offset: int, size: int) -> bytes:
         """Return the serialised FetchResponse with the chunk that begins at offset."""
-        key = (offset, size)
-        message = self._messages.get(key)
-        if message is None:
-            message = self._messages[key] = self._make(offset, size)
-            while len(self._messages) > _CACHED_MESSAGES:
-                self._messages.popitem(last=False)
+        message = self._messages[offset, size] = self._make(offset, size)
+        while len(self._messages) > _CACHED_MESSAGES:
+            self._messages.popitem(last=False)
         return message
+
+    def cached(self, offset: int, size: int) -> bytes | None:
+        """Return the same message if it was made a moment ago."""
+        return self._messages.get((offset, size))
 
     def _make(self, offset: int, size: int) -> bytes:
         data = os.pread(self._descriptor, size, self._start + offset)

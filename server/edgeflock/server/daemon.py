@@ -267,5 +267,7 @@ def _farewell(parts: Parts, ending: Ended | None) -> int:
     if ending is None:
         log.info("parked", run_dir=str(parts.run_dir), hint="start fl-server on this run directory to go on")
         return 0
+    if ending.kind is not EndingKind.FAILED:
+        parts.spool.clear()
     log.info("ended", kind=str(ending.kind), reason=ending.reason, run_dir=str(parts.run_dir))
     return 1 if ending.kind is EndingKind.FAILED else 0

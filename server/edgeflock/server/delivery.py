@@ -98,17 +98,18 @@ class Delivery:
         engine, number = self._engine, self._header.round
         if engine.machine.draining:
             raise Refused(refusal(pb.REASON_DRAINING, "the server is going down", retry_after_ms=1000))
-        if engine.work is None or engine.work.round.number != number:
+        opened = engine.opened
+        if opened is None or opened.number != number:
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"round {number} is not open"))
-        complete = engine.updates.get(index)
+        complete = opened.updates.get(index)
         if complete is not None and complete.package.digest == package.digest:
-            return engine.entries[index]
+            return opened.entries[index]
         if complete is not None:
             raise Refused(refusal(pb.REASON_LATE, f"another update of yours is complete in round {number}"))
         if not engine.machine.has_task(index):
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"you have no task in round {number}"))
-        check_package(package, engine.work.uploads)
-        entry = engine.add_member(index)
+        check_package(package, opened.work.uploads)
+        entry = engine.entry(index)
         if entry is None:
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"you have no task in round {number}"))
         return entry
@@ -122,8 +123,9 @@ class Delivery:
             await asyncio.wait([old])
 
     def _start_costs(self, index: int, package: Package) -> None:
-        cost = self._header.cost
-        self._engine.costs[index] = {
+        cost, opened = self._header.cost, self._engine.opened
+        assert opened is not None
+        opened.costs[index] = {
             "samples": int(package.scalars["samples"]),
             "steps": int(package.scalars["steps"]),
             "train_s": cost.train_s,
@@ -134,7 +136,7 @@ class Delivery:
         }
 
     async def _receive(self, entry: Entry, package: Package) -> None:
-        held = await self._engine.write(entry.begin, stored_header(self._header))
+        held = entry.begin(stored_header(self._header))
         stream = self._pool.admit(held, package.size_bytes)
         chunk = SMALL_CHUNK if held else CHUNK
         try:

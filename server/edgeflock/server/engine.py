@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -20,7 +21,9 @@ import structlog
 
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.package import Package
+from edgeflock.methods.base import Round
 from edgeflock.server import records
+from edgeflock.server.books import Commit, canonical_line, cost_rows
 from edgeflock.server.broadcast import Broadcast
 from edgeflock.server.checkpoint import Checkpoints, Saved
 from edgeflock.server.events import (
@@ -45,16 +48,14 @@ from edgeflock.server.events import (
     SpaceMissing,
     Ticked,
     UpdateReceived,
-    Verdict,
 )
-from edgeflock.server.fold import SpooledUpdate
-from edgeflock.server.journal import Journal, JournalBroken, read_only, write_event
-from edgeflock.server.learner import Learner, RoundWork
+from edgeflock.server.journal import Journal, JournalBroken, read_only
+from edgeflock.server.learner import Learner
+from edgeflock.server.opened import Opened
 from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.scoring import Scoring
 from edgeflock.server.sessions import Sessions
 from edgeflock.server.spool import Entry, Spool
-from edgeflock.server.uploads import package_of
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -85,10 +86,7 @@ class Engine:
         self.sessions = Sessions()
         self.samples = samples  # roster index -> n_i
         self.outcomes = outcomes  # of the last two settled rounds
-        self.work: RoundWork | None = None  # of the open round
-        self.entries: dict[int, Entry] = {}  # the open round's spool
-        self.updates: dict[int, SpooledUpdate] = {}  # the complete ones of it
-        self.costs: dict[int, dict[str, float]] = {}  # of the open round, by roster index
+        self.opened: Opened | None = None  # the open round
         self.ended: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
         self.heard: set[str] = set()  # client ids that were told how the run ended
         self.hearing = asyncio.Event()
@@ -98,6 +96,7 @@ class Engine:
         self._files = ThreadPoolExecutor(4, "spool")
         self._queue: deque[Event] = deque()
         self._handling = False
+        self._folding_ahead = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._opened_at = self._closed_at = time.monotonic()
@@ -151,9 +150,8 @@ class Engine:
         except JournalBroken as error:
             self._failed(effect, str(error), error.no_space)
         except OSError as error:
-            self._failed(
-                effect, f"{error.strerror}: {error.filename or 'run directory'}", error.errno in _FULL
-            )
+            where = error.filename or "the run directory"
+            self._failed(effect, f"{where}: {error.strerror}", error.errno in _FULL)
         except EdgeflockError as error:
             self._failed(effect, str(error), False)
 
@@ -190,7 +188,7 @@ class Engine:
             if isinstance(record, Ended):
                 await self._finish(record)
 
-        def transaction(connection: Any) -> None:
+        def transaction(connection: sqlite3.Connection) -> None:
             for record in effect.records:
                 records.write(connection, self.epoch, record)
 
@@ -204,167 +202,113 @@ class Engine:
         """Before the end is said: the last evaluation is in the journal and the model is in its place."""
         await self.scoring.finish()
         if ending.kind is not EndingKind.FAILED:
-            await self.compute(
-                lambda: self.checkpoints.write_result(self.learner.state, self.learner.result())
-            )
+            await self.compute(self._write_result)
 
-    # ------------------------------------------------------------------------------- the round
+    def _write_result(self) -> None:
+        self.checkpoints.write_result(self.learner.state, self.learner.result())
+
+    # ------------------------------------------------------------------------------- opening
 
     async def _prepare(self, effect: PrepareRound) -> None:
-        self.work, self.updates, self._personal = None, {}, {}
-        self.costs = {}
         self._opened_at = time.monotonic()
+        self.opened, self._personal = None, {}
         round = self.learner.round(effect.round, effect.cohort, self.samples)
-        scratch = self.spool.root / f"{effect.round:06d}.packages"
-        checkpoint = self.checkpoints.model_path(effect.round - 1)
-        work = await self.compute(self.learner.open, round, checkpoint, scratch)
-        self.entries = await self.write(self.spool.prepare, effect.round, effect.cohort, work.upload_limit)
-        self.work = work
-        received = tuple(self._restore(index, entry, work) for index, entry in self.entries.items())
-        known = tuple(item for item in received if item is not None)
-        self.post(RoundPrepared(effect.round, known, time.monotonic()))
-        await self.compute(self.learner.prepare, round)
+        self.opened, received = await self.compute(self._open, round)
+        self.post(RoundPrepared(effect.round, received, time.monotonic()))
+        if self.learner.prepares:
+            await self.compute(self.learner.prepare, round)
 
-    def _restore(self, index: int, entry: Entry, work: RoundWork) -> tuple[int, bytes] | None:
-        """Take an update that a previous process had received."""
-        package = package_of(entry.header) if entry.header else None
-        if package is None or entry.held != package.size_bytes or entry.running != package.crc32c:
-            return None
-        entry.finish()
-        self.updates[index] = self._spooled(index, package, entry, work)
-        return index, package.digest
-
-    def _spooled(self, index: int, package: Package, entry: Entry, work: RoundWork) -> SpooledUpdate:
-        return SpooledUpdate(index, package, entry.data_path, self.learner.update_layouts(work.round))
+    def _open(self, round: Round) -> tuple[Opened, tuple[tuple[int, bytes], ...]]:
+        checkpoint = self.checkpoints.model_path(round.number - 1)
+        work = self.learner.open(round, checkpoint, self.spool.packages(round.number))
+        opened = Opened(work, self.spool.prepare(round.number, round.cohort, work.upload_limit))
+        return opened, opened.restore()
 
     async def personal(self, index: int) -> Broadcast:
         """Return one client's package, formed when it is first asked for."""
-        assert self.work is not None
+        assert self.opened is not None
         if index not in self._personal:
-            scratch = self.spool.root / f"{self.work.round.number:06d}.packages"
-            made = asyncio.ensure_future(self.compute(self.learner.personal, self.work, index, scratch))
+            scratch = self.spool.packages(self.opened.number)
+            made = asyncio.ensure_future(
+                self.compute(self.learner.personal, self.opened.work, index, scratch)
+            )
             self._personal[index] = made
         return await self._personal[index]
 
-    def add_member(self, index: int) -> Entry | None:
+    def entry(self, index: int) -> Entry | None:
         """Return the spool entry of a member; made now if the round was extended by it."""
-        if index not in self.entries and self.work is not None and index in self.machine.cohort:
-            made = self.spool.prepare(self.work.round.number, (index,), self.work.upload_limit)
-            self.entries.update(made)
-        return self.entries.get(index)
+        opened = self.opened
+        if opened is None or index not in self.machine.cohort:
+            return None
+        if index not in opened.entries:
+            opened.entries |= self.spool.prepare(opened.number, (index,), opened.work.upload_limit)
+        return opened.entries[index]
+
+    # ------------------------------------------------------------------------------- folding
 
     def received(self, index: int, package: Package) -> None:
         """An update is complete and checked."""
-        assert self.work is not None
-        self.entries[index].finish()
-        self.updates[index] = self._spooled(index, package, self.entries[index], self.work)
-        number = self.work.round.number
-        self.post(UpdateReceived(number, index, package.digest, time.monotonic()))
-        if self.machine.phase is Phase.OPEN:
-            cohort, updates = self.machine.cohort, dict(self.updates)
-            self._start(self.compute(self.learner.advance, cohort, updates))
+        assert self.opened is not None
+        self.opened.complete(index, package)
+        self.post(UpdateReceived(self.opened.number, index, package.digest, time.monotonic()))
+        if self.machine.phase is Phase.OPEN and not self._folding_ahead:
+            self._folding_ahead = True
+            self._start(self._fold_ahead())
+
+    async def _fold_ahead(self) -> None:
+        """Fold what is complete without a gap while the rest is on its way."""
+        self._folding_ahead = False
+        if self.opened is not None and self.machine.phase is Phase.OPEN:
+            await self.compute(self.learner.advance, self.machine.cohort, dict(self.opened.updates))
 
     async def _fold(self, effect: FoldRound) -> None:
+        assert self.opened is not None
         self._closed_at = time.monotonic()
-        rejected = await self.compute(self.learner.fold, effect.counted, dict(self.updates))
+        rejected = await self.compute(self.learner.fold, effect.counted, dict(self.opened.updates))
         if rejected:
-            fields = {self.machine.seats[index]: str(verdict) for index, verdict in rejected.items()}
-            log.warning(
-                "updates_rejected", round=effect.round, method=self.learner.method.name, clients=fields
-            )
-            self.journal.note("updates_rejected", round=effect.round, clients=fields)
+            clients = {self.machine.seats[index]: str(verdict) for index, verdict in rejected.items()}
+            method = self.learner.method.name
+            log.warning("updates_rejected", round=effect.round, method=method, clients=clients)
+            self.journal.note("updates_rejected", round=effect.round, method=method, clients=clients)
         self.post(Folded(effect.round, rejected, time.monotonic()))
 
+    # ----------------------------------------------------------------------------- committing
+
     async def _commit(self, effect: CommitRound) -> None:
-        assert self.work is not None
+        assert self.opened is not None
         folded_at = time.monotonic()
-        round = self.work.round
-        metrics, saved = await self.compute(self._step_and_save, round)
-        stop = await self.compute(self._stop_reason, effect)
-        times = {
+        metrics, saved, stop = await self.compute(self._step_and_save, self.opened.work.round, effect)
+        values = metrics | self._seconds(folded_at)
+        rows = cost_rows(self.machine, self.sessions, self.opened.updates, self.opened.costs)
+        line = canonical_line(self.machine, effect, values, rows)
+        commit = Commit(effect, saved, values, rows, line, stop)
+        await asyncio.wrap_future(self.journal.submit(partial(commit.write, epoch=self.epoch)))
+        log.info("round_committed", **line)
+        self.outcomes[effect.round] = list(effect.outcomes)
+        self.outcomes.pop(effect.round - 2, None)
+        await self.scoring.started(effect.round)
+        self.post(Committed(effect.round, time.monotonic(), stop))
+        await self.write(self._prune, effect.round)
+
+    def _seconds(self, folded_at: float) -> dict[str, float]:
+        parts = {
             "open_s": self._closed_at - self._opened_at,
             "fold_s": folded_at - self._closed_at,
             "commit_s": time.monotonic() - folded_at,
         }
-        costs = self._take_costs()
-        fields = self._canonical(effect, metrics, times, costs)
-        transaction = partial(self._write_commit, effect, saved, metrics | times, costs, fields, stop)
-        await asyncio.wrap_future(self.journal.submit(transaction))
-        log.info("round_committed", **fields)
-        self.outcomes[effect.round] = list(effect.outcomes)
-        self.outcomes.pop(effect.round - 2, None)
-        score = self.scoring.started(effect.round)
-        if score is not None and self.scoring.blocking:
-            await score
-        self.post(Committed(effect.round, time.monotonic(), stop))
-        await self.write(self._clean, effect.round)
+        return {name: round(value, 6) for name, value in parts.items()}
 
-    def _step_and_save(self, round: Any) -> tuple[dict[str, float], Saved]:
+    def _step_and_save(self, round: Round, effect: CommitRound) -> tuple[dict[str, float], Saved, str]:
         metrics = self.learner.step(round)
         saved = self.learner.save(self.checkpoints, round.number)
         self.scoring.take(round.number, self.learner)
-        return metrics, saved
-
-    def _stop_reason(self, effect: CommitRound) -> str:
         if effect.next is None:
-            return ""
-        return self.learner.plan(self.learner.round(effect.next.round, effect.next.cohort, self.samples)).stop
+            return metrics, saved, ""
+        following = self.learner.round(effect.next.round, effect.next.cohort, self.samples)
+        return metrics, saved, self.learner.plan(following).stop
 
-    def _write_commit(
-        self,
-        effect: CommitRound,
-        saved: Saved,
-        values: dict[str, float],
-        costs: dict[int, dict[str, float | int | None]],
-        fields: dict[str, object],
-        stop: str,
-        connection: Any,
-    ) -> None:
-        """The transaction that makes a round count, and opens the next."""
-        epoch, round = self.epoch, effect.round
-        records.write_commit(connection, epoch, round, saved.model.digest, saved.state_digest)
-        records.write_outcomes(connection, epoch, round, effect.outcomes)
-        records.write_round_costs(connection, epoch, round, values)
-        for index, row in costs.items():
-            records.write_cost(connection, epoch, round, index, row)
-        if effect.next is not None and not stop:
-            records.write(connection, epoch, effect.next)
-        write_event(connection, "round_committed", fields)
-
-    def _canonical(
-        self,
-        effect: CommitRound,
-        metrics: dict[str, float],
-        times: dict[str, float],
-        costs: dict[int, dict[str, float | int | None]],
-    ) -> dict[str, object]:
-        """The one line that says everything of a round."""
-        missed = [item for item in effect.outcomes if item.verdict is not Verdict.COUNTED]
-        return {
-            "round": effect.round,
-            "counted": len(effect.outcomes) - len(missed),
-            "not_counted": {self.machine.seats[item.index]: str(item.verdict) for item in missed},
-            **metrics,
-            **{name: round(value, 6) for name, value in times.items()},
-            "seconds": round(sum(times.values()), 6),
-            "bytes_down": sum(int(row["bytes_down"] or 0) for row in costs.values()),
-            "bytes_up": sum(int(row["bytes_up"] or 0) for row in costs.values()),
-        }
-
-    def _take_costs(self) -> dict[int, dict[str, float | int | None]]:
-        """Close the round's books: what the server measured, and what came in the headers."""
-        rows: dict[int, dict[str, float | int | None]] = {}
-        for index in self.machine.cohort:
-            session = self.sessions.by_id(self.machine.seats[index])
-            counted = session.take_bytes() if session is not None else {"bytes_down": 0, "bytes_up": 0}
-            update = self.updates.get(index)
-            size = update.package.size_bytes if update is not None else 0
-            resent = max(0, counted["bytes_up"] - size) if update is not None else 0
-            rows[index] = {**counted, "resent_bytes": resent, **self.costs.get(index, {})}
-        return rows
-
-    def _clean(self, round: int) -> None:
-        """Remove what no recovery and no reader needs (DESIGN rule 4: state r - 1 stays)."""
+    def _prune(self, round: int) -> None:
+        """Remove the checkpoints that no recovery and no reader needs (DESIGN rule 4: r - 1 stays)."""
         keep = {0, round, round - 1, *self.scoring.wanted()}
         keep.update(number for number in self.checkpoints.kept() if self._kept_for_good(number))
         self.checkpoints.prune(keep)
@@ -396,14 +340,13 @@ class Engine:
         """Let what is being written be written; give threads and files back."""
         if self._timer is not None:
             self._timer.cancel()
-        pending = list(self._tasks)
-        if pending:
-            await asyncio.wait(pending)
-        await self.scoring.finish()
         for session in self.sessions:
             if session.upload is not None:
                 session.upload.cancel()
-        for entry in self.entries.values():
-            entry.close()
+        if pending := list(self._tasks):
+            await asyncio.wait(pending)
+        await self.scoring.close()
+        if self.opened is not None:
+            self.opened.close()
         self._arithmetic.shutdown()
         self._files.shutdown()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -53,6 +54,11 @@ class RoundWork:
     shared: Broadcast
     optional: Broadcast | None
     personal: bool
+
+    @cached_property
+    def layouts(self) -> dict[Kind, Layout]:
+        """The layouts of an update's bundles."""
+        return {spec.kind: spec.layout for spec in self.uploads}
 
     @property
     def upload_limit(self) -> int:
@@ -181,10 +187,14 @@ class Learner:
         """Fold the counted set; return those of it that are left out."""
         return self._fold.finish(counted, updates)
 
+    @property
+    def prepares(self) -> bool:
+        """Whether the method has long work while a round is open."""
+        return type(self.half).prepare is not ServerHalf.prepare
+
     def prepare(self, round: Round) -> None:
         """S0: runs while the round is open."""
-        if type(self.half).prepare is not ServerHalf.prepare:
-            self._prepared = self.half.prepare(self.state, round)
+        self._prepared = self.half.prepare(self.state, round)
 
     def step(self, round: Round) -> dict[str, float]:
         """Move the state by the folded round; does nothing when called again for the same round.

@@ -70,7 +70,8 @@ def _rebuild(
         if package is None or entry.held != package.size_bytes:
             raise CorruptCheckpoint(f"the spool of round {number} is not complete")
         updates[index] = SpooledUpdate(index, package, entry.data_path, layouts)
-    learner.prepare(round)
+    if learner.prepares:
+        learner.prepare(round)
     learner.fold(counted, updates)
     learner.step(round)
     saved = learner.save(checkpoints, number)

@@ -10,7 +10,7 @@ a decision is an effect of `Persisted` or `Committed`, never of the decision its
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from edgeflock.server.cohort import extension, natural_order, select
@@ -93,7 +93,8 @@ class RoundMachine:
         self.extended = False
         self.short = False  # extended, and still too few: closes as soon as there are enough
         self.deadline: float | None = None
-        self.pause = ""  # why no round goes on; empty if none
+        self.hold = ""  # why no round goes on, beside the disk; empty if none
+        self.space_missing = ""  # what the disk says while effects wait for space
         self.draining = False
         self.ending: Ended | None = None
         self._close_durable = False
@@ -101,15 +102,22 @@ class RoundMachine:
         self._next: RoundOpened | None = None  # becomes durable with the running commit
         self._pause_asked = False
         self._stop_asked = ""
-        self._retry: Effect | None = None
-        self._wake: float | None = None
+        self._starved: list[Effect] = []  # found the disk full, tried again at _retry_at
+        self._retry_at: float | None = None
+        self._wake: float | None = None  # when the phase has lasted too long
+        self._parked = False  # the process goes; nothing is decided any more
 
     # ------------------------------------------------------------------ questions of the shell
 
     @property
     def wake_at(self) -> float | None:
         """When the machine wants a `Ticked`."""
-        return self._wake
+        return min((time for time in (self._wake, self._retry_at) if time is not None), default=None)
+
+    @property
+    def pause(self) -> str:
+        """Why no round goes on; empty if none."""
+        return self.space_missing or self.hold
 
     def has_task(self, index: int) -> bool:
         """Whether that client should be working on the open round."""
@@ -125,7 +133,9 @@ class RoundMachine:
 
     def handle(self, event: Event) -> list[Effect]:
         """Apply one event and return what the shell must now do; never raises for a peer's mistake."""
-        if self.phase is Phase.ENDED or (self.phase is Phase.ENDING and not isinstance(event, _LAST_EVENTS)):
+        if self._parked or self.phase is Phase.ENDED:
+            return []
+        if self.phase is Phase.ENDING and not isinstance(event, _LAST_EVENTS):
             return []
         match event:
             case Started():
@@ -173,6 +183,10 @@ class RoundMachine:
     def _start(self, event: Started) -> list[Effect]:
         self._take_seats(event.seats)
         self.committed = self.round = event.committed
+        if event.committed >= self.rules.rounds:  # the process went before it could say so
+            return self._end(EndingKind.COMPLETED, self._all_done())
+        if event.seats and (fault := self._script_fault()):
+            return self._end(EndingKind.FAILED, fault)
         if event.open is None:
             self.phase = Phase.COMMITTED if event.committed else Phase.GATHERING
             self._wake = None if event.committed else event.now + self.rules.gather_s
@@ -207,6 +221,15 @@ class RoundMachine:
             self.index_of[client_id] = index
             self.seating.discard(client_id)
 
+    def _script_fault(self) -> str:
+        """Return why the script's cohorts cannot be chosen, empty if they can."""
+        script = self.rules.script
+        if script and len(script) < self.rules.rounds:
+            return f"--cohort-script has {len(script)} lines, the run has {self.rules.rounds} rounds"
+        unknown = next((name for ids in script for name in ids if name not in self.index_of), "")
+        seated = ", ".join(self.index_of)
+        return f"--cohort-script names {unknown!r}, who has no seat; seated are {seated}" if unknown else ""
+
     # ------------------------------------------------------------------------------- opening
 
     def _proceed(self, now: float) -> list[Effect]:
@@ -214,7 +237,7 @@ class RoundMachine:
         waiting = self.phase in (Phase.GATHERING, Phase.COMMITTED) and not self.draining
         if not waiting or self._pause_asked or self.committed >= self.rules.rounds or not self._complete():
             return []
-        self.pause, self.cohort = "", ()
+        self.hold, self.cohort = "", ()
         self.phase = Phase.OPENING
         return [Persist((self._choose(self.committed + 1),))]
 
@@ -263,7 +286,7 @@ class RoundMachine:
         if self.phase is not Phase.OPEN or event.round != self.round or event.index not in self.cohort:
             return []
         self.received[event.index] = event.digest
-        return self._close_if_complete()
+        return self._close_if_complete() or self._overdue_if_all_answered(event.now)
 
     def _refuse(self, event: TaskRefused) -> list[Effect]:
         if event.round != self.round or not self.has_task(event.index):
@@ -287,14 +310,13 @@ class RoundMachine:
         return self._overdue(now) if answered else []
 
     def _tick(self, now: float) -> list[Effect]:
+        effects = self._try_again(now)
         if self._wake is None or now < self._wake:
-            return []
+            return effects
         self._wake = None
-        if self._retry is not None:
-            return [self._retry]
-        if self.phase is Phase.GATHERING:
-            return self._give_up_gathering()
-        return self._overdue(now) if self.phase is Phase.OPEN else []
+        if self.phase is Phase.GATHERING and not self._complete():
+            return effects + self._give_up_gathering()
+        return effects + (self._overdue(now) if self.phase is Phase.OPEN else [])
 
     def _overdue(self, now: float) -> list[Effect]:
         if len(self.received) >= self.rules.min_updates:
@@ -303,7 +325,7 @@ class RoundMachine:
             return self._extend(now)
         self.short = True
         self.deadline = self._wake = None
-        self.pause = self._shortage()
+        self.hold = self._shortage()
         return [Announce("run_paused", {"round": self.round, "reason": self.pause}), Publish()]
 
     def _shortage(self) -> str:
@@ -337,7 +359,7 @@ class RoundMachine:
 
     def _close(self, counted: tuple[int, ...]) -> list[Effect]:
         self.phase = Phase.FOLDING
-        self.closed, self.pause = counted, ""
+        self.closed, self.hold = counted, ""
         self.deadline = self._wake = None
         return [Persist((RoundClosed(self.round, counted),)), FoldRound(self.round, counted)]
 
@@ -346,8 +368,8 @@ class RoundMachine:
             return []
         outcomes = tuple(self._outcome(index) for index in self.cohort)
         counted = sum(outcome.verdict is Verdict.COUNTED for outcome in outcomes)
-        if counted < self.rules.min_updates:
-            return self._end(EndingKind.FAILED, self._poisoned(counted), outcomes)
+        if counted < self.rules.min_updates:  # nothing is committed, hence nothing counts
+            return self._end(EndingKind.FAILED, self._poisoned(counted), tuple(map(_discard, outcomes)))
         self.phase = Phase.COMMITTING
         self._next = self._following()
         return [CommitRound(self.round, outcomes, self._next)]
@@ -382,16 +404,18 @@ class RoundMachine:
         if self._stop_asked:
             return self._end(EndingKind.STOPPED, self._stop_asked)
         if self.committed >= self.rules.rounds:
-            return self._end(EndingKind.COMPLETED, f"all {self.rules.rounds} rounds are done")
+            return self._end(EndingKind.COMPLETED, self._all_done())
         if self._next is not None:
             self._begin(self._next)
-            prepare = PrepareRound(self.round, self.cohort)
-            return [prepare, *self._park()] if self.draining else [prepare]
+            return self._park() if self.draining else [PrepareRound(self.round, self.cohort)]
         return self._park() if self.draining else self._rest(event.now)
+
+    def _all_done(self) -> str:
+        return f"all {self.rules.rounds} rounds are done"
 
     def _rest(self, now: float) -> list[Effect]:
         self.cohort = ()
-        self.pause = "paused by the operator" if self._pause_asked else "too few clients are online"
+        self.hold = "paused by the operator" if self._pause_asked else "too few clients are online"
         paused = Announce("run_paused", {"round": self.committed, "reason": self.pause})
         return self._proceed(now) or [paused, Publish()]
 
@@ -403,8 +427,7 @@ class RoundMachine:
         match record:
             case Seated(seats=seats):
                 self._take_seats(seats)
-                names = [name for _, name in seats]
-                return [Announce("clients_seated", {"clients": names}), Publish(), *self._proceed(now)]
+                return self._seated(seats, now)
             case RoundOpened():
                 self._begin(record)
                 return [PrepareRound(self.round, self.cohort)]
@@ -417,20 +440,38 @@ class RoundMachine:
                 return self._leave(record)
         assert_never(record)
 
+    def _seated(self, seats: tuple[tuple[int, str], ...], now: float) -> list[Effect]:
+        seated: list[Effect] = [
+            Announce("clients_seated", {"clients": [name for _, name in seats]}),
+            Publish(),
+        ]
+        if fault := self._script_fault():
+            return seated + self._end(EndingKind.FAILED, fault)
+        return seated + self._proceed(now)
+
     # ----------------------------------------------------------------------- trouble and operators
 
     def _wait_for_space(self, event: SpaceMissing) -> list[Effect]:
-        self._retry, self._wake = event.effect, event.now + RETRY_S
-        if self.pause == event.reason:
+        if self.phase is Phase.ENDING and not _is_ending(event.effect):
+            return []  # of a round that the end discards
+        self._starved.append(event.effect)
+        self._retry_at = event.now + RETRY_S
+        if self.space_missing == event.reason:
             return []
-        self.pause = event.reason
+        self.space_missing = event.reason
         return [Announce("run_paused", {"round": self.round, "reason": event.reason}), Publish()]
 
-    def _cleared(self) -> list[Effect]:
-        """An effect came through that had waited for space."""
-        if self._retry is None:
+    def _try_again(self, now: float) -> list[Effect]:
+        if self._retry_at is None or now < self._retry_at:
             return []
-        self._retry, self.pause = None, ""
+        starved, self._starved, self._retry_at = self._starved, [], None
+        return starved
+
+    def _cleared(self) -> list[Effect]:
+        """An effect came through, and none waits for space any more."""
+        if not self.space_missing or self._starved:
+            return []
+        self.space_missing = ""
         return [Announce("run_resumed", {"round": self.round})]
 
     def _pause_on_request(self) -> list[Effect]:
@@ -441,7 +482,7 @@ class RoundMachine:
         self._pause_asked = False
         resumed = Announce("run_resumed", {"round": self.round})
         if self.short and self.phase is Phase.OPEN:
-            self.short, self.pause = False, ""
+            self.short, self.hold = False, ""
             self.deadline = self._wake = now + self.rules.deadline_s
             return [resumed, Publish()]
         return [resumed, *self._proceed(now)]
@@ -463,18 +504,28 @@ class RoundMachine:
 
     def _park(self) -> list[Effect]:
         """Go away with the round as it is; the journal and the spool hold it."""
-        self.draining = True
+        self.draining = self._parked = True
         return [Announce("run_parked", {"round": self.round}), Publish(), Exit(None)]
 
     def _end(self, kind: EndingKind, reason: str, outcomes: tuple[Outcome, ...] = ()) -> list[Effect]:
         self.phase, self._wake = Phase.ENDING, None
+        self._starved, self._retry_at = [], None
         return [Persist((Ended(kind, reason, self.round, outcomes),))]
 
     def _leave(self, ending: Ended) -> list[Effect]:
-        self.phase, self.ending, self._wake = Phase.ENDED, ending, None
+        self.phase, self.ending = Phase.ENDED, ending
+        self._wake = self._retry_at = None
         fields: dict[str, object] = {
             "kind": str(ending.kind),
             "reason": ending.reason,
             "round": self.committed,
         }
         return [Announce("run_ended", fields), Publish(), Exit(ending)]
+
+
+def _discard(outcome: Outcome) -> Outcome:
+    return replace(outcome, verdict=Verdict.DISCARDED) if outcome.verdict is Verdict.COUNTED else outcome
+
+
+def _is_ending(effect: Effect) -> bool:
+    return isinstance(effect, Persist) and any(isinstance(record, Ended) for record in effect.records)

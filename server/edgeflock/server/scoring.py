@@ -30,7 +30,7 @@ class Scoring:
         last: int,
         best: tuple[float, int] | None,
     ) -> None:
-        self.blocking = blocking
+        self._blocking = blocking
         self.best = best  # accuracy, round
         self._evaluator, self._journal, self._epoch = evaluator, journal, epoch
         self._every, self._last = every, last
@@ -46,15 +46,16 @@ class Scoring:
         if self._evaluator is not None and self.due(round) and self._taken is None:
             self._taken = (round, self._evaluator.load(learner.result(), learner.state.vectors["buffers"]))
 
-    def started(self, round: int) -> asyncio.Task[None] | None:
-        """Start the test of what was taken, now that the round is durable."""
+    async def started(self, round: int) -> None:
+        """Start the test of what was taken, now that the round is durable; wait for it if asked to."""
         if self._taken is None:
-            return None
+            return
         (round, run), self._taken = self._taken, None
         task = asyncio.create_task(self._score(round, run))
         self._running[round] = task
         task.add_done_callback(lambda _: self._running.pop(round, None))
-        return task
+        if self._blocking:
+            await task
 
     def wanted(self) -> set[int]:
         """Rounds whose checkpoints must stay: the best one, and those being tested."""
@@ -65,7 +66,8 @@ class Scoring:
         if self._running:
             await asyncio.wait(list(self._running.values()))
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        await self.finish()
         self._thread.shutdown()
 
     async def _score(self, round: int, run: Callable[[], Score]) -> None:

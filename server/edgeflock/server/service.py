@@ -137,7 +137,9 @@ class AggregatorService:
         if not request.digest:
             yield pb.FetchResponse(package=package_to_wire(broadcast.package))
         for offset in range(request.offset, broadcast.package.size_bytes, size):
-            message = await self._engine.write(broadcast.message, offset, size)
+            message = broadcast.cached(offset, size)
+            if message is None:
+                message = await self._engine.write(broadcast.message, offset, size)
             session.bytes_down += min(size, broadcast.package.size_bytes - offset)
             session.message_bytes_down += len(message)
             yield message
@@ -145,18 +147,16 @@ class AggregatorService:
     async def _broadcast(self, session: Session, request: pb.FetchRequest) -> Broadcast | None:
         """Return the package that is meant, if the client has a task in that round."""
         engine, index = self._engine, self._engine.machine.index_of.get(session.client_id)
-        work = engine.work
-        if (
-            work is None
-            or index is None
-            or request.round != work.round.number
-            or not engine.machine.has_task(index)
-        ):
+        opened = engine.opened
+        if opened is None or index is None or request.round != opened.number:
             return None
+        if not engine.machine.has_task(index):
+            return None
+        work, found = opened.work, None
         if request.scope == pb.SCOPE_PERSONAL and work.personal:
-            found: Broadcast | None = await engine.personal(index)
-        else:
-            found = {pb.SCOPE_SHARED: work.shared, pb.SCOPE_OPTIONAL: work.optional}.get(request.scope)
+            found = await engine.personal(index)
+        elif request.scope in (pb.SCOPE_SHARED, pb.SCOPE_OPTIONAL):
+            found = work.shared if request.scope == pb.SCOPE_SHARED else work.optional
         if found is None or request.digest not in (b"", found.package.digest):
             return None
         return found

@@ -1,8 +1,9 @@
 """The spool: updates as they arrive, on disk, so that a cut upload goes on and a crash loses nothing.
 
-Per member two files: `NNNNNN.data`, the payload, reserved at its full size when the round opens; and
-`NNNNNN.log`, the update's header followed by one mark (end, running checksum) for every chunk. The payload is good up to
-the last mark whose checksum it has. Files of the round before last are used again: writing into pages
+Per member two files. `NNNNNN.data` is the payload, reserved at its full size when the round opens;
+`NNNNNN.log`
+is the update's header and one mark (end, running checksum) for every chunk: the payload is good up
+to the last mark whose checksum it has. Files of the round before last are used again: writing into pages
 that exist costs a quarter of writing into new ones.
 """
 
@@ -39,13 +40,8 @@ class Entry:
     def begin(self, header: bytes) -> int:
         """Take an update's header; return how much of its payload is already here."""
         if header != self.header:
-            self.close()
-            self.held = self.running = 0
-            self.complete, self.header = False, header
-            self._log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            os.write(self._log, _HEAD.pack(len(header), extend(0, header)) + header)
-        if self._data is None:
-            self._data = os.open(self.data_path, os.O_RDWR | os.O_CREAT, 0o600)
+            self.forget()
+            self.header = header
         return self.held
 
     def append(self, offset: int, data: bytes, checksum: int) -> None:
@@ -56,13 +52,22 @@ class Entry:
         running = extend(self.running, data)
         if offset != self.held or running != checksum:
             raise CorruptPayload(f"the chunk at {offset} does not continue the {self.held} bytes held")
-        assert self._data is not None
+        if self._data is None or self._log is None:
+            self._data, self._log = self._open()
         _pwrite(self._data, data, offset)
-        if self._log is None:
-            self._log = os.open(self.log_path, os.O_WRONLY | os.O_APPEND)
         os.write(self._log, _MARK.pack(offset + len(data), running))
         self.held += len(data)
         self.running = running
+
+    def _open(self) -> tuple[int, int]:
+        """Open both files; with nothing held, the log begins anew with the header."""
+        self.close()
+        fresh = os.O_TRUNC if not self.held else 0
+        data = os.open(self.data_path, os.O_WRONLY | os.O_CREAT, 0o600)
+        log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | fresh, 0o600)
+        if not self.held:
+            os.write(log, _HEAD.pack(len(self.header), extend(0, self.header)) + self.header)
+        return data, log
 
     def forget(self) -> None:
         """Start again at 0 with the next header."""
@@ -141,6 +146,10 @@ class Spool:
             number = path.name.partition(".")[0]
             if number.isdigit() and int(number) < round:
                 shutil.rmtree(path, ignore_errors=True)
+
+    def packages(self, round: int) -> Path:
+        """Return the folder for what is encoded to go down in a round."""
+        return self.root / f"{round:06d}.packages"
 
     def clear(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)

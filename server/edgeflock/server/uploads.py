@@ -50,7 +50,7 @@ def check_package(package: Package, wanted: Sequence[UploadSpec]) -> None:
         if section.layout_digest != spec.layout.digest or section.elements != spec.layout.elements:
             raise Unfit(
                 pb.REASON_WRONG_LAYOUT,
-                f"{spec.kind} has {section.elements} numbers, the task's {spec.layout.elements} in another layout",
+                f"{spec.kind} with {section.elements} numbers has not the layout that the task names",
             )
         if section.codec != spec.codec:
             raise Unfit(

@@ -53,8 +53,8 @@ def view_of(engine: Engine, client_id: str) -> pb.View:
     if index is not None:
         view.seat.CopyFrom(pb.Seat(index=index, seats=machine.rules.clients))
         view.outcomes.extend(_outcomes(engine, index))
-        if machine.has_task(index) and engine.work is not None and not machine.draining:
-            view.task.CopyFrom(_task(engine, engine.work))
+        if machine.has_task(index) and engine.opened is not None and not machine.draining:
+            view.task.CopyFrom(_task(engine, engine.opened.work))
     return view
 
 

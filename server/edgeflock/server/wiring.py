@@ -1,4 +1,4 @@
-"""Binds the aggregator's service to its method names, so that broadcast chunks go out as the bytes they are."""
+"""Binds the aggregator's service to its method names; broadcast chunks go out as the bytes they are."""
 
 from __future__ import annotations
 

@@ -1,0 +1,186 @@
+"""The client's decision machine, as a table: a situation, and what is to be done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from edgeflock.client.session import (
+    Abandon,
+    Decision,
+    Deliver,
+    Discard,
+    Finish,
+    Generation,
+    Pending,
+    Prepare,
+    Promote,
+    Rewind,
+    Situation,
+    Stage,
+    Train,
+    Verdict,
+    View,
+    Wait,
+    decide,
+    is_past,
+    seen,
+)
+
+D, E = b"d" * 16, b"e" * 16
+COUNTED = Verdict(3, D, True)
+OTHER = Verdict(3, E, True)
+LATE = Verdict(3, b"", False, "late")
+IDLE = View(round=3, seated=True)
+ASKED = View(round=3, seated=True, task=3)
+HELD = Pending(3, D)
+SENT = Pending(3, D, Stage.DELIVERED)
+KEPT = (Generation(1, D), Generation(2, E))
+
+
+def at(view: View, **more: object) -> Situation:
+    return replace(Situation(view, ready=True), **more)  # type: ignore[arg-type]
+
+
+TABLE: dict[str, tuple[Situation, Decision]] = {
+    # before the round
+    "without a seat it waits": (Situation(View()), Wait()),
+    "with a seat it gets its data": (Situation(IDLE), Prepare()),
+    "without a task it waits": (at(IDLE), Wait()),
+    "a task is taken": (at(ASKED), Train(3)),
+    "a task is not taken before the data are there": (Situation(ASKED), Prepare()),
+    "a task of an answered round is not taken again": (at(ASKED, answered=frozenset({3})), Wait()),
+    "a task whose verdict is there is not taken": (at(replace(ASKED, outcomes=(LATE,))), Wait()),
+    "a task is taken though the verdict of an older round is there": (
+        at(replace(ASKED, outcomes=(Verdict(2, E, True),))),
+        Train(3),
+    ),
+    # while training
+    "training goes on while the task stands": (at(ASKED, training=3), Wait()),
+    "training goes on while the server is going down": (at(replace(IDLE, draining=True), training=3), Wait()),
+    "training stops when the task is gone": (at(IDLE, training=3), Abandon(3)),
+    "training stops when another round is asked for": (at(replace(ASKED, task=4), training=3), Abandon(3)),
+    "training stops when the run is over": (at(replace(ASKED, ending="done"), training=3), Abandon(3)),
+    # the outbox
+    "a full outbox is delivered": (at(ASKED, pending=HELD), Deliver(3)),
+    "it is delivered before the data are there": (Situation(ASKED, pending=HELD), Deliver(3)),
+    "it is delivered though another round is asked for": (
+        at(replace(ASKED, task=5), pending=HELD),
+        Deliver(3),
+    ),
+    "it is delivered though no task is shown: the header asks for the verdict": (
+        at(IDLE, pending=HELD),
+        Deliver(3),
+    ),
+    "it is delivered though the run is over": (at(replace(IDLE, ending="done"), pending=HELD), Deliver(3)),
+    "one delivery at a time": (at(ASKED, pending=HELD, delivering=True), Wait()),
+    "after RECEIVED it waits for the verdict": (at(ASKED, pending=SENT), Wait()),
+    "after RECEIVED no other task is taken": (at(replace(ASKED, task=5), pending=SENT), Wait()),
+    "a released update is not sent again unasked": (at(IDLE, pending=Pending(3, D, Stage.RELEASED)), Wait()),
+    # the verdict
+    "COUNTED promotes": (at(replace(IDLE, outcomes=(COUNTED,)), pending=SENT), Promote(COUNTED)),
+    "COUNTED promotes though RECEIVED was never heard": (
+        at(replace(IDLE, outcomes=(COUNTED,)), pending=HELD),
+        Promote(COUNTED),
+    ),
+    "COUNTED promotes in the midst of a delivery": (
+        at(replace(IDLE, outcomes=(COUNTED,)), pending=HELD, delivering=True),
+        Promote(COUNTED),
+    ),
+    "COUNTED promotes when the run is over": (
+        at(replace(IDLE, outcomes=(COUNTED,), ending="done"), pending=SENT),
+        Promote(COUNTED),
+    ),
+    "NOT_COUNTED discards": (at(replace(IDLE, outcomes=(LATE,)), pending=HELD), Discard(3, "late")),
+    "another update counted: this one never will": (
+        at(replace(IDLE, outcomes=(OTHER,)), pending=HELD),
+        Discard(3, "another update of this client counted in its place"),
+    ),
+    "the verdict of an older round says nothing": (
+        at(replace(IDLE, outcomes=(Verdict(2, D, True),)), pending=SENT),
+        Wait(),
+    ),
+    "a final refusal discards": (at(IDLE, pending=replace(HELD, refused="no")), Discard(3, "no")),
+    "the verdict is stronger than a refusal": (
+        at(replace(IDLE, outcomes=(COUNTED,)), pending=replace(HELD, refused="no")),
+        Promote(COUNTED),
+    ),
+    # the end
+    "the end is the end": (at(replace(IDLE, ending="done")), Finish("done")),
+    "the end comes also to a client without a seat": (Situation(View(ending="done")), Finish("done")),
+    # a server that went back
+    "a state ahead of the task is left": (
+        at(ASKED, generations=(Generation(2, D), Generation(3, E))),
+        Rewind(2),
+    ),
+    "without an older one it starts anew": (at(ASKED, generations=(Generation(4, E),)), Rewind(None)),
+    "a state of an earlier round is fine": (at(ASKED, generations=KEPT), Train(3)),
+    "after a fall back only what the server knows is kept": (
+        at(replace(IDLE, outcomes=(Verdict(1, D, True),)), generations=KEPT, went_back=True),
+        Rewind(1),
+    ),
+    "the newest it knows": (
+        at(replace(IDLE, outcomes=(Verdict(2, E, True),)), generations=KEPT, went_back=True),
+        Rewind(2),
+    ),
+    "the same round with another update is another state": (
+        at(replace(IDLE, outcomes=(Verdict(1, E, True),)), generations=KEPT, went_back=True),
+        Rewind(None),
+    ),
+    "older than all it says: nothing speaks against it": (
+        at(replace(IDLE, outcomes=(Verdict(7, b"", False, "late"),)), generations=KEPT, went_back=True),
+        Rewind(2),
+    ),
+    "a server that knows nothing": (at(IDLE, generations=KEPT, went_back=True), Rewind(None)),
+    "the outbox is resolved before going back": (
+        at(IDLE, pending=HELD, generations=KEPT, went_back=True),
+        Deliver(3),
+    ),
+    "it goes back before it finishes": (
+        at(replace(IDLE, ending="done"), generations=KEPT, went_back=True),
+        Rewind(None),
+    ),
+}
+
+
+@pytest.mark.parametrize(("situation", "decision"), TABLE.values(), ids=TABLE.keys())
+def test_the_table_of_decisions(situation: Situation, decision: Decision) -> None:
+    assert decide(situation) == decision
+
+
+def test_an_unresolved_outbox_lets_no_task_be_taken_whatever_else_is_true() -> None:
+    """Exactly once: nothing but a verdict or a refusal empties the outbox, and nothing is trained before."""
+    for stage in Stage:
+        for view in (IDLE, ASKED, replace(ASKED, task=9), replace(IDLE, draining=True)):
+            decision = decide(at(view, pending=Pending(3, D, stage)))
+            assert isinstance(decision, Deliver | Wait)
+
+
+def test_a_task_that_vanishes_and_comes_back_is_asked_for_again() -> None:
+    pending = seen(SENT, ASKED)
+    assert pending.stage is Stage.DELIVERED  # a view from before RECEIVED
+    pending = seen(pending, IDLE)
+    assert pending.stage is Stage.RELEASED
+    pending = seen(pending, ASKED)
+    assert decide(at(ASKED, pending=pending)) == Deliver(3)
+
+
+def test_what_was_not_delivered_stays_so_whatever_is_seen() -> None:
+    assert seen(HELD, IDLE) == HELD
+    assert seen(HELD, ASKED) == HELD
+
+
+@pytest.mark.parametrize(
+    ("view", "past"),
+    [
+        (View(round=2), False),  # the server has not come as far
+        (View(round=3), False),
+        (View(round=3, task=3), False),
+        (View(round=4), True),
+        (View(round=3, task=2), True),  # it is busy with an earlier one: it fell back
+        (View(round=2, ending="done"), True),
+    ],
+)
+def test_when_the_server_has_no_use_for_a_round_any_more(view: View, past: bool) -> None:
+    assert is_past(3, view) is past

@@ -1,0 +1,439 @@
+"""The whole client against a rehearsal server: lost answers, dead sessions, vanished rounds, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from structlog.testing import capture_logs
+
+from edgeflock.client.agent import Agent, GaveUp, Rules
+from edgeflock.client.answers import Refused
+from edgeflock.client.config import ClientConfig
+from edgeflock.client.line import Link
+from edgeflock.client.outbox import Outbox
+from edgeflock.client.store import Store
+from edgeflock.client.trainer import Trainer
+from edgeflock.common import models
+from edgeflock.common.bundle import FlatModel
+from edgeflock.common.errors import EdgeflockError, LayoutMismatch
+from edgeflock.common.layout import Layout
+from edgeflock.common.pack import pack
+from edgeflock.common.package import IDENTITY, CodecChoice, Kind
+from edgeflock.common.wire import choice_to_wire, kind_to_wire, layout_to_wire, package_to_wire
+from edgeflock.v1 import aggregator_pb2 as pb
+from support.rehearsal import Rehearsal, Script, serving
+
+SHAPE, CLASSES = (1, 8, 8), 10
+TOPK = CodecChoice("topk", fraction=0.1)
+
+
+def model() -> FlatModel:
+    return FlatModel(models.build("linear", input_shape=SHAPE, classes=CLASSES, seed=7))
+
+
+def run_of(run_id: str = "run1", layout: Layout | None = None) -> pb.Run:
+    spec = pb.ModelSpec(name="linear", input_shape=SHAPE, classes=CLASSES)
+    spec.parameters.CopyFrom(layout_to_wire(layout or model().layout))
+    data = pb.DataSpec(dataset="digits", partition="iid", seed=7, shards=4, samples_per_client=64)
+    return pb.Run(run_id=run_id, epoch=1, seed=7, method="fedavg", model=spec, data=data, clients=4)
+
+
+def rehearsal(script: Script | None = None, run: pb.Run | None = None) -> Rehearsal:
+    flat = model()
+    sent = pack({Kind.MODEL: (flat.params, flat.layout, IDENTITY)}, {}, lambda _: torch.Generator())
+    payload = b"".join(bytes(piece) for piece in sent.pieces)
+    return Rehearsal(script or Script(), sent.package, payload, run or run_of())
+
+
+def view(
+    server: Rehearsal,
+    task: int = 0,
+    *outcomes: pb.Outcome,
+    ending: str = "",
+    steps: int = 3,
+    codec: CodecChoice = IDENTITY,
+    seat: int = 2,
+) -> pb.View:
+    """A view with a task of that round (0: none), the outcomes and the ending."""
+    shown = pb.View(
+        round=task, state=pb.RUN_STATE_RUNNING, seat=pb.Seat(index=seat, seats=4), outcomes=outcomes
+    )
+    if task:
+        assert server.package is not None
+        shown.task.CopyFrom(pb.Task(round=task, steps=steps, batch_size=16, lr=0.1))
+        shown.task.downloads.add(scope=pb.SCOPE_SHARED, package=package_to_wire(server.package))
+        digest = model().layout.digest
+        shown.task.uploads.add(
+            kind=kind_to_wire(Kind.DELTA), layout_digest=digest, codec=choice_to_wire(codec)
+        )
+    if ending:
+        shown.state = pb.RUN_STATE_FINISHED
+        shown.ending.CopyFrom(pb.Ending(kind=pb.ENDING_KIND_COMPLETED, reason=ending))
+    return shown
+
+
+def counted(round: int, digest: bytes) -> pb.Outcome:
+    return pb.Outcome(round=round, digest=digest, counted=True)
+
+
+@dataclass
+class Stage:
+    """A server, and the folder and switchboard of a client that is started and stopped."""
+
+    server: Rehearsal
+    target: str
+    trainer: Trainer
+    folder: Path
+
+    def agent(self, name: str = "c2", *, stay: bool = False, give_up_after_s: float = 60.0) -> Agent:
+        folder = self.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        rules = Rules(b"i" * 16, stay, give_up_after_s, alone=True)
+        return Agent(name, folder, Link(self.target), self.trainer, rules)
+
+    @asynccontextmanager
+    async def living(self, name: str = "c2") -> AsyncIterator[asyncio.Task[str]]:
+        """A client that lives beside the block, and is stopped like by SIGTERM at its end."""
+        life = asyncio.create_task(self.agent(name).run())
+        try:
+            yield life
+        finally:
+            life.cancel()
+            await asyncio.gather(life, return_exceptions=True)
+
+    async def round(self, number: int, *, codec: CodecChoice = IDENTITY) -> bytes:
+        """Ask for a round and return the digest of the update that is received."""
+        before = len(self.server.received)
+        await self.server.show(view(self.server, number, codec=codec))
+        await self.server.until(lambda: len(self.server.received) > before)
+        return self.server.received[-1]
+
+    async def settle(self, number: int, digest: bytes, *, counted: bool = True) -> None:
+        """Say the final word and wait until the client has moved by it."""
+        before = len(self.server.said("cost"))
+        outcome = pb.Outcome(round=number, digest=digest, counted=counted)
+        await self.server.show(view(self.server, 0, outcome))
+        await self.server.until(lambda: len(self.server.said("cost")) > before)
+
+
+@asynccontextmanager
+async def stage(folder: Path, server: Rehearsal | None = None, **more: object) -> AsyncIterator[Stage]:
+    server = server or rehearsal()
+    trainer = Trainer(ClientConfig(**more))  # type: ignore[arg-type]
+    async with serving(server) as target:
+        try:
+            yield Stage(server, target, trainer, folder)
+        finally:
+            trainer.close()
+
+
+def test_a_client_takes_part_from_join_to_the_end(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on:
+            server = on.server
+            life = asyncio.create_task(on.agent().run())
+            digests = []
+            for number in (1, 2):
+                digests.append(await on.round(number))
+                await on.settle(number, digests[-1])
+            await server.show(view(server, ending="all rounds are done"))
+            assert await life == "all rounds are done"
+            (ready,) = server.said("ready")
+            assert (ready.ready.samples, sum(ready.ready.class_counts)) == (64, 64)
+            assert [cost.cost.round for cost in server.said("cost")] == [1, 2]
+            assert all(cost.cost.bytes_down == len(server.payload) for cost in server.said("cost"))
+            assert dict(server.headers[0].package.scalars).keys() == {"samples", "steps", "loss"}
+            assert [header.samples for header in server.headers] == [64, 64]
+            assert server.leaves == ["all rounds are done"]
+            assert digests[0] != digests[1]
+
+    asyncio.run(scenario())
+
+
+def test_the_same_seat_and_round_give_the_same_update_whoever_hosts_it(tmp_path: Path) -> None:
+    """Two clients on one bench, one after the other, and each alone: the same digests."""
+
+    async def update(folder: Path, name: str) -> bytes:
+        async with stage(folder) as on, on.living(name):
+            return await on.round(1)
+
+    async def scenario() -> None:
+        alone = await update(tmp_path / "1", "a")
+        async with stage(tmp_path, parallel=2) as on, on.living("a"), on.living("b"):
+            await on.server.show(view(on.server, 1))
+            await on.server.until(lambda: len(on.server.headers) >= 2)
+            assert {header.package.digest for header in on.server.headers} == {alone}
+
+    asyncio.run(scenario())
+
+
+def test_an_update_is_delivered_again_after_a_server_that_forgot_it_and_not_trained_again(
+    tmp_path: Path,
+) -> None:
+    """The costs in the header are those of the first training, to the last bit."""
+
+    async def scenario() -> None:
+        async with stage(tmp_path) as on, on.living():
+            await on.round(1)
+            on.server.held.clear()
+            await on.server.cut()
+            await on.server.until(lambda: len(on.server.received) == 2)
+            first, second = on.server.headers
+            assert second.package == first.package
+            assert second.cost == first.cost
+            assert len(on.server.offsets) == 3  # one fetch, two deliveries
+            await on.settle(1, on.server.received[-1])
+
+    asyncio.run(scenario())
+
+
+def test_an_update_survives_the_process(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on:
+            async with on.living():
+                await on.round(1)
+            on.server.held.clear()
+            async with on.living():
+                await on.server.until(lambda: len(on.server.received) == 2)
+            assert on.server.headers[0].cost == on.server.headers[1].cost
+            assert on.server.joins[1].run_id == "run1"
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_answer_is_asked_for_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path, rehearsal(Script(lose_answer=2))) as on, on.living():
+            digest = await on.round(1)
+            assert [header.package.digest for header in on.server.headers] == [digest] * 3
+            await on.settle(1, digest)
+
+    asyncio.run(scenario())
+
+
+def test_a_verdict_that_comes_instead_of_received_is_final(tmp_path: Path) -> None:
+    """The view at hand still names the task: it is not taken again."""
+
+    async def scenario() -> None:
+        server = rehearsal(Script(outcome=pb.Outcome(round=1, counted=False, reason=pb.REASON_LATE)))
+        async with stage(tmp_path, server) as on, on.living():
+            await server.show(view(server, 1))
+            await server.until(lambda: len(server.said("cost")) == 1)
+            server.script.outcome = None
+            digest = await on.round(2)
+            assert [header.round for header in server.headers] == [1, 2]
+            await on.settle(2, digest)
+
+    asyncio.run(scenario())
+
+
+def test_no_task_is_taken_while_an_update_is_unsettled(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on, on.living():
+            server = on.server
+            digest = await on.round(1)
+            fetches = len(server.offsets)
+            await server.show(view(server, 2))
+            await server.cut()  # the client asks again for the verdict of round 1, and only that
+            await server.until(lambda: len(server.received) == 2)
+            assert [header.round for header in server.headers] == [1, 1]
+            assert len(server.offsets) == fetches + 1
+            await server.show(view(server, 2, counted(1, digest)))
+            await server.until(lambda: len(server.received) == 3)
+            assert server.headers[-1].round == 2
+
+    asyncio.run(scenario())
+
+
+def test_state_moves_only_when_the_update_counts(tmp_path: Path) -> None:
+    """Top-k's residual is client state: kept on COUNTED, dropped on NOT_COUNTED."""
+
+    async def scenario() -> None:
+        async with stage(tmp_path) as on, on.living():
+            lost = await on.round(1, codec=TOPK)
+            await on.settle(1, lost, counted=False)
+            assert Store(tmp_path / "c2", "run1").generations() == ()
+            kept = await on.round(2, codec=TOPK)
+            await on.settle(2, kept)
+            store = Store(tmp_path / "c2", "run1")
+            assert [(kept.round, kept.digest) for kept in store.generations()] == [(2, kept)]
+            (residual,) = store.load().vectors.values()
+            assert 0 < int((residual == 0).sum()) < residual.numel()
+
+    asyncio.run(scenario())
+
+
+def test_the_residual_is_sent_with_the_next_update(tmp_path: Path) -> None:
+    """The same round on an empty and on a kept residual gives different updates."""
+
+    async def scenario(folder: Path, first: bool) -> bytes:
+        async with stage(folder) as on, on.living():
+            if first:
+                await on.settle(1, await on.round(1, codec=TOPK))
+            return await on.round(2, codec=TOPK)
+
+    assert asyncio.run(scenario(tmp_path / "1", True)) != asyncio.run(scenario(tmp_path / "2", False))
+
+
+def test_a_round_of_no_steps_sends_zero_and_keeps_the_state(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on, on.living():
+            await on.settle(1, await on.round(1, codec=TOPK))
+            await on.server.show(view(on.server, 2, steps=0))
+            await on.server.until(lambda: len(on.server.received) == 2)
+            assert not any(on.server.held)
+            assert dict(on.server.headers[-1].package.scalars) == {"samples": 64, "steps": 0, "loss": 0}
+            await on.settle(2, on.server.received[-1])
+            assert [kept.round for kept in Store(tmp_path / "c2", "run1").generations()] == [1]
+
+    asyncio.run(scenario())
+
+
+def test_an_outbox_of_an_unknown_run_is_discarded_with_a_line(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on, on.living():
+            await on.round(1)
+        with capture_logs() as lines:
+            async with stage(tmp_path, rehearsal(run=run_of("run2"))) as on, on.living():
+                await on.round(1)
+                assert on.server.joins[0].run_id == "run1"
+        assert [line["round"] for line in lines if line["event"] == "outbox_discarded"] == [1]
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_refuses_another_runs_outbox_is_joined_without_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on, on.living():
+            await on.round(1)
+        async with stage(tmp_path, rehearsal(run=run_of("run2"))) as on:
+            on.server.join_refusals = [pb.Refusal(reason=pb.REASON_ANOTHER_RUN, sentence="not mine")]
+            async with on.living():
+                await on.round(1)
+            assert [join.run_id for join in on.server.joins] == ["run1", ""]
+
+    asyncio.run(scenario())
+
+
+def test_training_stops_when_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on, on.living():
+            await on.server.show(view(on.server, 1, steps=10**9))
+            await on.server.until(lambda: len(on.server.offsets) == 1)
+            digest = await on.round(2)
+            assert [header.round for header in on.server.headers] == [2]
+            await on.settle(2, digest)
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_came_back_from_an_older_state_takes_the_client_with_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on:
+            server = on.server
+            async with on.living():
+                first = await on.round(1, codec=TOPK)
+                await on.settle(1, first)
+                await on.settle(2, await on.round(2, codec=TOPK))
+                server.run.epoch = 2
+                server.view = view(server, 0, counted(1, first))
+                await server.cut()
+                await server.until(lambda: len(server.said("ready")) == 2)
+                await on.round(2, codec=TOPK)
+            assert [kept.round for kept in Store(tmp_path / "c2", "run1").generations()] == [1]
+            assert server.headers[-1].package.digest == server.headers[-2].package.digest
+
+    asyncio.run(scenario())
+
+
+# ------------------------------------------------------------------------------------------------ how it ends
+
+
+def ended(folder: Path, server: Rehearsal, **more: float) -> BaseException | str:
+    async def scenario() -> BaseException | str:
+        async with stage(folder, server) as on, asyncio.timeout(20):
+            (end,) = await asyncio.gather(on.agent(**more).run(), return_exceptions=True)  # type: ignore[arg-type]
+            return end
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "reason", [pb.REASON_VERSION, pb.REASON_DUPLICATE_ID, pb.REASON_ROSTER_FULL, pb.REASON_WRONG_DATA]
+)
+def test_a_final_refusal_ends_the_client_with_its_sentence(
+    tmp_path: Path, reason: pb.Reason.ValueType
+) -> None:
+    server = rehearsal()
+    server.join_refusals = [pb.Refusal(reason=reason, sentence="that cannot be")]
+    end = ended(tmp_path, server)
+    assert isinstance(end, Refused)
+    assert (str(end), end.exit_code) == ("that cannot be", 1)
+
+
+def test_a_temporary_refusal_is_waited_out(tmp_path: Path) -> None:
+    server = rehearsal()
+    later = pb.Refusal(reason=pb.REASON_DRAINING, sentence="later", temporary=True, retry_after_ms=50)
+    server.join_refusals = [later, later]
+    server.view = view(server, ending="done")
+    assert ended(tmp_path, server) == "done"
+    assert len(server.joins) == 3
+
+
+def test_a_model_of_another_layout_is_refused_before_a_round(tmp_path: Path) -> None:
+    end = ended(tmp_path, rehearsal(run=run_of(layout=Layout.single("head.weight", 10, 65))))
+    assert isinstance(end, LayoutMismatch)
+    assert "head.weight" in str(end)
+
+
+def test_a_finished_run_needs_no_seat(tmp_path: Path) -> None:
+    server = rehearsal()
+    server.join_refusals = [pb.Refusal(reason=pb.REASON_FINISHED, sentence="the run is over")]
+    assert ended(tmp_path, server) == "the run is over"
+
+
+def test_a_client_gives_up_after_the_time_it_was_given(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on:
+            on.target = "127.0.0.1:1"  # nothing listens there
+            with pytest.raises(GaveUp, match=r"no server was reached at 127.0.0.1:1 for 1 s: unavailable"):
+                await on.agent(give_up_after_s=1.0).run()
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_stays_waits_for_the_next_run(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on:
+            server = on.server
+            life = asyncio.create_task(on.agent(stay=True).run())
+            await on.round(1)
+            await server.show(view(server, 0, counted(1, server.received[-1]), ending="done"))
+            await server.until(lambda: server.leaves == ["done"])
+            server.run, server.view = run_of("run2"), view(server)
+            await on.round(1)
+            life.cancel()
+            await asyncio.gather(life, return_exceptions=True)
+            assert server.leaves[-1] == "shut down"
+
+    asyncio.run(scenario())
+
+
+def test_an_outbox_that_cannot_be_written_ends_the_client_with_the_reason(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on:
+            agent = on.agent()
+            (tmp_path / "c2" / "outbox" / "payload").mkdir()  # in the way of the file
+            life = asyncio.create_task(agent.run())
+            await on.server.show(view(on.server, 1))
+            with pytest.raises(EdgeflockError, match="cannot be written"):
+                await asyncio.wait_for(life, 20)
+
+    asyncio.run(scenario())
+    assert Outbox(tmp_path / "c2").entry is None
