@@ -10,7 +10,6 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import grpc
 import structlog
@@ -23,14 +22,12 @@ from edgeflock.client.outbox import Outbox
 from edgeflock.client.participation import Participation
 from edgeflock.client.statedir import Unwritable
 from edgeflock.client.store import Store
+from edgeflock.client.stub import Stub
 from edgeflock.client.trainer import Trainer
 from edgeflock.client.transfer import Interrupted
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.transport import PROTOCOL
 from edgeflock.v1 import aggregator_pb2 as pb
-
-if TYPE_CHECKING:  # known to the stubs' types only
-    from edgeflock.v1.aggregator_pb2_grpc import AggregatorAsyncStub
 
 JOIN_TIMEOUT_S = 20.0
 LEAVE_TIMEOUT_S = 2.0
@@ -141,7 +138,7 @@ class Agent:
 
     # -------------------------------------------------------------------------------- one connection
 
-    async def _life(self, stub: AggregatorAsyncStub) -> str:
+    async def _life(self, stub: Stub) -> str:
         """Join, watch and act until the run is over; every trouble is an exception."""
         line, part = await self._join(stub)
         watcher = asyncio.create_task(self._watch(line, part))
@@ -161,7 +158,7 @@ class Agent:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
 
-    async def _join(self, stub: AggregatorAsyncStub) -> tuple[Line, Participation]:
+    async def _join(self, stub: Stub) -> tuple[Line, Participation]:
         entry = self._outbox.entry
         request = pb.JoinRequest(
             protocol=PROTOCOL,

@@ -6,15 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import grpc
 
+from edgeflock.client.stub import Stub
 from edgeflock.common.transport import channel_options
-from edgeflock.v1.aggregator_pb2_grpc import AggregatorStub
-
-if TYPE_CHECKING:  # known to the stubs' types only
-    from edgeflock.v1.aggregator_pb2_grpc import AggregatorAsyncStub
 
 _OPTIONS = [*channel_options(), ("grpc.enable_retries", 0)]  # our back-off is the only one
 
@@ -24,7 +20,7 @@ class Channel:
 
     def __init__(self, target: str) -> None:
         self.channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
-        self.stub: AggregatorAsyncStub = AggregatorStub(self.channel)
+        self.stub: Stub = Stub(self.channel)
         self.users = 0
         self.broken = False
 
@@ -62,7 +58,7 @@ class Link:
 class Line:
     """A session on a channel, from Join until it is lost."""
 
-    stub: AggregatorAsyncStub
+    stub: Stub
     session: bytes
     lost: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 import grpc
 from torch import Tensor
@@ -14,8 +13,11 @@ from torch import Tensor
 from edgeflock.client.answers import Refused, verdict
 from edgeflock.client.outbox import Entry
 from edgeflock.client.session import Verdict
+from edgeflock.client.stub import Stub
+from edgeflock.common import chunks
 from edgeflock.common.bundle import memory
 from edgeflock.common.checksum import GRANULE, Marks, extend
+from edgeflock.common.chunks import Piece
 from edgeflock.common.errors import CorruptPayload, LayoutMismatch
 from edgeflock.common.layout import Layout
 from edgeflock.common.pack import unpack_section
@@ -24,9 +26,6 @@ from edgeflock.common.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.common.wire import package_from_wire, package_to_wire
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import bundle_pb2 as bundle_pb
-
-if TYPE_CHECKING:  # known to the stubs' types only
-    from edgeflock.v1.aggregator_pb2_grpc import AggregatorAsyncStub
 
 Target = Callable[[Kind], tuple[Tensor, Layout]]  # where the numbers of a bundle go
 
@@ -85,7 +84,7 @@ class Incoming:
     def complete(self) -> bool:
         return bool(self.digest) and self._marks.size == self.package.size_bytes
 
-    def take(self, chunk: bundle_pb.Chunk) -> None:
+    def take(self, chunk: Piece | bundle_pb.Chunk) -> None:
         """Put the next bytes into place; raises Interrupted for bytes that are not the next good ones."""
         data, start = chunk.data, self._marks.size
         self.received_bytes += len(data)
@@ -139,7 +138,7 @@ def _place(section: Section, tensor: Tensor, layout: Layout) -> _Place:
     return _Place(section, tensor, layout, room, direct)
 
 
-async def fetch(stub: AggregatorAsyncStub, session: bytes, incoming: Incoming) -> None:
+async def fetch(stub: Stub, session: bytes, incoming: Incoming) -> None:
     """Fetch until the package is complete.
 
     Raises Refused, Interrupted or grpc.aio.AioRpcError; another attempt goes on where this one ended.
@@ -155,9 +154,11 @@ async def fetch(stub: AggregatorAsyncStub, session: bytes, incoming: Incoming) -
     call = stub.Fetch(request)
     try:
         async for answer in call:
-            if answer.HasField("refusal"):
+            if isinstance(answer, Piece):
+                incoming.take(answer)
+            elif answer.HasField("refusal"):
                 raise Refused(answer.refusal)
-            if answer.HasField("package"):
+            elif answer.HasField("package"):
                 incoming.describe(package_from_wire(answer.package))
             else:
                 incoming.take(answer.chunk)
@@ -186,8 +187,11 @@ class Outgoing:
         self.interrupted = False
         self.reached = 0  # highest offset ever sent
 
-    def piece(self, offset: int, end: int, running: int) -> bundle_pb.Chunk:
-        """Return the payload's bytes from offset to end; `running` is the checksum of all bytes before."""
+    def piece(self, offset: int, end: int, running: int) -> tuple[bytes, int]:
+        """Return the message with the payload's bytes from offset to end, and the checksum up to there.
+
+        `running` is the checksum of all bytes before.
+        """
         data = os.pread(self.payload, end - offset, offset)
         if len(data) != end - offset:
             raise CorruptPayload(f"the outbox lost bytes of round {self.entry.round}")
@@ -196,7 +200,7 @@ class Outgoing:
         self.reached = max(self.reached, end)
         known = end % GRANULE == 0 or end == self.entry.marks.size
         checksum = self.entry.marks.at(end) if known else extend(running, data)
-        return bundle_pb.Chunk(offset=offset, data=data, crc32c=checksum)
+        return chunks.write(chunks.IN_DELIVER, offset, data, checksum), checksum
 
     def checksum_at(self, offset: int) -> int:
         """Return the checksum of the bytes before any offset."""
@@ -228,7 +232,7 @@ class _Flow:
         return self.credit
 
 
-async def deliver(stub: AggregatorAsyncStub, session: bytes, outgoing: Outgoing) -> Verdict | None:
+async def deliver(stub: Stub, session: bytes, outgoing: Outgoing) -> Verdict | None:
     """Deliver until the server has it all: None for RECEIVED, or the verdict if there is one already.
 
     Raises Refused, Interrupted or grpc.aio.AioRpcError; another attempt goes on at what the server holds.
@@ -293,9 +297,9 @@ async def _send(
         credit = await flow.more(offset)
         wanted = SMALL_CHUNK if small else min(credit.chunk_bytes or CHUNK, MAX_CHUNK)
         end = _end(offset, min(offset + wanted, credit.limit), size)
-        chunk = outgoing.piece(offset, end, running)
-        await call.write(pb.DeliverRequest(chunk=chunk))
-        offset, running = end, chunk.crc32c
+        message, running = outgoing.piece(offset, end, running)
+        await call.write(message)  # type: ignore[arg-type]  # the bytes of a DeliverRequest: see stub.py
+        offset = end
     await call.done_writing()
 
 

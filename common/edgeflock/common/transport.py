@@ -27,6 +27,7 @@ def server_options() -> Options:
     return [
         *_common(),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+        ("grpc.http2.max_ping_strikes", 0),  # no GOAWAY for pings: the minimum interval alone bounds them
         ("grpc.so_reuseport", 0),  # a taken port is an error, not a second server
     ]
 

@@ -7,12 +7,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgeflock.common import chunks
 from edgeflock.common.checksum import Buffer, Marks
 from edgeflock.common.pack import Encoded
 from edgeflock.common.package import IDENTITY, Kind, Package, Section
 from edgeflock.common.tensorfile import Written
 from edgeflock.server.checkpoint import ModelLayouts
-from edgeflock.v1 import aggregator_pb2, bundle_pb2
 
 _CACHED_MESSAGES = 8  # clients of a round are near each other: the same chunk is asked for again at once
 
@@ -42,9 +42,9 @@ class Broadcast:
         return self._messages.get((offset, size))
 
     def _make(self, offset: int, size: int) -> bytes:
+        size = min(size, self.package.size_bytes - offset)
         data = os.pread(self._descriptor, size, self._start + offset)
-        chunk = bundle_pb2.Chunk(offset=offset, data=data, crc32c=self._marks.at(offset + len(data)))
-        return aggregator_pb2.FetchResponse(chunk=chunk).SerializeToString()
+        return chunks.write(chunks.IN_FETCH, offset, data, self._marks.at(offset + size))
 
 
 def of_checkpoint(path: Path, written: Written, layouts: ModelLayouts) -> Broadcast:

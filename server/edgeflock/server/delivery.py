@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from edgeflock.common.chunks import Piece
 from edgeflock.common.errors import CorruptPayload, MalformedMessage
 from edgeflock.common.package import Package
 from edgeflock.common.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
@@ -150,34 +151,34 @@ class Delivery:
             raise CorruptPayload("the payload is complete, but not the one that its header describes")
 
     async def _take_chunk(self, entry: Entry, stream: Stream, chunk: int) -> None:
-        message = await self._next(chunk)
-        size = len(message.chunk.data)
+        piece = await self._next(chunk)
+        size = len(piece.data)
         self._session.bytes_up += size
-        self._session.message_bytes_up += message.ByteSize()
-        if not 0 < size <= MAX_CHUNK or message.chunk.offset + size > stream.limit:
-            raise MalformedMessage(f"a chunk of {size} bytes at {message.chunk.offset} is beyond your credit")
+        self._session.message_bytes_up += piece.message_bytes
+        if not 0 < size <= MAX_CHUNK or piece.offset + size > stream.limit:
+            raise MalformedMessage(f"a chunk of {size} bytes at {piece.offset} is beyond your credit")
         try:
-            await self._engine.write(
-                entry.append, message.chunk.offset, message.chunk.data, message.chunk.crc32c
-            )
+            await self._engine.write(entry.append, piece.offset, piece.data, piece.crc32c)
         except CorruptPayload:
             entry.forget()
             raise
         if self._pool.spooled(stream, size) and entry.held < stream.size:
             await self._offer(entry, stream, chunk)
 
-    async def _next(self, chunk: int) -> pb.DeliverRequest:
-        slowest = 2 * max(chunk, SMALL_CHUNK) / SLOWEST_BYTES_PER_S
+    async def _next(self, chunk_bytes: int) -> Piece:
+        slowest = 2 * max(chunk_bytes, SMALL_CHUNK) / SLOWEST_BYTES_PER_S
         try:
             async with asyncio.timeout(slowest):
                 message = await self._context.read()
         except TimeoutError:
             sentence = f"no chunk came within {slowest:g} s although you had credit"
             raise Refused(refusal(pb.REASON_TOO_SLOW, sentence)) from None
+        if isinstance(message, Piece):
+            return message
         if message is grpc.aio.EOF or message.WhichOneof("message") != "chunk":
             raise MalformedMessage("the stream ended before the payload did")
-        assert isinstance(message, pb.DeliverRequest)
-        return message
+        chunk = message.chunk
+        return Piece(chunk.offset, memoryview(chunk.data), chunk.crc32c, message.ByteSize())
 
     async def _offer(self, entry: Entry, stream: Stream, chunk: int) -> None:
         credit = pb.Credit(held=entry.held, limit=stream.limit, chunk_bytes=chunk)

@@ -81,7 +81,7 @@ class RoundMachine:
         self.phase = Phase.IDLE
         self.seats: dict[int, str] = {}  # roster index -> client id
         self.index_of: dict[str, int] = {}  # Invariant: the inverse of seats
-        self.seating: set[str] = set()  # ids whose seats are on the way to the journal
+        self.seating: dict[str, int] = {}  # ids whose seats are on the way to the journal
         self.online: set[str] = set()
         self.ready: set[int] = set()
         self.round = 0  # the last one opened
@@ -159,9 +159,11 @@ class RoundMachine:
                 return self._cleared() + self._persisted(event.record, event.now)
             case RoundPrepared():
                 return self._cleared() + self._prepared(event)
-            case Folded():
+            case Folded() if event.round == self.round and self.phase is Phase.FOLDING:
                 self._rejected = event.rejected
                 return self._commit_if_decided()
+            case Folded():
+                return []
             case Committed():
                 return self._cleared() + self._committed(event)
             case SpaceMissing():
@@ -204,22 +206,23 @@ class RoundMachine:
             return self._seat_one(client_id)
         if self.seats or self.seating or len(self.online) < self.rules.clients:
             return []
-        ids = natural_order(self.online)
-        self.seating.update(ids)
-        return [Persist((Seated(tuple(enumerate(ids))),))]
+        seats = tuple(enumerate(natural_order(self.online)))
+        self.seating = {name: index for index, name in seats}
+        return [Persist((Seated(seats),))]
 
     def _seat_one(self, client_id: str) -> list[Effect]:
-        index = len(self.seats) + len(self.seating)
-        if index >= self.rules.clients:
+        taken = {*self.seats, *self.seating.values()}  # not without gaps, if one was lost in a crash
+        index = next((index for index in range(self.rules.clients) if index not in taken), None)
+        if index is None:
             return []
-        self.seating.add(client_id)
+        self.seating[client_id] = index
         return [Persist((Seated(((index, client_id),)),))]
 
     def _take_seats(self, seats: tuple[tuple[int, str], ...]) -> None:
         for index, client_id in seats:
             self.seats[index] = client_id
             self.index_of[client_id] = index
-            self.seating.discard(client_id)
+            self.seating.pop(client_id, None)
 
     def _script_fault(self) -> str:
         """Return why the script's cohorts cannot be chosen, empty if they can."""

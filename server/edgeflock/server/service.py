@@ -12,6 +12,7 @@ import grpc
 import structlog
 
 from edgeflock.common.checksum import GRANULE
+from edgeflock.common.chunks import Piece
 from edgeflock.common.transport import CHUNK, MAX_CHUNK
 from edgeflock.common.wire import package_to_wire
 from edgeflock.server.admission import check_data, check_join, check_ready, refusal
@@ -165,7 +166,7 @@ class AggregatorService:
 
     async def Deliver(self, request_iterator: AsyncIterator[pb.DeliverRequest], context: Context) -> None:
         first = await context.read()
-        if first is grpc.aio.EOF or first.WhichOneof("message") != "header":
+        if isinstance(first, Piece) or first is grpc.aio.EOF or first.WhichOneof("message") != "header":
             sentence = "the first message of a delivery is its header"
             await context.write(pb.DeliverResponse(refusal=refusal(pb.REASON_MALFORMED, sentence)))
             return

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeflock.common.checksum import extend
+from edgeflock.common.checksum import Buffer, extend
 from edgeflock.common.errors import CorruptPayload
 
 _MARK = struct.Struct("<QI")
@@ -44,7 +44,7 @@ class Entry:
             self.header = header
         return self.held
 
-    def append(self, offset: int, data: bytes, checksum: int) -> None:
+    def append(self, offset: int, data: Buffer, checksum: int) -> None:
         """Write the next chunk.
 
         Raises CorruptPayload if it does not continue the payload, OSError if the disk will not take it.
@@ -208,7 +208,7 @@ def _extend_from(descriptor: int, running: int, start: int, end: int) -> int:
     return running
 
 
-def _pwrite(descriptor: int, data: bytes, offset: int) -> None:
+def _pwrite(descriptor: int, data: Buffer, offset: int) -> None:
     view = memoryview(data)
     while view:
         count = os.pwrite(descriptor, view, offset)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
-from google.protobuf.message import Message
 
+from edgeflock.common import chunks
+from edgeflock.common.chunks import Piece, serialise
 from edgeflock.server.service import AggregatorService
 from edgeflock.v1 import aggregator_pb2 as pb
 
@@ -24,14 +25,14 @@ def _handlers(service: AggregatorService) -> dict[str, Any]:
         grpc.stream_stream_rpc_method_handler,
     )
     return {
-        "Join": unary(service.Join, pb.JoinRequest.FromString, _serialise),
-        "Watch": down(service.Watch, pb.WatchRequest.FromString, _serialise),
-        "Fetch": down(service.Fetch, pb.FetchRequest.FromString, _serialise),
-        "Deliver": both(service.Deliver, pb.DeliverRequest.FromString, _serialise),
-        "Report": unary(service.Report, pb.ReportRequest.FromString, _serialise),
-        "Leave": unary(service.Leave, pb.LeaveRequest.FromString, _serialise),
+        "Join": unary(service.Join, pb.JoinRequest.FromString, serialise),
+        "Watch": down(service.Watch, pb.WatchRequest.FromString, serialise),
+        "Fetch": down(service.Fetch, pb.FetchRequest.FromString, serialise),
+        "Deliver": both(service.Deliver, _read_delivery, serialise),
+        "Report": unary(service.Report, pb.ReportRequest.FromString, serialise),
+        "Leave": unary(service.Leave, pb.LeaveRequest.FromString, serialise),
     }
 
 
-def _serialise(message: Message | bytes) -> bytes:
-    return message if isinstance(message, bytes) else message.SerializeToString()
+def _read_delivery(message: bytes) -> pb.DeliverRequest | Piece:
+    return chunks.read(chunks.IN_DELIVER, message) or pb.DeliverRequest.FromString(message)

@@ -1,0 +1,824 @@
+"""The round machine, stepped in microseconds: init, steps, check."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import pytest
+
+from edgeflock.server.events import (
+    Announce,
+    Broken,
+    CommitRound,
+    Committed,
+    DrainAsked,
+    Effect,
+    Ended,
+    EndingKind,
+    Event,
+    Exit,
+    Folded,
+    FoldRound,
+    Offline,
+    Online,
+    OpenRound,
+    Outcome,
+    PauseAsked,
+    Persist,
+    Persisted,
+    Phase,
+    PrepareRound,
+    Publish,
+    Ready,
+    ResumeAsked,
+    RoundClosed,
+    RoundExtended,
+    RoundOpened,
+    RoundPrepared,
+    Seated,
+    SpaceMissing,
+    Started,
+    StopAsked,
+    TaskRefused,
+    Ticked,
+    UpdateReceived,
+    Verdict,
+)
+from edgeflock.server.rounds import RETRY_S, RoundMachine, Rules
+
+E = TypeVar("E")
+NOTHING: dict[int, Verdict] = {}
+
+
+class Desk:
+    """A machine and a shell that does what it says, at once and without fault, unless told to hold back."""
+
+    def __init__(
+        self, clients: int = 3, *, rounds: int = 2, cohort: int = 0, min_updates: int = 0, **rules: object
+    ) -> None:
+        size = cohort or clients
+        self.now = 100.0
+        self.machine = RoundMachine(
+            Rules(rounds=rounds, clients=clients, cohort=size, min_updates=min_updates or size, **rules)  # type: ignore[arg-type]
+        )
+        self.done: list[Effect] = []  # all effects so far
+        self.held: list[Effect] = []  # those that were not carried out
+        self.holding: tuple[type[Effect], ...] = ()
+        self.rejected = NOTHING
+        self.spooled: dict[int, bytes] = {}
+
+    def post(self, event: Event) -> list[Effect]:
+        """Give the machine an event; return what it decides, after carrying it out."""
+        effects = self.machine.handle(event)
+        for effect in effects:
+            self.done.append(effect)
+            if isinstance(effect, self.holding):
+                self.held.append(effect)
+            else:
+                self.carry_out(effect)
+        return effects
+
+    def carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Persist(records=records):
+                for record in records:
+                    self.post(Persisted(record, self.now))
+            case PrepareRound(round=number):
+                received, self.spooled = tuple(self.spooled.items()), {}
+                self.post(RoundPrepared(number, received, self.now))
+            case FoldRound(round=number):
+                self.post(Folded(number, self.rejected, self.now))
+            case CommitRound(round=number):
+                self.post(Committed(number, self.now))
+            case _:
+                pass
+
+    def release(self) -> None:
+        """Carry out what was held back, and hold nothing back any more."""
+        self.holding, held, self.held = (), self.held, []
+        for effect in held:
+            self.carry_out(effect)
+
+    def gather(self, *names: str) -> Desk:
+        """Start, let the clients come and be ready."""
+        self.post(Started(self.now))
+        ids = names or tuple(f"c{index}" for index in range(self.machine.rules.clients))
+        for name in ids:
+            self.post(Online(name, self.now))
+        for index in sorted(self.machine.seats):
+            self.post(Ready(index, self.now))
+        return self
+
+    def deliver(self, *indices: int) -> None:
+        for index in indices:
+            self.post(UpdateReceived(self.machine.round, index, b"digest%d" % index, self.now))
+
+    def pass_time(self, seconds: float) -> list[Effect]:
+        self.now += seconds
+        return self.post(Ticked(self.now))
+
+    def pass_deadline(self) -> list[Effect]:
+        assert self.machine.deadline is not None
+        return self.pass_time(self.machine.deadline - self.now)
+
+    def of(self, kind: type[E]) -> list[E]:
+        return [effect for effect in self.done if isinstance(effect, kind)]
+
+    def records(self) -> list[object]:
+        return [record for effect in self.of(Persist) for record in effect.records]
+
+    def exits(self) -> list[Ended | None]:
+        return [effect.ending for effect in self.of(Exit)]
+
+    def verdicts(self) -> dict[int, Verdict]:
+        """Outcomes of the last commit."""
+        return {outcome.index: outcome.verdict for outcome in self.of(CommitRound)[-1].outcomes}
+
+
+# --------------------------------------------------------------------------------- gathering, seats
+
+
+def test_seats_go_by_natural_order_once_the_last_client_is_there() -> None:
+    desk = Desk(3)
+    desk.post(Started(0.0))
+    desk.post(Online("c10", 1.0))
+    desk.post(Online("c2", 1.0))
+    assert desk.machine.seats == {}
+    desk.post(Online("b", 1.0))
+    assert desk.machine.seats == {0: "b", 1: "c2", 2: "c10"}
+
+
+def test_the_roster_is_frozen_in_one_record() -> None:
+    desk = Desk(2).gather()
+    assert desk.records()[0] == Seated(((0, "c0"), (1, "c1")))
+    assert [record for record in desk.records() if isinstance(record, Seated)] == desk.records()[:1]
+
+
+def test_a_later_id_finds_no_room() -> None:
+    desk = Desk(2)
+    desk.holding = (Persist,)
+    desk.gather("a", "b")
+    assert (desk.machine.has_room_for("a"), desk.machine.has_room_for("z")) == (True, False)
+    desk.release()
+    assert desk.post(Online("z", 1.0)) == []
+    assert (desk.machine.has_room_for("a"), desk.machine.has_room_for("z")) == (True, False)
+
+
+def test_a_client_that_goes_before_the_roster_is_full_keeps_no_place() -> None:
+    desk = Desk(2)
+    desk.post(Started(0.0))
+    desk.post(Online("a", 0.0))
+    desk.post(Offline("a", 0.0))
+    desk.post(Online("b", 0.0))
+    assert desk.machine.seats == {}
+    desk.post(Online("c", 0.0))
+    assert desk.machine.seats == {0: "b", 1: "c"}
+
+
+def test_no_round_opens_before_all_are_ready() -> None:
+    desk = Desk(2)
+    desk.post(Started(0.0))
+    for name in ("c0", "c1"):
+        desk.post(Online(name, 0.0))
+    assert desk.post(Ready(0, 0.0)) == []
+    assert desk.post(Ready(1, 0.0))[0] == Persist((RoundOpened(1, (0, 1)),))
+
+
+def test_a_roster_that_stays_short_ends_the_run_with_a_sentence() -> None:
+    desk = Desk(3, gather_s=60.0)
+    desk.post(Started(0.0))
+    desk.post(Online("a", 1.0))
+    assert desk.machine.wake_at == 60.0
+    desk.post(Ticked(60.0))
+    assert desk.exits() == [Ended(EndingKind.FAILED, "1 of 3 clients came within 60 s", 0)]
+
+
+def test_seated_clients_that_never_get_ready_are_named() -> None:
+    desk = Desk(2, gather_s=60.0)
+    desk.post(Started(0.0))
+    for name in ("a", "b"):
+        desk.post(Online(name, 1.0))
+    desk.post(Ready(0, 2.0))
+    desk.post(Ticked(60.0))
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert ending.reason == "1 of 2 clients came within 60 s; not ready: b"
+
+
+def test_a_full_roster_that_an_operator_holds_back_is_no_time_out() -> None:
+    desk = Desk(2, gather_s=60.0)
+    desk.post(Started(0.0))
+    desk.post(PauseAsked(0.0))
+    for name in ("c0", "c1"):
+        desk.post(Online(name, 1.0))
+    for index in (0, 1):
+        desk.post(Ready(index, 1.0))
+    assert desk.post(Ticked(60.0)) == []
+    desk.post(ResumeAsked(61.0))
+    assert desk.machine.phase is Phase.OPEN
+
+
+# --------------------------------------------------------------------------------- the usual walk
+
+
+def test_the_walk_of_a_run() -> None:
+    """Every decision is a record, and the next round is opened in the commit of the one before."""
+    desk = Desk(2, rounds=2).gather()
+    desk.deliver(0, 1)
+    desk.deliver(1, 0)
+    assert [effect for effect in desk.done if not isinstance(effect, Announce | Publish)] == [
+        Persist((Seated(((0, "c0"), (1, "c1"))),)),
+        Persist((RoundOpened(1, (0, 1)),)),
+        PrepareRound(1, (0, 1)),
+        Persist((RoundClosed(1, (0, 1)),)),
+        FoldRound(1, (0, 1)),
+        CommitRound(1, _outcomes(Verdict.COUNTED, 2), RoundOpened(2, (0, 1))),
+        PrepareRound(2, (0, 1)),
+        Persist((RoundClosed(2, (0, 1)),)),
+        FoldRound(2, (0, 1)),
+        CommitRound(2, _outcomes(Verdict.COUNTED, 2), None),
+        Persist((Ended(EndingKind.COMPLETED, "all 2 rounds are done", 2),)),
+        Exit(Ended(EndingKind.COMPLETED, "all 2 rounds are done", 2)),
+    ]
+    assert (desk.machine.phase, desk.machine.committed) == (Phase.ENDED, 2)
+
+
+def _outcomes(verdict: Verdict, count: int) -> tuple[Outcome, ...]:
+    return tuple(Outcome(index, b"digest%d" % index, verdict) for index in range(count))
+
+
+def test_a_round_closes_when_everybody_has_delivered_and_not_before() -> None:
+    desk = Desk(3, min_updates=1).gather()
+    desk.deliver(2, 0)
+    assert desk.machine.phase is Phase.OPEN
+    desk.deliver(1)
+    assert desk.of(FoldRound) == [FoldRound(1, (0, 1, 2))]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_the_counted_set_does_not_know_who_came_first(order: tuple[int, ...]) -> None:
+    desk = Desk(3).gather()
+    desk.deliver(*order)
+    assert desk.of(FoldRound) == [FoldRound(1, (0, 1, 2))]
+
+
+def test_an_update_of_another_round_or_of_a_stranger_changes_nothing() -> None:
+    desk = Desk(3, cohort=2).gather()
+    stranger = ({0, 1, 2} - set(desk.machine.cohort)).pop()
+    member = desk.machine.cohort[0]
+    assert desk.post(UpdateReceived(7, member, b"x", 0.0)) == []
+    assert desk.post(UpdateReceived(1, stranger, b"x", 0.0)) == []
+    assert desk.machine.received == {}
+
+
+def test_has_task_follows_the_open_round() -> None:
+    desk = Desk(3, cohort=2).gather()
+    members = desk.machine.cohort
+    assert [desk.machine.has_task(index) for index in range(3)] == [index in members for index in range(3)]
+    desk.deliver(members[0])
+    assert not desk.machine.has_task(members[0])
+    desk.holding = (FoldRound,)
+    desk.deliver(members[1])
+    assert not any(desk.machine.has_task(index) for index in range(3))
+
+
+def test_a_method_that_stops_ends_the_run_with_its_reason() -> None:
+    desk = Desk(2, rounds=9).gather()
+    desk.holding = (CommitRound,)
+    desk.deliver(0, 1)
+    desk.post(Committed(1, 0.0, stop="the budget of 3 MB is used up"))
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, "the budget of 3 MB is used up", 1)]
+    assert desk.machine.round == 1
+
+
+# --------------------------------------------------------------------------------- deadlines
+
+
+def test_at_its_deadline_a_round_closes_with_enough_updates() -> None:
+    desk = Desk(3, min_updates=2).gather()
+    desk.deliver(0, 2)
+    assert desk.machine.wake_at == desk.machine.deadline == 700.0
+    assert desk.pass_time(599.0) == []
+    desk.pass_time(1.0)
+    assert desk.of(FoldRound) == [FoldRound(1, (0, 2))]
+    assert desk.verdicts() == {0: Verdict.COUNTED, 1: Verdict.LATE, 2: Verdict.COUNTED}
+
+
+def test_a_short_round_is_extended_once_by_members_from_outside() -> None:
+    desk = Desk(6, cohort=3, min_updates=2).gather()
+    before = desk.machine.cohort
+    desk.deliver(before[0])
+    desk.pass_deadline()
+    (record,) = [record for record in desk.records() if isinstance(record, RoundExtended)]
+    assert len(record.added) == 1
+    assert not set(record.added) & set(before)
+    assert desk.machine.cohort == tuple(sorted({*before, *record.added}))
+    assert desk.machine.deadline == desk.now + 600.0
+
+
+def test_members_are_not_told_of_an_extension_before_it_is_durable() -> None:
+    desk = Desk(6, cohort=3, min_updates=2).gather()
+    before = desk.machine.cohort
+    desk.holding = (Persist,)
+    effects = desk.pass_deadline()
+    assert not any(isinstance(effect, Publish) for effect in effects)
+    assert desk.machine.cohort == before
+    desk.release()
+    assert len(desk.machine.cohort) == 5
+
+
+def test_an_extended_round_that_stays_short_pauses_and_names_who_is_missing() -> None:
+    desk = Desk(3, min_updates=3).gather("ann", "bob", "cy")
+    desk.deliver(1)
+    desk.pass_deadline()
+    desk.pass_deadline()
+    assert desk.machine.pause == "round 1 has 1 of at least 3 updates; missing: ann, cy"
+    assert desk.machine.wake_at is None
+    assert [record for record in desk.records() if isinstance(record, RoundExtended)] == [
+        RoundExtended(1, ())
+    ]
+
+
+def test_a_paused_round_closes_by_itself_as_soon_as_there_are_enough() -> None:
+    desk = Desk(3, min_updates=2).gather()
+    desk.pass_deadline()
+    desk.pass_deadline()
+    desk.deliver(2)
+    assert desk.machine.pause
+    desk.deliver(0)
+    assert desk.of(FoldRound) == [FoldRound(1, (0, 2))]
+    assert desk.machine.pause == ""
+    assert desk.machine.round == 2
+
+
+def test_resuming_a_paused_short_round_gives_it_another_deadline() -> None:
+    desk = Desk(3, min_updates=3).gather()
+    desk.pass_deadline()
+    desk.pass_deadline()
+    desk.post(ResumeAsked(desk.now))
+    assert (desk.machine.pause, desk.machine.deadline) == ("", desk.now + 600.0)
+    desk.pass_deadline()
+    assert desk.machine.pause
+
+
+def test_a_tick_before_its_time_does_nothing() -> None:
+    desk = Desk(2).gather()
+    assert desk.post(Ticked(desk.now)) == []
+    assert desk.machine.phase is Phase.OPEN
+
+
+# --------------------------------------------------------------------------------- over-selection
+
+
+def test_an_over_selected_round_closes_with_as_many_as_the_cohort_asks_for() -> None:
+    desk = Desk(5, cohort=2, over_select=2, min_updates=1).gather()
+    members = desk.machine.cohort
+    assert len(members) == 4
+    desk.deliver(members[3], members[1])
+    assert desk.of(FoldRound) == [FoldRound(1, (members[1], members[3]))]
+    assert [desk.verdicts()[index] for index in members] == [
+        Verdict.LATE, Verdict.COUNTED, Verdict.LATE, Verdict.COUNTED
+    ]  # fmt: skip
+
+
+# --------------------------------------------------------------------------------- refused tasks
+
+
+def test_a_round_does_not_wait_for_those_who_refused() -> None:
+    desk = Desk(3, min_updates=2).gather()
+    desk.deliver(0)
+    desk.post(TaskRefused(1, 1, desk.now))
+    desk.deliver(2)
+    assert desk.verdicts() == {0: Verdict.COUNTED, 1: Verdict.REFUSED_BY_CLIENT, 2: Verdict.COUNTED}
+
+
+@pytest.mark.parametrize("last", ["refusal", "update"])
+def test_when_all_have_answered_and_too_few_delivered_nobody_waits_for_the_deadline(last: str) -> None:
+    desk = Desk(2, min_updates=2).gather()
+    steps: list[Event] = [UpdateReceived(1, 0, b"x", desk.now), TaskRefused(1, 1, desk.now)]
+    for event in steps if last == "refusal" else steps[::-1]:
+        desk.post(event)
+    assert RoundExtended(1, ()) in desk.records()
+
+
+def test_a_refusal_of_another_round_or_after_the_delivery_counts_for_nothing() -> None:
+    desk = Desk(2).gather()
+    desk.deliver(0)
+    assert desk.post(TaskRefused(1, 0, 0.0)) == []
+    assert desk.post(TaskRefused(3, 1, 0.0)) == []
+    assert desk.machine.refused == set()
+
+
+# --------------------------------------------------------------------------------- bad updates
+
+
+def test_a_rejected_update_leaves_the_others_counted() -> None:
+    desk = Desk(3, min_updates=2).gather()
+    desk.rejected = {1: Verdict.NON_FINITE}
+    desk.deliver(0, 1, 2)
+    assert desk.verdicts() == {0: Verdict.COUNTED, 1: Verdict.NON_FINITE, 2: Verdict.COUNTED}
+    assert desk.machine.round == 2
+
+
+@pytest.mark.parametrize("verdict", [Verdict.NON_FINITE, Verdict.MALFORMED])
+def test_too_few_good_updates_fail_the_run_and_nothing_of_the_round_counts(verdict: Verdict) -> None:
+    desk = Desk(3, min_updates=2).gather()
+    desk.rejected = {0: verdict, 2: verdict}
+    desk.deliver(0, 1, 2)
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert (ending.kind, desk.machine.committed, desk.of(CommitRound)) == (EndingKind.FAILED, 0, [])
+    assert ending.reason == (
+        f"round 1: 1 good updates are fewer than the 2 needed; refused: c0 ({verdict}), c2 ({verdict})"
+    )
+    assert [item.verdict for item in ending.discarded] == [verdict, Verdict.DISCARDED, verdict]
+
+
+# --------------------------------------------------------------------------------- the operator
+
+
+def test_pause_lets_the_open_round_finish_and_opens_no_other() -> None:
+    desk = Desk(2, rounds=3).gather()
+    desk.post(PauseAsked(desk.now))
+    desk.deliver(0, 1)
+    assert (desk.machine.phase, desk.machine.committed) == (Phase.COMMITTED, 1)
+    assert desk.machine.pause == "paused by the operator"
+    desk.post(ResumeAsked(desk.now))
+    assert (desk.machine.phase, desk.machine.round, desk.machine.pause) == (Phase.OPEN, 2, "")
+
+
+def test_a_pause_during_the_commit_lets_the_round_that_is_decided_go_on() -> None:
+    desk = Desk(2, rounds=3).gather()
+    desk.holding = (CommitRound,)
+    desk.deliver(0, 1)
+    desk.post(PauseAsked(desk.now))
+    desk.release()
+    assert desk.machine.round == 2
+    desk.deliver(0, 1)
+    assert (desk.machine.round, desk.machine.phase) == (2, Phase.COMMITTED)
+
+
+def _at(phase: Phase) -> Desk:
+    """A desk whose machine stands in that phase of round 1 (round 1 committed for COMMITTED)."""
+    desk = Desk(2, rounds=3)
+    if phase is Phase.GATHERING:
+        desk.post(Started(0.0))
+        return desk
+    hold: dict[Phase, type[Effect]] = {Phase.OPENING: PrepareRound, Phase.FOLDING: FoldRound}
+    desk.holding = (hold.get(phase, CommitRound),)
+    desk.gather()
+    if phase is Phase.COMMITTED:
+        desk.post(PauseAsked(0.0))
+    if phase not in (Phase.OPENING, Phase.OPEN):
+        desk.deliver(0, 1)
+    if phase is Phase.COMMITTED:
+        desk.release()
+    assert desk.machine.phase is phase
+    return desk
+
+
+PHASES = (Phase.GATHERING, Phase.OPENING, Phase.OPEN, Phase.FOLDING, Phase.COMMITTING, Phase.COMMITTED)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_stop_ends_the_run_from_every_phase(phase: Phase) -> None:
+    """What is closed is still committed; what is open is discarded, and each member is told so."""
+    desk = _at(phase)
+    desk.post(StopAsked("enough", desk.now))
+    desk.release()
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert (ending.kind, ending.reason) == (EndingKind.STOPPED, "enough")
+    closed = phase in (Phase.FOLDING, Phase.COMMITTING, Phase.COMMITTED)
+    assert desk.machine.committed == (1 if closed else 0)
+    discarded = phase in (Phase.OPENING, Phase.OPEN)
+    assert [item.verdict for item in ending.discarded] == ([Verdict.DISCARDED] * 2 if discarded else [])
+    assert desk.machine.phase is Phase.ENDED
+
+
+def test_a_stop_before_the_opening_is_durable_discards_a_round_that_nobody_knows() -> None:
+    desk = Desk(2)
+    desk.post(Started(0.0))
+    for name in ("c0", "c1"):
+        desk.post(Online(name, 0.0))
+    desk.post(Ready(0, 0.0))
+    desk.holding = (Persist,)
+    desk.post(Ready(1, 0.0))
+    desk.post(StopAsked("enough", 0.0))
+    desk.release()
+    assert desk.exits() == [Ended(EndingKind.STOPPED, "enough", 0)]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_drain_parks_the_run_in_every_phase(phase: Phase) -> None:
+    """A commit under way is finished first; nothing is decided after the exit."""
+    desk = _at(phase)
+    desk.post(DrainAsked(desk.now))
+    busy = phase in (Phase.FOLDING, Phase.COMMITTING)
+    assert desk.exits() == ([] if busy else [None])
+    desk.release()
+    assert desk.exits() == [None]
+    assert desk.machine.committed == (1 if busy or phase is Phase.COMMITTED else 0)
+    done = len(desk.done)
+    desk.deliver(0, 1)
+    desk.post(StopAsked("enough", desk.now))
+    desk.post(DrainAsked(desk.now))
+    desk.post(Ticked(desk.now + 10_000))
+    assert len(desk.done) == done
+
+
+# --------------------------------------------------------------------------------- a full disk
+
+
+FULL = "no space left on the disk (spool)"
+
+
+@pytest.mark.parametrize("kind", [Persist, PrepareRound, CommitRound])
+def test_an_effect_that_found_the_disk_full_is_tried_again_until_there_is_space(kind: type[Effect]) -> None:
+    desk = Desk(2, rounds=1)
+    desk.holding = (kind,)
+    desk.gather()
+    if kind is CommitRound:
+        desk.deliver(0, 1)
+    (effect,) = desk.held
+    for _ in range(3):
+        desk.held.clear()
+        desk.post(SpaceMissing(effect, FULL, desk.now))
+        assert (desk.machine.pause, desk.machine.wake_at) == (FULL, desk.now + RETRY_S)
+        desk.pass_time(RETRY_S)
+        assert desk.held == [effect]
+    assert len([item for item in desk.of(Announce) if item.name == "run_paused"]) == 1
+    desk.release()
+    assert desk.machine.pause == ""
+    assert [item for item in desk.of(Announce) if item.name == "run_resumed"]
+
+
+def test_a_round_keeps_its_deadline_while_something_waits_for_space() -> None:
+    desk = Desk(4, cohort=2, min_updates=2).gather()
+    desk.deliver(desk.machine.cohort[0])
+    desk.holding = (Persist,)
+    (extension,) = desk.pass_deadline()
+    deadline = desk.machine.deadline
+    desk.post(SpaceMissing(extension, FULL, desk.now))
+    desk.pass_time(RETRY_S)
+    desk.release()
+    assert desk.machine.wake_at == deadline
+
+
+def test_two_effects_that_found_the_disk_full_are_both_tried_again() -> None:
+    """Online mode: two seats in one failed transaction."""
+    desk = Desk(4, cohort=4, online=True)
+    desk.post(Started(0.0))
+    desk.holding = (Persist,)
+    for name in ("a", "b"):
+        desk.post(Online(name, 0.0))
+    first, second = desk.held
+    desk.held = []
+    for effect in (first, second):
+        desk.post(SpaceMissing(effect, FULL, 0.0))
+    desk.post(Ticked(RETRY_S))
+    assert desk.held == [first, second]
+    desk.release()
+    assert desk.machine.seats == {0: "a", 1: "b"}
+    assert desk.machine.pause == ""
+
+
+def test_another_effect_that_comes_through_does_not_forget_the_waiting_one() -> None:
+    desk = Desk(3, cohort=1, online=True)
+    desk.post(Started(0.0))
+    desk.holding = (CommitRound,)
+    desk.post(Online("a", 0.0))
+    desk.post(Ready(0, 0.0))
+    desk.deliver(0)
+    (commit,) = desk.held
+    desk.held = []
+    desk.post(SpaceMissing(commit, FULL, 0.0))
+    desk.post(Online("b", 1.0))  # seated, durably
+    assert desk.machine.pause == FULL
+    desk.post(Ticked(RETRY_S))
+    assert desk.held == [commit]
+
+
+def test_a_pause_for_shortage_is_there_again_when_the_disk_has_space() -> None:
+    desk = Desk(3, cohort=3, min_updates=3, online=False).gather()
+    desk.pass_deadline()
+    desk.pass_deadline()
+    shortage = desk.machine.pause
+    effect = Persist((RoundExtended(1, ()),))
+    desk.post(SpaceMissing(effect, FULL, desk.now))
+    assert desk.machine.pause == FULL
+    desk.pass_time(RETRY_S)
+    assert desk.machine.pause == shortage
+
+
+def test_a_stop_forgets_what_waited_for_space_and_its_own_record_waits() -> None:
+    desk = Desk(2)
+    desk.holding = (PrepareRound, Persist)
+    desk.gather()
+    for _ in range(2):  # seats, then the opening
+        desk.carry_out(desk.held.pop())
+        for index in (0, 1):
+            desk.post(Ready(index, desk.now))
+    (prepare,) = desk.held
+    desk.held = []
+    desk.post(StopAsked("enough", desk.now))
+    (end,) = desk.held
+    desk.held = []
+    desk.post(SpaceMissing(prepare, FULL, desk.now))
+    desk.post(SpaceMissing(end, FULL, desk.now))
+    desk.pass_time(RETRY_S)
+    assert desk.held == [end]
+    desk.release()
+    assert [ending.kind for ending in desk.exits() if ending] == [EndingKind.STOPPED]
+
+
+def test_an_effect_that_fails_for_good_ends_the_process_with_its_reason() -> None:
+    desk = Desk(2).gather()
+    desk.post(Broken("the journal cannot be written: disk I/O error", 0.0))
+    assert desk.exits() == [Ended(EndingKind.FAILED, "the journal cannot be written: disk I/O error", 1)]
+    assert desk.machine.wake_at is None
+
+
+# --------------------------------------------------------------------------------- coming back
+
+
+SEATS = ((0, "c0"), (1, "c1"), (2, "c2"))
+
+
+def _back(opened: OpenRound | None, *, committed: int = 0, rounds: int = 3, **spooled: bytes) -> Desk:
+    desk = Desk(3, rounds=rounds, min_updates=2)
+    desk.spooled = {int(name[1:]): digest for name, digest in spooled.items()}
+    desk.post(Started(desk.now, SEATS, committed, opened))
+    return desk
+
+
+def test_an_open_round_goes_on_with_what_the_spool_holds() -> None:
+    desk = _back(OpenRound(1, (0, 1, 2)), c1=b"one")
+    assert desk.records() == []
+    assert (desk.machine.phase, desk.machine.received) == (Phase.OPEN, {1: b"one"})
+    assert desk.machine.deadline == desk.now + 600.0
+    assert [desk.machine.has_task(index) for index in range(3)] == [True, False, True]
+    desk.deliver(0, 2)
+    assert desk.machine.committed == 1
+
+
+def test_a_round_whose_updates_are_all_in_the_spool_closes_at_once() -> None:
+    desk = _back(OpenRound(2, (0, 1, 2)), committed=1, c0=b"a", c1=b"b", c2=b"c")
+    assert desk.machine.committed == 2
+
+
+def test_a_closed_round_counts_who_was_decided_and_nobody_else() -> None:
+    desk = _back(OpenRound(1, (0, 1, 2), closed=(0, 2)), c0=b"a", c1=b"b", c2=b"c")
+    assert desk.of(FoldRound) == [FoldRound(1, (0, 2))]
+    assert desk.verdicts() == {0: Verdict.COUNTED, 1: Verdict.LATE, 2: Verdict.COUNTED}
+
+
+def test_a_closed_round_whose_spool_has_lost_an_update_is_open_again() -> None:
+    desk = _back(OpenRound(1, (0, 1, 2), closed=(0, 2)), c0=b"a")
+    assert (desk.machine.phase, desk.machine.closed) == (Phase.OPEN, None)
+    desk.deliver(1, 2)
+    assert desk.of(FoldRound) == [FoldRound(1, (0, 1, 2))]
+
+
+def test_what_the_spool_holds_of_strangers_is_not_received() -> None:
+    desk = Desk(3, cohort=2, min_updates=2)
+    desk.spooled = {0: b"a", 2: b"b"}
+    desk.post(Started(0.0, SEATS, 0, OpenRound(1, (0, 1))))
+    assert desk.machine.received == {0: b"a"}
+
+
+def test_a_round_that_was_extended_is_not_extended_again() -> None:
+    desk = _back(OpenRound(1, (0, 1, 2), extended=True))
+    desk.pass_deadline()
+    assert desk.machine.short
+    assert desk.records() == []
+
+
+def test_between_two_rounds_the_next_is_opened() -> None:
+    desk = _back(None, committed=1)
+    assert desk.records() == [RoundOpened(2, (0, 1, 2))]
+
+
+def test_a_roster_that_is_complete_waits_until_all_are_ready_again_before_round_1() -> None:
+    desk = _back(None)
+    assert desk.done == []
+    for index in range(3):
+        desk.post(Ready(index, desk.now))
+    assert desk.records() == [RoundOpened(1, (0, 1, 2))]
+
+
+def test_a_run_whose_last_round_is_committed_ends() -> None:
+    desk = _back(None, committed=3)
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, "all 3 rounds are done", 3)]
+
+
+# --------------------------------------------------------------------------------- online mode
+
+
+def test_online_clients_are_seated_one_by_one_and_cohorts_come_from_who_is_there() -> None:
+    desk = Desk(3, cohort=2, online=True, rounds=5)
+    desk.post(Started(0.0))
+    desk.post(Online("z", 0.0))
+    desk.post(Ready(0, 0.0))
+    assert (desk.machine.seats, desk.machine.phase) == ({0: "z"}, Phase.GATHERING)
+    desk.post(Online("a", 0.0))
+    desk.post(Ready(1, 0.0))
+    assert (desk.machine.seats, desk.machine.cohort) == ({0: "z", 1: "a"}, (0, 1))
+    desk.post(Online("m", 0.0))
+    desk.post(Ready(2, 0.0))
+    desk.post(Offline("z", 0.0))
+    desk.deliver(0, 1)
+    assert desk.machine.cohort == (1, 2)
+
+
+def test_online_rounds_rest_while_too_few_are_there() -> None:
+    desk = Desk(2, cohort=2, online=True, rounds=5)
+    desk.gather("a", "b")
+    for index in (0, 1):
+        desk.post(Ready(index, 0.0))
+    desk.post(Offline("b", 0.0))
+    desk.deliver(0, 1)
+    assert (desk.machine.phase, desk.machine.pause) == (Phase.COMMITTED, "too few clients are online")
+    desk.post(Online("b", 0.0))
+    assert (desk.machine.phase, desk.machine.round, desk.machine.pause) == (Phase.OPEN, 2, "")
+
+
+def test_in_online_mode_a_late_id_finds_room_only_while_there_are_seats() -> None:
+    desk = Desk(2, cohort=1, online=True)
+    desk.post(Started(0.0))
+    desk.post(Online("a", 0.0))
+    assert desk.machine.has_room_for("b")
+    desk.post(Online("b", 0.0))
+    assert not desk.machine.has_room_for("c")
+    assert desk.post(Online("c", 0.0)) == []
+
+
+# --------------------------------------------------------------------------------- cohort scripts
+
+
+def test_a_script_names_every_cohort() -> None:
+    desk = Desk(3, script=(("c2", "c0"), ("c1",)), min_updates=1).gather()
+    assert desk.machine.cohort == (0, 2)
+    desk.deliver(0, 2)
+    assert desk.machine.cohort == (1,)
+    desk.deliver(1)
+    assert desk.machine.phase is Phase.ENDED
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ((("c0",), ("c0", "dora")), "--cohort-script names 'dora', who has no seat; seated are c0, c1, c2"),
+        ((("c0",),), "--cohort-script has 1 lines, the run has 2 rounds"),
+    ],
+)
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_script_that_cannot_be_followed_ends_the_run_with_a_sentence(
+    script: tuple[tuple[str, ...], ...], reason: str, resumed: bool
+) -> None:
+    desk = Desk(3, script=script, min_updates=1)
+    if resumed:
+        desk.post(Started(0.0, SEATS, 0, OpenRound(1, (0,))))
+    else:
+        desk.gather()
+    assert desk.exits() == [Ended(EndingKind.FAILED, reason, 0)]
+
+
+# --------------------------------------------------------------------------------- persist, then speak
+
+
+def test_nobody_is_told_of_a_decision_before_it_is_durable() -> None:
+    """Hold every record back in turn: while it is not durable, nothing is published."""
+    desk = Desk(2, rounds=2)
+    desk.holding = (Persist, CommitRound)
+    desk.post(Started(0.0))
+    steps: list[Event] = [
+        Online("c0", 0.0), Online("c1", 0.0), Ready(0, 0.0), Ready(1, 0.0),
+        UpdateReceived(1, 0, b"x", 0.0), UpdateReceived(1, 1, b"y", 0.0),
+        UpdateReceived(2, 0, b"x", 0.0), UpdateReceived(2, 1, b"y", 0.0),
+    ]  # fmt: skip
+    for event in steps:
+        before = len(desk.of(Publish))
+        desk.post(event)
+        assert len(desk.of(Publish)) == before, event
+        while desk.held:
+            desk.carry_out(desk.held.pop(0))
+    assert desk.machine.phase is Phase.ENDED
+
+
+def test_the_counted_set_is_durable_before_the_commit_starts() -> None:
+    desk = Desk(2).gather()
+    desk.holding = (Persist,)
+    desk.deliver(0, 1)
+    assert desk.of(FoldRound) == [FoldRound(1, (0, 1))]
+    assert desk.of(CommitRound) == []
+    desk.release()
+    assert [effect.round for effect in desk.of(CommitRound)] == [1]
+
+
+@pytest.mark.parametrize("event", [Folded(1, NOTHING, 0.0), Committed(1, 0.0), RoundPrepared(1, (), 0.0)])
+def test_an_answer_that_was_not_asked_for_changes_nothing(event: Event) -> None:
+    desk = Desk(2).gather()
+    phase = desk.machine.phase
+    assert desk.post(event) == []
+    assert desk.machine.phase is phase

@@ -1,0 +1,289 @@
+"""Random interleavings of a run: clients, faults, crashes and operators in any order."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from edgeflock.server.events import (
+    CommitRound,
+    Committed,
+    DrainAsked,
+    Effect,
+    Ended,
+    Event,
+    Exit,
+    Folded,
+    FoldRound,
+    Offline,
+    Online,
+    OpenRound,
+    PauseAsked,
+    Persist,
+    Persisted,
+    Phase,
+    PrepareRound,
+    Publish,
+    Ready,
+    Record,
+    ResumeAsked,
+    RoundClosed,
+    RoundExtended,
+    RoundOpened,
+    RoundPrepared,
+    Seated,
+    SpaceMissing,
+    Started,
+    StopAsked,
+    TaskRefused,
+    Ticked,
+    UpdateReceived,
+    Verdict,
+)
+from edgeflock.server.rounds import RoundMachine, Rules
+
+NAMES = [f"c{index}" for index in range(5)]  # one more than there are seats
+FULL = "no space left on the disk"
+ALLOWED = {
+    (Phase.IDLE, Phase.GATHERING), (Phase.IDLE, Phase.COMMITTED), (Phase.IDLE, Phase.OPENING),
+    (Phase.IDLE, Phase.ENDING), (Phase.GATHERING, Phase.OPENING), (Phase.OPENING, Phase.OPEN),
+    (Phase.OPENING, Phase.FOLDING), (Phase.OPEN, Phase.FOLDING), (Phase.FOLDING, Phase.COMMITTING),
+    (Phase.COMMITTING, Phase.COMMITTED), (Phase.COMMITTING, Phase.OPENING), (Phase.COMMITTED, Phase.OPENING),
+    *((phase, Phase.ENDING) for phase in Phase if phase is not Phase.ENDED),
+    (Phase.ENDING, Phase.ENDED),
+}  # fmt: skip
+
+
+class World(RuleBasedStateMachine):
+    """The journal, the spool and the wishes of everybody around a machine; effects are answered in any order."""
+
+    @initialize(
+        cohort=st.integers(1, 4),
+        minimum=st.integers(1, 4),
+        spare=st.integers(0, 1),
+        online=st.booleans(),
+        rounds=st.integers(1, 4),
+    )
+    def begin(self, cohort: int, minimum: int, spare: int, online: bool, rounds: int) -> None:
+        self.rules = Rules(
+            rounds=rounds,
+            clients=4,
+            cohort=cohort,
+            min_updates=min(minimum, cohort),
+            over_select=min(spare, 4 - cohort),
+            deadline_s=10.0,
+            gather_s=1e6,
+            online=online,
+        )
+        self.now = 0.0
+        self.journal: list[Record] = []
+        self.commits: list[CommitRound] = []  # durable
+        self.spool: dict[tuple[int, int], bytes] = {}
+        self.over = False
+        self.boot()
+
+    def boot(self) -> None:
+        """Start a process on what is durable."""
+        self.pending: list[Effect] = []
+        self.gone = False
+        self.machine = RoundMachine(self.rules)
+        committed = len(self.commits)
+        self.post(Started(self.now, self.seats(), committed, self.open_round(committed + 1)))
+
+    def seats(self) -> tuple[tuple[int, str], ...]:
+        return tuple(seat for record in self.journal if isinstance(record, Seated) for seat in record.seats)
+
+    def cohort(self, round: int) -> tuple[int, ...] | None:
+        members: set[int] | None = None
+        for record in self.journal:
+            if isinstance(record, RoundOpened) and record.round == round:
+                members = set(record.cohort)
+            if isinstance(record, RoundExtended) and record.round == round and members is not None:
+                members |= set(record.added)
+        return None if members is None else tuple(sorted(members))
+
+    def open_round(self, round: int) -> OpenRound | None:
+        cohort = self.cohort(round)
+        if cohort is None:
+            return None
+        mine = [r for r in self.journal if isinstance(r, RoundExtended | RoundClosed) and r.round == round]
+        closed = [record.counted for record in mine if isinstance(record, RoundClosed)]
+        extended = any(isinstance(record, RoundExtended) for record in mine)
+        return OpenRound(round, cohort, extended, closed[-1] if closed else None)
+
+    def post(self, event: Event) -> None:
+        before = self.machine.phase
+        effects = self.machine.handle(event)
+        after = self.machine.phase
+        assert before is after or (before, after) in ALLOWED, (before, after, event)
+        assert not (self.gone and effects), "a process that has said its exit decides nothing"
+        for effect in effects:
+            if isinstance(effect, Publish):
+                self.check_published()
+            if isinstance(effect, Exit):
+                self.gone = True
+                self.over = effect.ending is not None
+            if isinstance(effect, Persist | PrepareRound | FoldRound | CommitRound):
+                self.pending.append(effect)
+
+    def check_published(self) -> None:
+        """What a view shows now is in the journal."""
+        machine = self.machine
+        assert set(machine.seats.items()) <= set(self.seats())
+        assert machine.committed <= len(self.commits)
+        if machine.phase is Phase.OPEN:
+            assert self.cohort(machine.round) == machine.cohort
+        if machine.ending is not None:
+            assert machine.ending in self.journal
+
+    # ----------------------------------------------------------------------------- clients
+
+    @rule(name=st.sampled_from(NAMES))
+    def comes(self, name: str) -> None:
+        self.post(Online(name, self.now))
+
+    @rule(name=st.sampled_from(NAMES))
+    def goes(self, name: str) -> None:
+        self.post(Offline(name, self.now))
+
+    @rule(name=st.sampled_from(NAMES))
+    def gets_ready(self, name: str) -> None:
+        index = self.machine.index_of.get(name)
+        if index is not None:
+            self.post(Ready(index, self.now))
+
+    @rule(index=st.integers(0, 3))
+    def delivers(self, index: int) -> None:
+        if self.machine.has_task(index):
+            digest = b"%d in %d" % (index, self.machine.round)
+            self.spool[self.machine.round, index] = digest
+            self.post(UpdateReceived(self.machine.round, index, digest, self.now))
+
+    @rule(round=st.integers(0, 5), index=st.integers(0, 5))
+    def reports_nonsense(self, round: int, index: int) -> None:
+        self.post(TaskRefused(round, index, self.now))
+        if round != self.machine.round:
+            self.post(UpdateReceived(round, index, b"?", self.now))
+
+    # ----------------------------------------------------------------------------- the shell
+
+    @rule(which=st.integers(0, 9), bad=st.sets(st.integers(0, 3), max_size=1))
+    def carries_out(self, which: int, bad: set[int]) -> None:
+        if not self.pending:
+            return
+        effect = self.pending.pop(which % len(self.pending))
+        match effect:
+            case Persist(records=records):
+                self.journal += records
+                for record in records:
+                    self.post(Persisted(record, self.now))
+            case PrepareRound(round=round, cohort=cohort):
+                held = tuple(
+                    (index, self.spool[round, index]) for index in cohort if (round, index) in self.spool
+                )
+                self.post(RoundPrepared(round, held, self.now))
+            case FoldRound(round=round, counted=counted):
+                assert all((round, index) in self.spool for index in counted)
+                self.post(Folded(round, dict.fromkeys(bad & set(counted), Verdict.NON_FINITE), self.now))
+            case CommitRound():
+                self.commit(effect)
+            case _:
+                raise AssertionError(effect)
+
+    def commit(self, effect: CommitRound) -> None:
+        assert effect.round == len(self.commits) + 1, "rounds commit once and in order"
+        closed = [r for r in self.journal if isinstance(r, RoundClosed) and r.round == effect.round]
+        counted = {item.index for item in effect.outcomes if item.verdict is Verdict.COUNTED}
+        assert counted <= set(closed[-1].counted), "the counted set was journalled before it is acted on"
+        assert len(counted) >= self.rules.min_updates
+        for item in effect.outcomes:
+            assert item.verdict is not Verdict.COUNTED or item.digest == self.spool[effect.round, item.index]
+        assert tuple(item.index for item in effect.outcomes) == self.cohort(effect.round)
+        self.commits.append(effect)
+        if effect.next is not None:
+            self.journal.append(effect.next)
+        self.post(Committed(effect.round, self.now))
+
+    @rule(which=st.integers(0, 9))
+    def finds_the_disk_full(self, which: int) -> None:
+        if self.pending:
+            effect = self.pending.pop(which % len(self.pending))
+            if isinstance(effect, FoldRound):
+                self.pending.append(effect)  # it only reads
+            else:
+                self.post(SpaceMissing(effect, FULL, self.now))
+
+    @rule(seconds=st.sampled_from([0.5, 3.0, 11.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.post(Ticked(self.now))
+
+    @rule()
+    def crashes(self) -> None:
+        if not self.over:
+            self.boot()
+
+    # ----------------------------------------------------------------------------- the operator
+
+    @rule()
+    def pauses(self) -> None:
+        self.post(PauseAsked(self.now))
+
+    @rule()
+    def resumes(self) -> None:
+        self.post(ResumeAsked(self.now))
+
+    @rule(ask=st.integers(0, 9))
+    def stops_or_drains(self, ask: int) -> None:
+        """Rarely: it ends most of what could happen."""
+        if ask == 0:
+            self.post(StopAsked("enough", self.now))
+        if ask == 1:
+            self.post(DrainAsked(self.now))
+
+    # ----------------------------------------------------------------------------- what always holds
+
+    @invariant()
+    def the_machine_agrees_with_itself(self) -> None:
+        machine = self.machine
+        assert machine.committed <= machine.round <= machine.committed + 1
+        assert machine.committed == len(self.commits)
+        assert {name: index for index, name in machine.seats.items()} == machine.index_of
+        assert len(machine.seats) <= self.rules.clients
+        assert set(machine.received) <= set(machine.cohort)
+        assert not machine.refused & set(machine.received)
+        assert machine.cohort == tuple(sorted(set(machine.cohort)))
+        if machine.closed is not None and machine.phase in (Phase.FOLDING, Phase.COMMITTING):
+            assert set(machine.closed) <= set(machine.received)
+
+    @invariant()
+    def an_open_round_never_waits_for_nothing(self) -> None:
+        machine = self.machine
+        if machine.phase is Phase.OPEN and not machine.short and not self.gone:
+            assert machine.wake_at is not None
+
+    def teardown(self) -> None:
+        """From anywhere, a shell without faults and clients who come bring the run to an end."""
+        if not hasattr(self, "rules") or self.over:
+            return
+        if self.gone:
+            self.boot()
+        self.resumes()
+        for _ in range(200):
+            if self.gone:
+                break
+            while self.pending:
+                self.carries_out(0, set())
+            for name in NAMES:
+                self.comes(name)
+                self.gets_ready(name)
+            for index in range(4):
+                self.delivers(index)
+            self.time_passes(3.0)
+        assert self.over, (self.machine.phase, self.machine.pause)
+        assert isinstance(self.journal[-1], Ended)
+
+
+TestWorld = World.TestCase
+TestWorld.settings = settings(max_examples=120, stateful_step_count=40, deadline=None, derandomize=True)
