@@ -1,6 +1,6 @@
-"""The baseline of a round: grpcio streams the same bytes down and up in 1 MiB chunks, and nothing else happens.
+"""The baseline of a round: grpcio streams the same bytes down and up in 1 MiB chunks, and nothing else.
 
-A grpc.aio server without serialisers, synchronous clients in processes of their own, a barrier after every round.
+A grpc.aio server without serialisers, synchronous clients as processes, a barrier after every round.
 `python -m benchmarks.bare_grpc server|client FOLDER --clients N --mib SIZE --rounds R`.
 """
 
@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ CHUNK = 1 << 20
 PORT, TIMES = "port", "times.json"
 
 
-def seconds_per_round(folder: Path, clients: int, mib: float, rounds: int, limit_s: float) -> list[float]:
+def seconds_per_round(
+    folder: Path, clients: int, mib: float, rounds: int, limit_s: float = 180.0
+) -> list[float]:
     """Run server and clients and return the seconds of every round but the first."""
     folder.mkdir()
     common = [str(folder), "--clients", str(clients), "--mib", str(mib), "--rounds", str(rounds)]
@@ -35,7 +38,7 @@ def seconds_per_round(folder: Path, clients: int, mib: float, rounds: int, limit
             children.start(f"client {number}", [*start, "client", *common], folder / "log", environment())
         children.finish(limit_s)
     at = json.loads((folder / TIMES).read_text())
-    return [end - begin for begin, end in zip(at, at[1:], strict=False)]
+    return [end - begin for begin, end in pairwise(at)]
 
 
 class _Bare:
@@ -63,7 +66,7 @@ class _Bare:
 
 async def _serve(folder: Path, clients: int, payload: list[bytes], rounds: int) -> None:
     bare = _Bare(clients, payload, rounds)
-    handlers = {
+    handlers: dict[str, Any] = {
         "Down": grpc.unary_stream_rpc_method_handler(bare.down),
         "Up": grpc.stream_unary_rpc_method_handler(bare.up),
     }
@@ -81,7 +84,8 @@ def _call(folder: Path, payload: list[bytes], rounds: int) -> None:
     while not (folder / PORT).exists():
         time.sleep(0.05)
     with grpc.insecure_channel(f"127.0.0.1:{(folder / PORT).read_text()}") as channel:
-        down, up = channel.unary_stream("/bare/Down"), channel.stream_unary("/bare/Up")
+        down: Any = channel.unary_stream("/bare/Down")
+        up: Any = channel.stream_unary("/bare/Up")
         for _ in range(rounds):
             for _chunk in down(b"", wait_for_ready=True):
                 pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ class Blob(nn.Module):
         super().__init__()
         self.classes = classes
         ends = [elements * number // tensors for number in range(tensors + 1)]
-        sizes = [end - start for start, end in zip(ends, ends[1:], strict=False)]
+        sizes = [end - start for start, end in pairwise(ends)]
         self.parts = nn.ParameterList(nn.Parameter(torch.full((size,), 1e-3)) for size in sizes)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,8 @@ from edgeflock.lab import children as lab
 
 ROOT = Path(__file__).resolve().parent.parent
 _POLL_S = 0.05
+Child = lab.Child
+program = lab.program
 
 
 class Failed(Exception):
@@ -19,6 +21,9 @@ class Failed(Exception):
 
 class Children(lab.Children):
     """The lab's processes, with the patience of a benchmark."""
+
+    def __enter__(self) -> Children:
+        return self
 
     def wait_until(self, ready: Callable[[], bool], limit_s: float) -> None:
         """Wait for something that a process does; raises Failed if one has failed or the time is over."""
@@ -46,10 +51,9 @@ class Children(lab.Children):
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a started process: ours, without settings of edgeflock, with benchmarks importable."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FL_SERVER_", "FL_CLIENT_"))}
+    """Return our environment without settings of edgeflock, with this package importable."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("FL_SERVER_", "FL_CLIENT_"))
+    }
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**kept, "PYTHONPATH": os.pathsep.join(path)}
-
-
-program = lab.program

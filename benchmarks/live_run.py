@@ -1,4 +1,4 @@
-"""A real run under observation: fl-server and fl-clients as processes, their samples, the journal's commits."""
+"""A real run under observation: fl-server and fl-clients as processes, samples of them, the commits."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from benchmarks.children import Children, environment, program
+from benchmarks.children import Child, Children, environment, program
 from benchmarks.result import slope
 
+_RUN = "run"
 _START_S = 60.0
+_EXIT_S = 30.0  # for the clients, when the server has ended
 _SETTLE_S = 1.0  # after the server listens, before its idle memory is taken
 
 
@@ -64,7 +67,7 @@ class Watched:
     def rounds_s(self, skip: int) -> list[float]:
         """Return the seconds from commit to commit after the first `skip` rounds."""
         at = [commit.at for commit in self.commits[skip:]]
-        return [end - begin for begin, end in zip(at, at[1:], strict=False)]
+        return [end - begin for begin, end in pairwise(at)]
 
     def cpu_per_round(self, samples: Sequence[Sample], skip: int) -> float:
         """Return the CPU seconds of a process per round after the first `skip` rounds."""
@@ -74,8 +77,11 @@ class Watched:
 
     def slope_per_round(self, samples: Sequence[Sample], skip: int) -> float:
         """Return by how many bytes a process grows per round after the first `skip` rounds."""
-        inside = [one for one in samples if self.commits[skip].at <= one.at <= self.commits[-1].at]
-        return slope([(self._round_at(one.at), float(one.rss)) for one in inside])
+        return slope([(self.round_at(one.at), float(one.rss)) for one in self.between(samples, skip)])
+
+    def between(self, samples: Sequence[Sample], skip: int) -> list[Sample]:
+        """Return the samples from the commit of round `skip` + 1 to the last commit."""
+        return [one for one in samples if self.commits[skip].at <= one.at <= self.commits[-1].at]
 
     def parts(self, skip: int) -> dict[str, float]:
         """Return the median seconds of a round's parts, as the server's own clock has them."""
@@ -83,40 +89,49 @@ class Watched:
         rounds = self.commits[skip:]
         return {name: statistics.median(one.fields[name] for one in rounds) for name in names}
 
-    def _round_at(self, at: float) -> float:
+    def round_at(self, at: float) -> float:
+        """Return how many rounds were committed at an instant."""
         return float(sum(commit.at <= at for commit in self.commits))
 
 
 def watch(folder: Path, spec: Spec) -> Watched:
     """Run it to its end; raises Failed if a process fails or the time is over."""
     folder.mkdir(exist_ok=True)
-    run_dir, log, seen = folder / "run", folder / "log", Watched()
+    seen = Watched()
     with Children() as children:
-        flags = ["--run-dir", str(run_dir), "--listen", "127.0.0.1:0", "--log-format", "json", *spec.server]
-        server = children.start("fl-server", [*program("fl-server"), *flags], log, environment())
-        children.wait_until((run_dir / "address").exists, _START_S)
-        time.sleep(_SETTLE_S)
+        server = _start_server(children, folder, spec)
         looked = psutil.Process(server.process.pid)
-        seen.idle_rss = _tree_rss(looked)
-        address = (run_dir / "address").read_text().strip()
-        clients = []
-        for number, own in enumerate(spec.clients):
-            flags = ["--server", address, "--state-dir", str(folder / f"state-{number}"), *own]
-            child = children.start(
-                f"fl-client {number}", [*program("fl-client"), *flags], log, environment()
-            )
-            clients.append(psutil.Process(child.process.pid))
-        seen.clients = [[] for _ in clients]
+        seen.idle_rss = looked.memory_info().rss
+        pids = [_start_client(children, folder, number, own) for number, own in enumerate(spec.clients)]
+        processes = [looked, *map(psutil.Process, pids)]
+        seen.server, *seen.clients = columns = [list[Sample]() for _ in processes]
         end = time.monotonic() + spec.limit_s
         while server.code is None and time.monotonic() < end:
             children.check()
-            _take(looked, seen.server)
-            for client, samples in zip(clients, seen.clients, strict=True):
-                _take(client, samples)
+            for process, samples in zip(processes, columns, strict=True):
+                _take(process, samples)
             time.sleep(spec.sample_s)
-        children.finish(max(30.0, end - time.monotonic()) if server.code is not None else 0.0)
-    seen.commits = commits(run_dir / "journal.sqlite")
+        children.finish(_EXIT_S if server.code is not None else 0.0)
+    seen.commits = commits(folder / _RUN / "journal.sqlite")
     return seen
+
+
+def _start_server(children: Children, folder: Path, spec: Spec) -> Child:
+    run_dir = folder / _RUN
+    flags = ["--run-dir", str(run_dir), "--listen", "127.0.0.1:0", "--log-format", "json", *spec.server]
+    server = children.start("fl-server", [*program("fl-server"), *flags], folder / "log", environment())
+    children.wait_until((run_dir / "address").exists, _START_S)
+    time.sleep(_SETTLE_S)
+    return server
+
+
+def _start_client(children: Children, folder: Path, number: int, own: Sequence[str]) -> int:
+    """Start a client and return its process id."""
+    address = (folder / _RUN / "address").read_text().strip()
+    flags = ["--server", address, "--state-dir", str(folder / f"state-{number}"), *own]
+    name = f"fl-client {number}"
+    child = children.start(name, [*program("fl-client"), *flags], folder / "log", environment())
+    return child.process.pid
 
 
 def commits(journal: Path) -> list[Commit]:
@@ -139,10 +154,6 @@ def _take(process: psutil.Process, into: list[Sample]) -> None:
         peak = max(memory.rss, _high_water(process.pid))
         if memory.rss:  # 0: it is on its way out
             into.append(Sample(time.time(), used, memory.rss, peak, fds, threads))
-
-
-def _tree_rss(process: psutil.Process) -> int:
-    return sum(one.memory_info().rss for one in [process, *process.children(recursive=True)])
 
 
 def _high_water(pid: int) -> int:

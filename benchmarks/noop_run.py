@@ -12,10 +12,17 @@ MODEL = "benchmarks.blob_model:factory"
 WARM_UP = 4  # rounds until the files of earlier rounds are used again
 
 
-def spec(
-    folder: Path, *, clients: int, mib: float, rounds: int, tensors: int = 1, sample_s: float = 0.5
-) -> Spec:
-    """Return a run with every client in a process of its own."""
+def run(
+    folder: Path,
+    *,
+    clients: int,
+    mib: float,
+    rounds: int,
+    tensors: int = 1,
+    sample_s: float = 0.5,
+    limit_s: float = 240.0,
+) -> Watched:
+    """Run it to its end under observation, with every client in a process of its own."""
     folder.mkdir(exist_ok=True)
     data = folder / "data.npz"
     np.savez(data, x=np.ones((8, 4), np.float32), y=np.arange(8) % 2)
@@ -25,14 +32,5 @@ def spec(
         *("--clients", str(clients), "--rounds", str(rounds), "--log-level", "warning"),
     )
     one = ("--model", MODEL, "--data", str(data), "--device", "cpu", "--log-level", "warning")
-    return Spec(server, tuple(("--id", f"c{number}", *one) for number in range(clients)), sample_s)
-
-
-def run(
-    folder: Path, *, clients: int, mib: float, rounds: int, tensors: int = 1, sample_s: float = 0.5
-) -> Watched:
-    """Run it to its end under observation."""
-    return watch(
-        folder,
-        spec(folder, clients=clients, mib=mib, rounds=rounds, tensors=tensors, sample_s=sample_s),
-    )
+    started = tuple(("--id", f"c{number}", *one) for number in range(clients))
+    return watch(folder, Spec(server, started, sample_s, limit_s))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,15 @@ class Row:
     against: str = ""  # what the baseline is
     ratio: float | None = None
     details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What can be asked for by name: yields its rows, given the number of repeats."""
+
+    title: str
+    measure: Callable[[int], Iterable[Row]]
+    quick: bool = False  # a short variant: only when it is named
 
 
 def against(

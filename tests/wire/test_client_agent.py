@@ -12,6 +12,7 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 
+from edgeflock.client import participation
 from edgeflock.client.agent import Agent, GaveUp, Rules
 from edgeflock.client.answers import Refused
 from edgeflock.client.config import ClientConfig
@@ -30,6 +31,14 @@ from edgeflock.v1 import aggregator_pb2 as pb
 from support.rehearsal import Rehearsal, Script, serving
 
 SHAPE, CLASSES = (1, 8, 8), 10
+
+
+@pytest.fixture(autouse=True)
+def _costs_are_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round's cost report is how these tests see that a client has settled it."""
+    monkeypatch.setattr(participation, "COST_WITHIN_S", 0.02)
+
+
 TOPK = CodecChoice("topk", fraction=0.1)
 
 

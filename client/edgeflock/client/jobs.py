@@ -66,14 +66,18 @@ async def train_round(desk: Desk, task: pb.Task, progress: Progress, attempt: At
     desk.meter.enter(Activity.WAIT)
 
 
-async def deliver_outbox(outbox: Outbox, meter: Meter, entry: Entry, attempt: Attempt) -> Verdict | None:
-    """Deliver the outbox: None when the server has received it, or the verdict if there is one.
+async def deliver_outbox(
+    outbox: Outbox, meter: Meter, entry: Entry, previous: pb.RoundCost | None, attempt: Attempt
+) -> Verdict | None:
+    """Deliver the outbox, and the costs of the round before with it.
+
+    Return None when the server has received it, or the verdict if there is one.
 
     Raises Refused if the server will never take it.
     """
     meter.enter(Activity.DELIVER)
     payload = outbox.open_payload()
-    outgoing = Outgoing(entry, payload)
+    outgoing = Outgoing(entry, payload, previous)
     try:
         return await attempt(
             lambda line: deliver(line.stub, line.session, outgoing), lambda: outgoing.reached

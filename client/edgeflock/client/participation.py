@@ -27,6 +27,7 @@ from edgeflock.common.errors import EdgeflockError, LayoutMismatch
 from edgeflock.v1 import aggregator_pb2 as pb
 
 PROGRESS_EVERY_S = 5.0
+COST_WITHIN_S = 1.0  # a round's costs wait so long for the next update's header to carry them
 
 
 class Participation:
@@ -64,6 +65,7 @@ class Participation:
         self._job: asyncio.Task[None] | None = None
         self._training: int | None = None
         self._progress = Progress()
+        self._cost: pb.RoundCost | None = None  # of the last settled round, not told yet
 
     # -------------------------------------------------------------------------------- the connection
 
@@ -129,6 +131,7 @@ class Participation:
             self._collect()
             decision = session.decide(self._situation(self._view)) if self._view else session.Wait()
             if isinstance(decision, session.Finish):
+                self._post_cost()
                 return decision.reason
             if isinstance(decision, session.Wait):
                 await self._something(line)
@@ -197,11 +200,12 @@ class Participation:
             self._store.discard()
         self._outbox.clear()
         self._pending = None
-        cost = self._meter.finish(round)
+        self._post_cost()
+        self._cost = pb.RoundCost(**asdict(self._meter.finish(round)))
         self._log.info(
             "update_settled", round=round, counted=counted, **({"reason": reason} if reason else {})
         )
-        self._contact.tell(pb.ReportRequest(cost=pb.RoundCost(**asdict(cost))))
+        asyncio.get_running_loop().call_later(COST_WITHIN_S, self._post_cost, self._cost)
 
     def _rewind(self, keep: int | None) -> None:
         if any(keep is None or kept.round > keep for kept in self._store.generations()):
@@ -258,13 +262,16 @@ class Participation:
         if entry is None or self._pending is None:
             return
         try:
-            verdict = await deliver_outbox(self._outbox, self._meter, entry, self._contact.attempt)
+            verdict = await deliver_outbox(
+                self._outbox, self._meter, entry, self._cost, self._contact.attempt
+            )
         except Refused as refused:
             await self._not_taken(self._pending, refused)
             return
         except EdgeflockError as error:
             self._drop(entry, str(error))
             return
+        self._cost = None
         if verdict is None:
             self._pending = replace(self._pending, stage=Stage.DELIVERED)
         elif self._view:  # the view at hand may still name the task
@@ -288,6 +295,12 @@ class Participation:
             if progress.total:
                 done = pb.Progress(round=round, steps_done=progress.done, steps_total=progress.total)
                 self._contact.tell(pb.ReportRequest(progress=done))
+
+    def _post_cost(self, cost: pb.RoundCost | None = None) -> None:
+        """Report a round's costs in a call of their own, unless they went with an update meanwhile."""
+        if self._cost is not None and cost in (None, self._cost):
+            self._contact.tell(pb.ReportRequest(cost=self._cost))
+            self._cost = None
 
     def _refuse(self, round: int, error: EdgeflockError) -> None:
         """Say that this client cannot do the task; the round goes on without it."""

@@ -179,8 +179,9 @@ async def fetch(stub: Stub, session: bytes, incoming: Incoming) -> None:
 class Outgoing:
     """An update on its way out: what was sent, over all attempts."""
 
-    def __init__(self, entry: Entry, payload: int) -> None:
+    def __init__(self, entry: Entry, payload: int, previous: pb.RoundCost | None = None) -> None:
         self.entry = entry
+        self.previous = previous  # costs of the round before, to be told with the header
         self.payload = payload  # descriptor
         self.sent_bytes = 0
         self.resent_bytes = 0
@@ -287,7 +288,7 @@ async def _send(
     session: bytes,
 ) -> None:
     small = outgoing.interrupted
-    await call.write(pb.DeliverRequest(header=_header(outgoing.entry, session)))
+    await call.write(pb.DeliverRequest(header=_header(outgoing, session)))
     size = outgoing.entry.package.size_bytes
     offset = (await flow.first()).held
     if offset > size:
@@ -309,11 +310,13 @@ def _end(offset: int, end: int, size: int) -> int:
     return min(end, size) if end >= size or granule <= offset else granule
 
 
-def _header(entry: Entry, session: bytes) -> pb.UpdateHeader:
+def _header(outgoing: Outgoing, session: bytes) -> pb.UpdateHeader:
+    entry = outgoing.entry
     return pb.UpdateHeader(
         session=session,
         round=entry.round,
         package=package_to_wire(entry.package),
         samples=entry.samples,
         cost=pb.TrainCost(**asdict(entry.cost)),
+        previous=outgoing.previous,
     )

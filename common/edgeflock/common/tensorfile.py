@@ -132,7 +132,7 @@ def _metadata(header: bytes, path: Path) -> dict[str, str]:
     try:
         entries = json.loads(header[8:])
         return {str(name): str(value) for name, value in entries.get("__metadata__", {}).items()}
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         raise CorruptCheckpoint(f"{path} has a damaged header") from None
 
 

@@ -1004,6 +1004,7 @@ class UpdateHeader(_message.Message):
     PACKAGE_FIELD_NUMBER: _builtins.int
     SAMPLES_FIELD_NUMBER: _builtins.int
     COST_FIELD_NUMBER: _builtins.int
+    PREVIOUS_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
     round: _builtins.int
     samples: _builtins.int
@@ -1012,6 +1013,10 @@ class UpdateHeader(_message.Message):
     def package(self) -> _bundle_pb2.Package: ...
     @_builtins.property
     def cost(self) -> Global___TrainCost: ...
+    @_builtins.property
+    def previous(self) -> Global___RoundCost:
+        """of an earlier round, if it was not reported yet: saves a call"""
+
     def __init__(
         self,
         *,
@@ -1020,10 +1025,11 @@ class UpdateHeader(_message.Message):
         package: _bundle_pb2.Package | None = ...,
         samples: _builtins.int = ...,
         cost: Global___TrainCost | None = ...,
+        previous: Global___RoundCost | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "package", b"package"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "package", b"package", "previous", b"previous"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "package", b"package", "round", b"round", "samples", b"samples", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "package", b"package", "previous", b"previous", "round", b"round", "samples", b"samples", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

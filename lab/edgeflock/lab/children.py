@@ -70,7 +70,7 @@ class Children:
                 stderr=file,
                 env=dict(environ),
                 process_group=0,  # Ctrl-C of the terminal reaches only the lab, which then drains them
-                preexec_fn=_die_with_parent,  # there is one thread here; covers kill -9 of the lab
+                preexec_fn=die_with_parent,  # there is one thread here; covers kill -9 of the lab
             )
         child = Child(name, process, log, begin)
         self.all.append(child)
@@ -119,7 +119,7 @@ def program(name: str) -> list[str]:
     return [sys.executable, "-c", f"from edgeflock.{end}.cli import main; main()"]
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 

@@ -24,11 +24,13 @@ class Broadcast:
         self.package = package
         self._marks = marks
         self._start = start
+        self._descriptor = -1
         self._descriptor = os.open(path, os.O_RDONLY)  # stays good when the file is removed
         self._messages: OrderedDict[tuple[int, int], bytes] = OrderedDict()
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
     def message(self, offset: int, size: int) -> bytes:
         """Return the serialised FetchResponse with the chunk that begins at offset."""

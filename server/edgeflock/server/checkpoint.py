@@ -65,7 +65,10 @@ class Checkpoints:
         temporary = self.root / f".tmp-{round:06d}"
         for left in (temporary, self.path(round)):  # from an attempt that the journal does not know
             shutil.rmtree(left, ignore_errors=True)
-        temporary.mkdir(parents=True)
+        if not self.root.exists():
+            self.root.mkdir(parents=True)
+            sync_directory(self.run_dir)
+        temporary.mkdir()
         model = tensorfile.write(temporary / MODEL_FILE, self._model_groups(state), {"round": str(round)})
         own = self._own_groups(state)
         digest = ""
@@ -105,10 +108,13 @@ class Checkpoints:
         """Return the rounds that are on disk, ascending."""
         return sorted(int(path.name) for path in self.root.glob("[0-9]*") if path.name.isdigit())
 
-    def prune(self, keep: Collection[int]) -> None:
-        """Remove every other round, and what half-made directories a crash has left."""
+    def prune(self, keep: Collection[int], *, upto: int | None = None) -> None:
+        """Remove every other round and half-made directories, of later rounds than `upto` nothing."""
         for path in self.root.iterdir() if self.root.exists() else ():
-            if path.name.startswith(".tmp-") or (path.name.isdigit() and int(path.name) not in keep):
+            name = path.name.removeprefix(".tmp-")
+            if not name.isdigit() or (upto is not None and int(name) > upto):
+                continue
+            if name != path.name or int(name) not in keep:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _model_groups(self, state: State) -> list[Group]:

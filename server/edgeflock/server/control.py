@@ -84,7 +84,7 @@ class ControlService(rpc.ControlServicer):
         return pb.StopResponse()
 
     async def Events(self, request: pb.EventsRequest, context: Context) -> AsyncIterator[pb.EventsResponse]:
-        cursor = request.after
+        cursor = min(request.after, 2**63 - 1)
         while True:
             rows = await asyncio.to_thread(self._read, cursor)
             for row in rows:

@@ -74,8 +74,9 @@ class Delivery:
         entry = self._entry(index, package)
         if not entry.complete:
             await self._take_turn()
+            self._check_open(index)
             self._start_costs(index, package)
-            await self._receive(entry, package)
+            await self._receive(index, entry, package)
             self._engine.received(index, package)
         await self._context.write(pb.DeliverResponse(received=pb.Received()))
 
@@ -84,6 +85,8 @@ class Delivery:
         machine = self._engine.machine
         if self._header.round > machine.committed and machine.ending is None:
             return None
+        if self._header.round > machine.round:
+            raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"there is no round {self._header.round}"))
         outcome = self._engine.settled(index, self._header.round)
         if outcome is None:
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"you had no task in round {self._header.round}"))
@@ -100,6 +103,8 @@ class Delivery:
         if engine.machine.draining:
             raise Refused(refusal(pb.REASON_DRAINING, "the server is going down", retry_after_ms=1000))
         opened = engine.opened
+        if number == engine.machine.round and (opened is None or opened.number != number):
+            raise Refused(refusal(pb.REASON_BUSY, f"round {number} is being opened", retry_after_ms=100))
         if opened is None or opened.number != number:
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"round {number} is not open"))
         complete = opened.updates.get(index)
@@ -114,6 +119,13 @@ class Delivery:
         if entry is None:
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"you have no task in round {number}"))
         return entry
+
+    def _check_open(self, index: int) -> None:
+        """Raise Refused if the round was closed since the header was answered: its verdict is on the way."""
+        engine, number = self._engine, self._header.round
+        if engine.opened is None or engine.opened.number != number or not engine.machine.has_task(index):
+            sentence = f"round {number} was closed while your update was on its way: ask for the verdict"
+            raise Refused(refusal(pb.REASON_BUSY, sentence))
 
     async def _take_turn(self) -> None:
         """A newer stream of the same client ends the older one: a half-open connection may still hold it."""
@@ -136,7 +148,7 @@ class Delivery:
             "flops": cost.flops,
         }
 
-    async def _receive(self, entry: Entry, package: Package) -> None:
+    async def _receive(self, index: int, entry: Entry, package: Package) -> None:
         held = entry.begin(stored_header(self._header))
         stream = self._pool.admit(held, package.size_bytes)
         chunk = SMALL_CHUNK if held else CHUNK
@@ -144,6 +156,7 @@ class Delivery:
             await self._offer(entry, stream, chunk)
             while entry.held < package.size_bytes:
                 await self._take_chunk(entry, stream, chunk)
+                self._check_open(index)
         finally:
             self._pool.close(stream)
         if entry.running != package.crc32c:

@@ -154,6 +154,9 @@ class Engine:
             self._failed(effect, f"{where}: {error.strerror}", error.errno in _FULL)
         except EdgeflockError as error:
             self._failed(effect, str(error), False)
+        except Exception as error:  # without an event the run would wait for ever
+            log.exception("effect_failed", effect=type(effect).__name__)
+            self._failed(effect, f"this is a bug, {type(error).__name__}: {error}", False)
 
     def _failed(self, effect: Effect | None, reason: str, no_space: bool) -> None:
         now = time.monotonic()
@@ -211,6 +214,8 @@ class Engine:
 
     async def _prepare(self, effect: PrepareRound) -> None:
         self._opened_at = time.monotonic()
+        if self.opened is not None:
+            self.opened.close()
         self.opened, self._personal = None, {}
         round = self.learner.round(effect.round, effect.cohort, self.samples)
         self.opened, received = await self.compute(self._open, round)
@@ -233,7 +238,7 @@ class Engine:
                 self.compute(self.learner.personal, self.opened.work, index, scratch)
             )
             self._personal[index] = made
-        return await self._personal[index]
+        return await asyncio.shield(self._personal[index])  # others may wait for it when one has gone
 
     def entry(self, index: int) -> Entry | None:
         """Return the spool entry of a member; made now if the round was extended by it."""
@@ -311,7 +316,7 @@ class Engine:
         """Remove the checkpoints that no recovery and no reader needs (DESIGN rule 4: r - 1 stays)."""
         keep = {0, round, round - 1, *self.scoring.wanted()}
         keep.update(number for number in self.checkpoints.kept() if self._kept_for_good(number))
-        self.checkpoints.prune(keep)
+        self.checkpoints.prune(keep, upto=round)
 
     def _kept_for_good(self, round: int) -> bool:
         return bool(self._keep_every) and round % self._keep_every == 0

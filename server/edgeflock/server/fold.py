@@ -90,12 +90,12 @@ class Fold:
 
     def advance(self, cohort: Collection[int], updates: Mapping[int, SpooledUpdate]) -> None:
         """Fold ahead: as far as the members of the cohort are here without a gap."""
-        try:
-            self._advance(sorted(set(cohort) - self.malformed), updates)
-        except CorruptPayload:  # of the update that was about to be added
-            self.malformed.add(self.folded[-1])
-            self.reset()
-            self.advance(cohort, updates)
+        while True:
+            try:
+                return self._advance(sorted(set(cohort) - self.malformed), updates)
+            except CorruptPayload:  # of the update that was about to be added
+                self.malformed.add(self.folded[-1])
+                self.reset()
 
     def _advance(self, expected: list[int], updates: Mapping[int, SpooledUpdate]) -> None:
         if self.folded != expected[: len(self.folded)]:

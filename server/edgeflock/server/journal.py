@@ -6,6 +6,7 @@ One writer thread owns the connection. What waits in its queue is written in one
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import sqlite3
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from edgeflock.common.errors import CorruptCheckpoint, EdgeflockError
 
@@ -60,7 +61,13 @@ CREATE TABLE events (
 """
 
 Work = Callable[[sqlite3.Connection], Any]
-_Job = tuple[Work, "Future[Any]"]
+LAZY_S = 0.1  # longest that news waits for a decision to share its fsync
+
+
+class _Job(NamedTuple):
+    work: Work
+    future: Future[Any]
+    urgent: bool  # somebody waits for it
 
 
 class JournalBroken(EdgeflockError):
@@ -77,7 +84,10 @@ def connect(path: Path) -> sqlite3.Connection:
 
     Raises CorruptCheckpoint if the file is not a journal of this version.
     """
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    try:
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    except sqlite3.Error as error:
+        raise CorruptCheckpoint(f"{path} cannot be used as a journal: {error}") from None
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
@@ -86,6 +96,7 @@ def connect(path: Path) -> sqlite3.Connection:
         if version == 0:
             connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;")
         elif version != SCHEMA_VERSION:
+            connection.close()
             raise CorruptCheckpoint(
                 f"{path} has schema version {version}, this edgeflock knows {SCHEMA_VERSION}"
             )
@@ -106,15 +117,16 @@ class Journal:
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Work) -> Future[Any]:
-        """Run work inside a transaction; the future is done when it is durable."""
+    def submit(self, work: Work, *, urgent: bool = True) -> Future[Any]:
+        """Run work inside a transaction, at once or with the next urgent one; done means durable."""
         future: Future[Any] = Future()
-        self._queue.put((work, future))
+        self._queue.put(_Job(work, future, urgent))
         return future
 
     def note(self, name: str, **fields: object) -> Future[Any]:
-        """Append an event."""
-        return self.submit(lambda connection: write_event(connection, name, fields))
+        """Append an event; it says when this was called."""
+        at = time.time()
+        return self.submit(lambda connection: write_event(connection, name, fields, at), urgent=False)
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call listener (from the writer thread) after every transaction."""
@@ -134,41 +146,54 @@ class Journal:
                 self._transact(batch)
 
     def _next_batch(self) -> tuple[list[_Job], bool]:
-        """Wait for a job and take all that are queued behind it; False: the journal was closed."""
+        """Wait for an urgent job, or a while for others; False: the journal was closed."""
         batch: list[_Job] = []
-        item = self._queue.get()
-        while item is not None:
-            batch.append(item)
-            if self._queue.empty():
+        patience: float | None = None
+        while True:
+            try:
+                item = self._queue.get(timeout=None if patience is None else patience - time.monotonic())
+            except (queue.Empty, ValueError):  # the time is over
                 return batch, True
-            item = self._queue.get()
-        return batch, False
+            if item is None:
+                return batch, False
+            batch.append(item)
+            patience = time.monotonic() + LAZY_S if patience is None else patience
+            if self._queue.empty() and any(job.urgent for job in batch):
+                return batch, True
 
     def _transact(self, batch: Sequence[_Job]) -> None:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            results = [work(self._connection) for work, _ in batch]
+            results = [job.work(self._connection) for job in batch]
             self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except sqlite3.OperationalError as error:
             self._fail(batch, error)
             return
-        for (_, future), result in zip(batch, results, strict=True):
-            future.set_result(result)
+        except Exception as error:  # one job is wrong: it must take neither the others nor the thread with it
+            self._fail([] if len(batch) > 1 else batch, error)
+            for job in batch if len(batch) > 1 else []:
+                self._transact([job])
+            return
+        for job, result in zip(batch, results, strict=True):
+            job.future.set_result(result)
         for listener in self._listeners:
             listener()
 
-    def _fail(self, batch: Sequence[_Job], error: sqlite3.Error) -> None:
+    def _fail(self, batch: Sequence[_Job], error: Exception) -> None:
         if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-        for _, future in batch:
-            future.set_exception(JournalBroken(error))
+            with contextlib.suppress(sqlite3.Error):  # a disk that fails may fail here too
+                self._connection.execute("ROLLBACK")
+        for job in batch:
+            job.future.set_exception(JournalBroken(error))
 
 
-def write_event(connection: sqlite3.Connection, name: str, fields: dict[str, object]) -> None:
-    """Append an event inside the caller's transaction."""
+def write_event(
+    connection: sqlite3.Connection, name: str, fields: dict[str, object], at: float | None = None
+) -> None:
+    """Append an event inside the caller's transaction; it happened now unless said otherwise."""
     connection.execute(
         "INSERT INTO events (at, name, fields) VALUES (?, ?, ?)",
-        (time.time(), name, json.dumps(fields, sort_keys=True)),
+        (at or time.time(), name, json.dumps(fields, sort_keys=True)),
     )
 
 

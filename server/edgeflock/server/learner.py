@@ -44,7 +44,7 @@ class UploadSpec:
         return codecs.largest(self.codec, self.layout.elements, self.layout.dtype)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RoundWork:
     """What an open round asks of its clients."""
 

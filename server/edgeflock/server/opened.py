@@ -42,4 +42,4 @@ class Opened:
 
     def close(self) -> None:
         for entry in self.entries.values():
-            entry.close()
+            entry.retire()

@@ -58,7 +58,9 @@ def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
                 (json.dumps(counted), epoch, round),
             )
         case Ended():
-            write_outcomes(connection, epoch, record.round, record.discarded)
+            known = {item.index for item in read_outcomes(connection, epoch, [record.round])[record.round]}
+            new = [item for item in record.discarded if item.index not in known]  # a failed run, tried again
+            write_outcomes(connection, epoch, record.round, new)
             write_meta(connection, ended_kind=str(record.kind), ended_reason=record.reason)
 
 
@@ -161,10 +163,19 @@ def read_counted(connection: sqlite3.Connection, epoch: int, round: int) -> tupl
     return tuple(index for (index,) in rows)
 
 
-def read_digests(connection: sqlite3.Connection, epoch: int, round: int) -> tuple[str, str] | None:
-    """Return the digests of the model and state files of a committed round."""
+def read_cohort(connection: sqlite3.Connection, epoch: int, round: int) -> tuple[int, ...]:
+    """Return with whom a round was opened, ascending."""
     row = connection.execute(
-        "SELECT model_digest, state_digest FROM rounds WHERE epoch = ? AND round = ? AND committed = 1",
+        "SELECT cohort FROM rounds WHERE epoch = ? AND round = ?", (epoch, round)
+    ).fetchone()
+    return () if row is None else tuple(json.loads(row[0]))
+
+
+def read_digests(connection: sqlite3.Connection, epoch: int, round: int) -> tuple[str, str] | None:
+    """Return the digests of a committed round's model and state files, of that epoch or an earlier one."""
+    row = connection.execute(
+        "SELECT model_digest, state_digest FROM rounds WHERE epoch <= ? AND round = ? AND committed = 1 "
+        "ORDER BY epoch DESC LIMIT 1",
         (epoch, round),
     ).fetchone()
     return None if row is None else (row[0], row[1])

@@ -35,6 +35,7 @@ def recover(story: Story, path: Path, learner: Learner, checkpoints: Checkpoints
         except (EdgeflockError, KeyError, OSError) as error:
             log.error("checkpoint_not_rebuilt", round=story.committed, reason=str(error))
             _go_back(connection, story, learner, checkpoints)
+            spool.clear()  # updates of rounds that are no more
 
 
 def _load(
@@ -48,8 +49,8 @@ def _load(
 
 def _remove_unknown(connection: sqlite3.Connection, story: Story, checkpoints: Checkpoints) -> None:
     """Remove directories of rounds that the journal does not name: a crash came between rename and commit."""
-    known = [n for n in checkpoints.kept() if records.read_digests(connection, story.epoch, n) is not None]
-    checkpoints.prune(known)
+    kept = [n for n in checkpoints.kept() if n <= story.committed]
+    checkpoints.prune([n for n in kept if records.read_digests(connection, story.epoch, n) is not None])
 
 
 def _rebuild(
@@ -62,7 +63,8 @@ def _rebuild(
     wanted = records.read_digests(connection, story.epoch, number)
     _load(connection, story.epoch, number - 1, learner, checkpoints)
     counted = records.read_counted(connection, story.epoch, number)
-    round = learner.round(number, counted, story.samples)
+    cohort = records.read_cohort(connection, story.epoch, number)
+    round = learner.round(number, cohort, story.samples)
     layouts = learner.update_layouts(round)
     updates = {}
     for index, entry in spool.scan(number, counted).items():

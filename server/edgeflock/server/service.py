@@ -74,8 +74,12 @@ class AggregatorService:
         if machine.draining and machine.ending is None:
             return refusal(pb.REASON_DRAINING, "the server is going down", retry_after_ms=_RETRY_DRAINING_MS)
         if not machine.has_room_for(request.client_id):
-            return refusal(pb.REASON_ROSTER_FULL, f"all {machine.rules.clients} seats of this run are taken")
+            return self._roster_full()
         return check_data(request, self._run)
+
+    def _roster_full(self) -> pb.Refusal:
+        seats = self._engine.machine.rules.clients
+        return refusal(pb.REASON_ROSTER_FULL, f"all {seats} seats of this run are taken")
 
     # ------------------------------------------------------------------------------------ Watch
 
@@ -84,7 +88,12 @@ class AggregatorService:
         if session is None:
             yield pb.WatchResponse(refusal=refusal(pb.REASON_UNKNOWN_SESSION, UNKNOWN_SESSION))
             return
-        session.watching = True
+        if not self._engine.machine.has_room_for(session.client_id):  # the seats went since it joined
+            refused = self._roster_full()
+            self._count(session.client_id, refused)
+            yield pb.WatchResponse(refusal=refused)
+            return
+        session.watching += 1
         self._engine.post(Online(session.client_id, time.monotonic()))
         try:
             async for view in self._views(session):
@@ -112,8 +121,8 @@ class AggregatorService:
         )
 
     def _unwatch(self, session: Session) -> None:
-        session.watching = False
-        if session.superseded:
+        session.watching -= 1
+        if session.superseded or session.watching:
             return
         self._engine.post(Offline(session.client_id, time.monotonic()))
         log.info("client_left", client=session.client_id)
@@ -167,8 +176,9 @@ class AggregatorService:
     async def Deliver(self, request_iterator: AsyncIterator[pb.DeliverRequest], context: Context) -> None:
         first = await context.read()
         if isinstance(first, Piece) or first is grpc.aio.EOF or first.WhichOneof("message") != "header":
-            sentence = "the first message of a delivery is its header"
-            await context.write(pb.DeliverResponse(refusal=refusal(pb.REASON_MALFORMED, sentence)))
+            refused = refusal(pb.REASON_MALFORMED, "the first message of a delivery is its header")
+            self._count("?", refused)
+            await context.write(pb.DeliverResponse(refusal=refused))
             return
         session = self._session(first.header.session)
         if session is None:
@@ -176,6 +186,9 @@ class AggregatorService:
             await context.write(pb.DeliverResponse(refusal=refused))
             return
         session.message_bytes_up += first.ByteSize()
+        index = self._engine.machine.index_of.get(session.client_id)
+        if index is not None and first.header.HasField("previous"):
+            self._take_cost(index, first.header.previous)
         delivery = Delivery(self._engine, self._pool, session, first.header, context)
         refused_later = await delivery.run()
         if refused_later is not None:
@@ -230,7 +243,9 @@ class AggregatorService:
         row: dict[str, float | int | None] = {name: float(getattr(cost, name)) for name in names}
         row["peak_rss_bytes"] = min(cost.peak_rss_bytes, 2**62)
         epoch = self._engine.epoch
-        self._engine.journal.submit(lambda connection: write_cost(connection, epoch, cost.round, index, row))
+        self._engine.journal.submit(
+            lambda connection: write_cost(connection, epoch, cost.round, index, row), urgent=False
+        )
 
     def _take_refusal(self, session: Session, index: int, report: pb.TaskRefused) -> None:
         sentence = report.refusal.sentence[:500]

@@ -25,7 +25,7 @@ class Session:
     device: dict[str, object]
     token: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # the view is to be sent again
-    watching: bool = False
+    watching: int = 0  # open Watch streams; two while a half-open one is not yet noticed
     superseded: bool = False
     ready: bool = False
     progress: tuple[int, int, int] = (0, 0, 0)  # round, steps done, steps in all
@@ -36,7 +36,8 @@ class Session:
     bytes_up: int = 0
 
     def take_over(self, old: Session) -> None:
-        """Go on with the books of the session before."""
+        """Go on with the books of the session before, and with the upload that may still hold the spool."""
+        self.upload = old.upload
         for name, value in old.take_bytes().items():
             setattr(self, name, value)
 

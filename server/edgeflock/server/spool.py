@@ -9,10 +9,12 @@ that exist costs a quarter of writing into new ones.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
 import struct
+import threading
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +28,7 @@ _READ_BYTES = 4 << 20
 
 
 class Entry:
-    """One member's update in the spool. Not for two threads at once."""
+    """One member's update in the spool. A chunk that is being written holds the other calls off."""
 
     def __init__(self, data_path: Path, log_path: Path) -> None:
         self.data_path, self.log_path = data_path, log_path
@@ -36,21 +38,27 @@ class Entry:
         self.complete = False
         self._data: int | None = None
         self._log: int | None = None
+        self._retired = False
+        self._lock = threading.Lock()  # the stream that wrote may have been cancelled, its thread not
 
     def begin(self, header: bytes) -> int:
         """Take an update's header; return how much of its payload is already here."""
-        if header != self.header:
-            self.forget()
-            self.header = header
-        return self.held
+        with self._lock:
+            if header != self.header:
+                self._restart(header)
+            return self.held
 
     def append(self, offset: int, data: Buffer, checksum: int) -> None:
         """Write the next chunk.
 
         Raises CorruptPayload if it does not continue the payload, OSError if the disk will not take it.
         """
+        with self._lock:
+            self._append(offset, data, checksum)
+
+    def _append(self, offset: int, data: Buffer, checksum: int) -> None:
         running = extend(self.running, data)
-        if offset != self.held or running != checksum:
+        if self._retired or offset != self.held or running != checksum:
             raise CorruptPayload(f"the chunk at {offset} does not continue the {self.held} bytes held")
         if self._data is None or self._log is None:
             self._data, self._log = self._open()
@@ -61,25 +69,40 @@ class Entry:
 
     def _open(self) -> tuple[int, int]:
         """Open both files; with nothing held, the log begins anew with the header."""
-        self.close()
+        self._close()
         fresh = os.O_TRUNC if not self.held else 0
-        data = os.open(self.data_path, os.O_WRONLY | os.O_CREAT, 0o600)
-        log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | fresh, 0o600)
-        if not self.held:
-            os.write(log, _HEAD.pack(len(self.header), extend(0, self.header)) + self.header)
+        with contextlib.ExitStack() as undo:  # a full disk may be met many times
+            data = os.open(self.data_path, os.O_WRONLY | os.O_CREAT, 0o600)
+            undo.callback(os.close, data)
+            log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | fresh, 0o600)
+            undo.callback(os.close, log)
+            if not self.held:
+                os.write(log, _HEAD.pack(len(self.header), extend(0, self.header)) + self.header)
+            undo.pop_all()
         return data, log
 
     def forget(self) -> None:
         """Start again at 0 with the next header."""
-        self.close()
-        self.header, self.held, self.running, self.complete = b"", 0, 0, False
+        with self._lock:
+            self._restart(b"")
+
+    def _restart(self, header: bytes) -> None:
+        self._close()
+        self.header, self.held, self.running, self.complete = header, 0, 0, False
 
     def finish(self) -> None:
         """Mark the payload as complete and checked, and give the descriptors back."""
-        self.complete = True
-        self.close()
+        with self._lock:
+            self.complete = True
+            self._close()
 
-    def close(self) -> None:
+    def retire(self) -> None:
+        """Take no more bytes, the round is over: its files may become those of another."""
+        with self._lock:
+            self._retired = True
+            self._close()
+
+    def _close(self) -> None:
         for descriptor in (self._data, self._log):
             if descriptor is not None:
                 os.close(descriptor)

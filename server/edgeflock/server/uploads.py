@@ -14,6 +14,8 @@ from edgeflock.server.learner import UploadSpec
 from edgeflock.v1 import aggregator_pb2 as pb
 
 _NEEDED = ("samples", "steps", "loss")  # scalars of every update
+_MOST = 1 << 48  # samples or steps: they weight sums and are rows of the journal
+_LARGEST = 3.4e38  # sums of such scalars stay finite
 
 
 class Unfit(MalformedMessage):
@@ -70,7 +72,10 @@ def _check_scalars(package: Package) -> None:
             raise Unfit(pb.REASON_MALFORMED, f"the update lacks the scalar {name!r}")
     for name in ("samples", "steps"):
         value = package.scalars[name]
-        if not (math.isfinite(value) and value >= 0 and value == int(value)):
+        if not (0 <= value <= _MOST and value == int(value)):
             raise Unfit(
                 pb.REASON_MALFORMED, f"the scalar {name!r} is {value}, allowed is a whole number >= 0"
             )
+    for name, value in package.scalars.items():  # NaN and infinity have a verdict of their own
+        if math.isfinite(value) and abs(value) > _LARGEST:
+            raise Unfit(pb.REASON_MALFORMED, f"the scalar {name!r} is {value}, beyond what float32 holds")

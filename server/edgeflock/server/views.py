@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 
 from edgeflock.common.wire import choice_to_wire, kind_to_wire, package_to_wire
 from edgeflock.server.broadcast import Broadcast
@@ -73,8 +74,18 @@ def _outcomes(engine: Engine, index: int) -> list[pb.Outcome]:
 
 
 def _task(engine: Engine, work: RoundWork) -> pb.Task:
-    plan, deadline = work.plan, engine.machine.deadline
+    """The task of the open round; only the time left differs from view to view."""
+    deadline = engine.machine.deadline
     remaining = 0.0 if deadline is None else max(0.0, deadline - time.monotonic())
+    task = pb.Task()
+    task.CopyFrom(_template(work))
+    task.remaining_ms = int(remaining * 1000)
+    return task
+
+
+@lru_cache(maxsize=2)
+def _template(work: RoundWork) -> pb.Task:
+    plan = work.plan
     task = pb.Task(
         round=work.round.number,
         epochs=plan.epochs,
@@ -86,7 +97,6 @@ def _task(engine: Engine, work: RoundWork) -> pb.Task:
         clip=plan.clip,
         flags=plan.flags,
         upload_limit_bytes=work.upload_limit,
-        remaining_ms=int(remaining * 1000),
     )
     task.downloads.append(_download(pb.SCOPE_SHARED, work.shared))
     if work.optional is not None:

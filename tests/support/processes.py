@@ -1,0 +1,207 @@
+"""Real fl-server and fl-client processes for tests: started fast, watched by their logs, always ended by pid."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, TypeVar
+
+from edgeflock.lab.children import die_with_parent
+
+# A process is forked from one that has imported torch and grpc already: its start takes 0.05 s, not 1.3 s.
+_SPARE = get_context("forkserver")
+_SPARE.set_forkserver_preload(["edgeflock.server.daemon", "edgeflock.server.rules", "edgeflock.client.daemon"])
+_POLL_S = 0.01
+LIMIT_S = 40.0  # for whatever is waited for
+
+T = TypeVar("T")
+
+
+def until(look: Callable[[], T | None], what: Callable[[], str], limit_s: float = LIMIT_S) -> T:
+    """Look until there is something to see; what it is goes into the failure."""
+    end = time.monotonic() + limit_s
+    while (seen := look()) is None:
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {limit_s:g} s: {what()}")
+        time.sleep(_POLL_S)
+    return seen
+
+
+@dataclass
+class Program:
+    """One process, with a log of its own."""
+
+    name: str
+    process: BaseProcess
+    log: Path
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text("utf-8") if self.log.exists() else ""
+
+    def events(self, name: str, **fields: object) -> list[dict[str, Any]]:
+        """Return the log's whole lines of that event with these fields."""
+        lines = [line for line in self.text.split("\n")[:-1] if f'"event": "{name}"' in line]
+        entries: list[dict[str, Any]] = list(map(json.loads, lines))
+        return [entry for entry in entries if fields.items() <= entry.items()]
+
+    def wait_for(self, name: str, count: int = 1, limit_s: float = LIMIT_S, **fields: object) -> dict[str, Any]:
+        """Wait until the event has been logged so often; return the last one."""
+
+        def look() -> dict[str, Any] | None:
+            ended = not self.process.is_alive()  # asked first: what is logged after it is not missed
+            found = self.events(name, **fields)
+            if len(found) < count and ended:
+                raise AssertionError(f"{self.name} ended without {name} {fields or ''}: {self.text[-3000:]}")
+            return found[-1] if len(found) >= count else None
+
+        return until(look, lambda: f"{name} {fields or ''} of {self.name}: {self.text[-3000:]}", limit_s)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        self.signal(signal.SIGKILL)
+        self.process.join()
+
+    def ended(self, limit_s: float = LIMIT_S) -> int:
+        """Wait for the end and return the exit code; a traceback is a failure."""
+        self.process.join(limit_s)
+        assert self.process.exitcode is not None, f"{self.name} still runs: {self.text[-3000:]}"
+        assert "Traceback" not in self.text, self.text[-5000:]
+        return self.process.exitcode
+
+    def sentence(self) -> str:
+        """Return the last line of what it said."""
+        return self.text.rstrip("\n").rpartition("\n")[2]
+
+    def end(self) -> None:
+        """Leave nothing behind, a stopped process neither."""
+        if self.process.is_alive():
+            self.signal(signal.SIGKILL)
+        self.process.join()
+
+
+@dataclass
+class Flock:
+    """The processes of one test; one run directory unless another is named."""
+
+    folder: Path
+    programs: list[Program] = field(default_factory=list)
+
+    @property
+    def run_dir(self) -> Path:
+        return self.folder / "run"
+
+    @property
+    def address(self) -> str:
+        return (self.run_dir / "address").read_text("utf-8").strip()
+
+    def start(self, name: str, *arguments: str, environ: Mapping[str, str] | None = None) -> Program:
+        """Start a console script."""
+        log = self.folder / f"{len(self.programs):02d}-{name}.log"
+        given = (name, arguments, str(log), dict(environ or {}))
+        process = _SPARE.Process(target=_become, args=given, daemon=True)
+        process.start()
+        program = Program(f"{name} {' '.join(arguments)}", process, log)
+        self.programs.append(program)
+        return program
+
+    def server(self, *flags: str) -> Program:
+        """Start the server of the run directory and wait until it listens."""
+        server = self.begin_server(*flags)
+        server.wait_for("listening")
+        return server
+
+    def begin_server(self, *flags: str) -> Program:
+        here = () if any(flag.startswith("--listen") for flag in flags) else ("--listen=127.0.0.1:0",)
+        return self.start("fl-server", f"--run-dir={self.run_dir}", *here, *flags)
+
+    def client(self, ids: str, *flags: str) -> Program:
+        """Start a process that hosts these clients; the same ids have the same state directory again."""
+        place = (f"--server={self.address}", f"--state-dir={self.folder / 'clients' / ids}")
+        return self.start("fl-client", f"--ids={ids}", *place, "--give-up-after=30", *flags)
+
+    def clients(self, *hosts: str) -> list[Program]:
+        return [self.client(ids) for ids in hosts]
+
+    def close(self) -> None:
+        for program in self.programs:
+            program.end()
+
+    # -------------------------------------------------------------------------- what a run left
+
+    def sha256(self) -> str:
+        """Return the hash of the final model."""
+        return hashlib.sha256((self.run_dir / "model.safetensors").read_bytes()).hexdigest()
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Read from the journal."""
+        journal = sqlite3.connect(f"file:{self.run_dir / 'journal.sqlite'}?mode=ro", uri=True, timeout=10)
+        with contextlib.closing(journal):
+            return journal.execute(query).fetchall()
+
+    def verdicts(self, client_id: str) -> dict[int, str]:
+        """Return the outcomes of one client by round."""
+        query = "SELECT round, verdict FROM outcomes JOIN seats USING (idx) WHERE client_id = '{}'"
+        return dict(self.rows(query.format(client_id)))
+
+    def announced(self, name: str) -> list[dict[str, Any]]:
+        """Return what the journal's feed says of an event."""
+        rows = self.rows(f"SELECT fields FROM events WHERE name = '{name}' ORDER BY cursor")
+        return [json.loads(fields) for (fields,) in rows]
+
+
+def _become(name: str, arguments: tuple[str, ...], log: str, environ: dict[str, str]) -> None:
+    """Turn this process into the console script: its own group, its own log, its own environment."""
+    os.setpgid(0, 0)
+    die_with_parent()
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    for variable in [variable for variable in os.environ if variable.startswith("FL_")]:
+        del os.environ[variable]
+    os.environ.update(environ)
+    sys.argv = [name, *arguments]
+    importlib.import_module(f"edgeflock.{name.removeprefix('fl-')}.cli").main()
+
+
+@contextlib.contextmanager
+def flock(folder: Path) -> Iterator[Flock]:
+    """Give a flock in that folder; none of its processes outlives the block."""
+    made = Flock(folder)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def run_to_the_end(folder: Path, flags: tuple[str, ...], hosts: tuple[str, ...], *client_flags: str) -> str:
+    """Run undisturbed with one client process per group of ids; return the hash of the final model."""
+    with flock(folder) as made:
+        server = made.server(*flags)
+        clients = [made.client(ids, *client_flags) for ids in hosts]
+        assert [server.ended(), *(client.ended() for client in clients)] == [0] * (1 + len(hosts))
+        return made.sha256()
+
+
+def in_small_disk(folder: Path, size: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start a command whose `folder` is a small disk of its own; others reach it below /proc/PID/root."""
+    script = 'mount -t tmpfs -o size="$1" none "$2" && shift 2 && exec "$@"'
+    words = ["unshare", "--mount", "sh", "-c", script, "sh", size, str(folder), *arguments]
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)

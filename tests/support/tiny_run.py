@@ -1,0 +1,134 @@
+"""A run of a tiny model without data or training: what tests of the server need of its parts."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from edgeflock.common.choice import parse
+from edgeflock.common.layout import Layout
+from edgeflock.common.pack import pack
+from edgeflock.common.package import IDENTITY, Kind, Package
+from edgeflock.common.wire import layout_to_wire, package_to_wire
+from edgeflock.methods import load
+from edgeflock.methods.base import Method
+from edgeflock.methods.options import parse as parse_options
+from edgeflock.methods.values import Plan, Setting
+from edgeflock.server.checkpoint import ModelLayouts
+from edgeflock.server.fold import SpooledUpdate
+from edgeflock.server.learner import Learner
+from edgeflock.v1 import aggregator_pb2 as pb
+
+CLASSES = 3
+
+
+def layouts(numbers: int = 40) -> ModelLayouts:
+    """A model with parameters, a float buffer and a counter."""
+    return ModelLayouts(
+        parameters=Layout.of([("fc.weight", (numbers - 5,)), ("fc.bias", (5,))]),
+        buffers=Layout.of([("bn.running_mean", (3,))]),
+        counters=Layout.of([("bn.num_batches_tracked", ())], "int64"),
+    )
+
+
+class Flat:
+    """The initial numbers, in place of a module."""
+
+    def __init__(self, of: ModelLayouts) -> None:
+        generator = torch.Generator().manual_seed(17)
+        self.params = torch.randn(of.parameters.elements, generator=generator)
+        self.buffers = torch.randn(of.buffers.elements, generator=generator)
+        self.counters = torch.ones(of.counters.elements, dtype=torch.int64)
+
+
+def learner(
+    of: ModelLayouts, *, method: str | Method = "fedavg", clients: int = 3, codec: str = "identity", **options: str
+) -> Learner:
+    """Return the server's mathematics with the initial state in it."""
+    found = load(method) if isinstance(method, str) else method
+    setting = Setting(layout=of.parameters, classes=CLASSES, features=4, clients=clients, seed=3)
+    made = Learner(
+        found,
+        parse_options(found.params, options),
+        setting,
+        of,
+        Plan(lr=0.1),
+        lr_decay=0.9,
+        codec=codec,
+        codec_down="identity",
+    )
+    made.begin(Flat(of))  # type: ignore[arg-type]
+    return made
+
+
+def describe(of: ModelLayouts, clients: int) -> pb.Run:
+    """What a client is told when it joins."""
+    model = pb.ModelSpec(
+        name="tiny",
+        input_shape=[4],
+        classes=CLASSES,
+        parameters=layout_to_wire(of.parameters),
+        buffers=layout_to_wire(of.buffers),
+        counters=layout_to_wire(of.counters),
+    )
+    return pb.Run(
+        run_id="tiny", seed=3, method="fedavg", model=model, data=pb.DataSpec(dataset="none"), clients=clients
+    )
+
+
+@dataclass(frozen=True)
+class Made:
+    """An update as a client would send it."""
+
+    package: Package
+    payload: bytes
+
+    def header(self, session: bytes, round: int) -> pb.UpdateHeader:
+        return pb.UpdateHeader(session=session, round=round, package=package_to_wire(self.package))
+
+    def spooled(self, index: int, folder: Path, of: ModelLayouts) -> SpooledUpdate:
+        """Write the payload to a file and return the update as the fold sees it."""
+        path = folder / f"{index}-{self.package.crc32c}.data"
+        path.write_bytes(self.payload)
+        kinds = {Kind.DELTA: of.parameters, Kind.BUFFERS: of.buffers, Kind.COUNTERS: of.counters}
+        return SpooledUpdate(index, self.package, path, kinds)
+
+
+def update(
+    of: ModelLayouts,
+    index: int,
+    round: int = 1,
+    *,
+    samples: float = 10,
+    delta: Tensor | None = None,
+    codec: str = "identity",
+    scalars: Mapping[str, float] | None = None,
+) -> Made:
+    """Return the update of a client in a round: numbers that depend on both and on nothing else."""
+    generator = torch.Generator().manual_seed(1000 * round + index)
+    numbers = torch.randn(of.parameters.elements, generator=generator)
+    buffers = torch.randn(of.buffers.elements, generator=generator)
+    counters = torch.full((of.counters.elements,), 10 * round + index)
+    bundles = {
+        Kind.DELTA: (numbers if delta is None else delta, of.parameters, parse(codec)),
+        Kind.BUFFERS: (buffers, of.buffers, IDENTITY),
+        Kind.COUNTERS: (counters, of.counters, IDENTITY),
+    }
+    stated = {"samples": samples, "steps": 2.0, "loss": 0.5 + index, **(scalars or {})}
+    encoded = pack(bundles, stated, lambda kind: generator)
+    return Made(encoded.package, b"".join(bytes(piece) for piece in encoded.pieces))
+
+
+def with_number(made: Made, position: int, value: float) -> Made:
+    """Return the update with one float32 of its payload replaced, and its checksum made right."""
+    from edgeflock.common.checksum import extend
+
+    payload = bytearray(made.payload)
+    payload[4 * position : 4 * position + 4] = struct.pack("<f", value)
+    package = Package(made.package.sections, made.package.scalars, extend(0, bytes(payload)))
+    return Made(package, bytes(payload))

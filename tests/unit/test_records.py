@@ -1,0 +1,165 @@
+"""Records as rows and back: what a resuming server is told is what was decided."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgeflock.server import records
+from edgeflock.server.events import (
+    Ended,
+    EndingKind,
+    Outcome,
+    Record,
+    RoundClosed,
+    RoundExtended,
+    RoundOpened,
+    Seated,
+    Verdict,
+)
+from edgeflock.server.journal import connect
+from edgeflock.server.records import read_story, write
+
+SEATED = Seated(((0, "c0"), (1, "c1"), (2, "c2"), (3, "c3")))
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with contextlib.closing(connect(tmp_path / "journal.sqlite")) as made:
+        records.write_meta(made, run_id="r", epoch="0")
+        yield made
+
+
+def tell(connection: sqlite3.Connection, *decided: Record) -> records.Story:
+    for record in decided:
+        write(connection, 0, record)
+    return read_story(connection)
+
+
+def commit(connection: sqlite3.Connection, round: int, *outcomes: Outcome, epoch: int = 0) -> None:
+    records.write_commit(connection, epoch, round, f"model{round}", f"state{round}")
+    records.write_outcomes(connection, epoch, round, outcomes)
+
+
+def test_an_empty_journal_tells_of_a_run_that_has_not_begun(connection: sqlite3.Connection) -> None:
+    story = read_story(connection)
+    assert (story.seats, story.committed, story.open_round, story.ended) == ((), 0, None, None)
+    assert story.meta["run_id"] == "r"
+
+
+def test_seats(connection: sqlite3.Connection) -> None:
+    assert tell(connection, SEATED).seats == SEATED.seats
+
+
+def test_an_id_has_one_seat(connection: sqlite3.Connection) -> None:
+    with pytest.raises(sqlite3.IntegrityError):
+        tell(connection, Seated(((0, "a"),)), Seated(((1, "a"),)))
+
+
+def test_an_open_round(connection: sqlite3.Connection) -> None:
+    story = tell(connection, SEATED, RoundOpened(1, (0, 2)))
+    assert (story.open_round, story.extended, story.closed) == (RoundOpened(1, (0, 2)), False, None)
+
+
+@pytest.mark.parametrize("added", [(), (1,), (3, 1)])
+def test_an_extended_round_has_its_new_members(connection: sqlite3.Connection, added: tuple[int, ...]) -> None:
+    story = tell(connection, SEATED, RoundOpened(1, (0, 2)), RoundExtended(1, added))
+    assert story.open_round == RoundOpened(1, tuple(sorted({0, 2, *added})))
+    assert story.extended
+
+
+def test_a_closed_round_has_its_counted_set_and_a_later_decision_replaces_it(connection: sqlite3.Connection) -> None:
+    opened = RoundOpened(1, (0, 1, 2))
+    assert tell(connection, SEATED, opened, RoundClosed(1, (0, 2))).closed == (0, 2)
+    assert tell(connection, RoundClosed(1, (0, 1, 2))).closed == (0, 1, 2)
+    assert tell(connection, RoundClosed(1, ())).closed == ()
+
+
+def test_a_committed_round_is_no_longer_open(connection: sqlite3.Connection) -> None:
+    tell(connection, SEATED, RoundOpened(1, (0, 1)), RoundClosed(1, (0, 1)))
+    commit(connection, 1, Outcome(0, b"x", Verdict.COUNTED))
+    story = read_story(connection)
+    assert (story.committed, story.open_round, story.closed) == (1, None, None)
+    story = tell(connection, RoundOpened(2, (1,)))
+    assert (story.committed, story.open_round) == (1, RoundOpened(2, (1,)))
+
+
+@pytest.mark.parametrize("kind", list(EndingKind))
+def test_an_ending(connection: sqlite3.Connection, kind: EndingKind) -> None:
+    story = tell(connection, SEATED, RoundOpened(1, (0,)), Ended(kind, "enough", 1))
+    assert story.ended == Ended(kind, "enough", 0)
+
+
+def test_what_an_ending_discards_is_on_record(connection: sqlite3.Connection) -> None:
+    discarded = (Outcome(0, b"x" * 16, Verdict.DISCARDED), Outcome(2, b"", Verdict.NON_FINITE))
+    tell(connection, SEATED, RoundOpened(1, (0, 2)), Ended(EndingKind.STOPPED, "enough", 1, discarded))
+    assert records.read_outcomes(connection, 0, [1]) == {1: list(discarded)}
+
+
+def test_an_ending_that_is_decided_again_does_not_change_what_was_said(connection: sqlite3.Connection) -> None:
+    """A failed run that is tried again and fails again in the same round."""
+    first = (Outcome(0, b"x", Verdict.NON_FINITE), Outcome(1, b"y", Verdict.DISCARDED))
+    tell(connection, SEATED, RoundOpened(1, (0, 1)), Ended(EndingKind.FAILED, "why", 1, first))
+    again = (Outcome(0, b"z", Verdict.MALFORMED), Outcome(1, b"y", Verdict.DISCARDED))
+    tell(connection, Ended(EndingKind.FAILED, "why", 1, again))
+    assert records.read_outcomes(connection, 0, [1]) == {1: list(first)}
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_every_verdict_comes_back(connection: sqlite3.Connection, verdict: Verdict) -> None:
+    outcome = Outcome(3, bytes(range(16)), verdict)
+    tell(connection, SEATED, RoundOpened(1, (3,)))
+    commit(connection, 1, outcome)
+    assert records.read_outcomes(connection, 0, [1, 2]) == {1: [outcome], 2: []}
+    assert records.read_counted(connection, 0, 1) == ((3,) if verdict is Verdict.COUNTED else ())
+
+
+def test_an_outcome_is_written_once(connection: sqlite3.Connection) -> None:
+    tell(connection, SEATED, RoundOpened(1, (0,)))
+    commit(connection, 1, Outcome(0, b"x", Verdict.COUNTED))
+    with pytest.raises(sqlite3.IntegrityError):
+        commit(connection, 1, Outcome(0, b"x", Verdict.LATE))
+
+
+def test_digests_of_committed_rounds_alone(connection: sqlite3.Connection) -> None:
+    tell(connection, SEATED, RoundOpened(1, (0,)))
+    assert records.read_digests(connection, 0, 1) is None
+    commit(connection, 1)
+    assert records.read_digests(connection, 0, 1) == ("model1", "state1")
+    assert records.read_cohort(connection, 0, 1) == (0,)
+
+
+def test_a_raised_epoch_goes_on_from_its_base(connection: sqlite3.Connection) -> None:
+    tell(connection, SEATED)
+    for round in (1, 2, 3):
+        tell(connection, RoundOpened(round, (0,)))
+        commit(connection, round, Outcome(0, b"x", Verdict.COUNTED))
+    records.write_meta(connection, epoch="1", epoch_base="1")
+    story = read_story(connection)
+    assert (story.epoch, story.committed, story.open_round) == (1, 1, None)
+    write(connection, 1, RoundOpened(2, (0, 1)))
+    assert read_story(connection).open_round == RoundOpened(2, (0, 1))
+    commit(connection, 2, Outcome(0, b"y", Verdict.COUNTED), epoch=1)
+    assert read_story(connection).committed == 2
+    assert records.read_digests(connection, 1, 1) == ("model1", "state1")
+
+
+def test_costs_of_a_round_come_in_parts(connection: sqlite3.Connection) -> None:
+    tell(connection, SEATED)
+    records.write_cost(connection, 0, 1, 2, {"bytes_up": 10, "train_s": 1.5})
+    records.write_cost(connection, 0, 1, 2, {"wait_s": 0.5, "train_s": float("nan")})
+    row = connection.execute("SELECT bytes_up, train_s, wait_s FROM costs").fetchall()
+    assert row == [(10, None, 0.5)]
+    records.write_round_costs(connection, 0, 1, {"fold_s": 0.25})
+    assert connection.execute("SELECT * FROM round_costs").fetchall() == [(0, 1, "fold_s", 0.25)]
+
+
+def test_the_best_evaluation_is_the_earliest_of_the_most_accurate(connection: sqlite3.Connection) -> None:
+    assert records.read_best(connection) is None
+    scores = [(1, "global", 0.5), (2, "global", 0.9), (3, "global", 0.9), (4, "personal", 1.0)]
+    connection.executemany("INSERT INTO evaluations VALUES (0, ?, ?, ?, 0.1, 100)", scores)
+    assert records.read_best(connection) == (0.9, 2)

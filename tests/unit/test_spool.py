@@ -1,0 +1,303 @@
+"""The spool: an update goes on where it was cut, and what a crash left is believed as far as it is good."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgeflock.common.checksum import extend
+from edgeflock.common.errors import CorruptPayload
+from edgeflock.server.spool import Entry, Spool
+
+PAYLOAD = bytes(range(256)) * 4
+CHUNK = 128
+HEADER = b"header of an update"
+CHUNKS = len(PAYLOAD) // CHUNK
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    return Spool(tmp_path / "spool")
+
+
+def one(spool: Spool, round: int = 1, index: int = 0) -> Entry:
+    return spool.prepare(round, [index], len(PAYLOAD))[index]
+
+
+def send(entry: Entry, upto: int = len(PAYLOAD), payload: bytes = PAYLOAD, header: bytes = HEADER) -> None:
+    """Deliver from what is held on, in chunks."""
+    held = entry.begin(header)
+    running = extend(0, payload[:held])
+    for offset in range(held, upto, CHUNK):
+        data = payload[offset : min(offset + CHUNK, upto)]
+        running = extend(running, data)
+        entry.append(offset, data, running)
+
+
+def content(entry: Entry) -> bytes:
+    return entry.data_path.read_bytes()[: entry.held]
+
+
+def test_an_update_lies_in_its_file_as_it_came(spool: Spool) -> None:
+    entry = one(spool)
+    send(entry)
+    assert (entry.held, entry.running, content(entry)) == (len(PAYLOAD), extend(0, PAYLOAD), PAYLOAD)
+
+
+@pytest.mark.parametrize("cut", range(0, len(PAYLOAD) + 1, CHUNK))
+def test_a_new_process_goes_on_at_every_cut(spool: Spool, cut: int) -> None:
+    send(one(spool), cut)
+    entry = one(spool)
+    assert (entry.held, entry.header) == (cut, HEADER if cut else b"")
+    send(entry)
+    assert (content(entry), entry.running) == (PAYLOAD, extend(0, PAYLOAD))
+    assert one(spool).held == len(PAYLOAD)
+
+
+def test_every_torn_log_is_believed_up_to_its_last_whole_mark(spool: Spool) -> None:
+    """Cut the log at every byte: what is left is a whole number of chunks, and can be continued."""
+    entry = one(spool)
+    send(entry)
+    entry.retire()
+    log = entry.log_path.read_bytes()
+    before = len(log) - CHUNKS * 12
+    for size in range(len(log)):
+        entry.log_path.write_bytes(log[:size])
+        found = one(spool)
+        marks = max(0, size - before) // 12
+        assert found.held == marks * CHUNK, size
+        assert found.header == (HEADER if size >= before else b"")
+        send(found)
+        assert content(found) == PAYLOAD
+        found.retire()
+        assert one(spool).held == len(PAYLOAD)
+
+
+def test_every_flip_in_a_log_costs_chunks_and_never_believes_bad_ones(spool: Spool) -> None:
+    entry = one(spool)
+    send(entry)
+    entry.retire()
+    log = entry.log_path.read_bytes()
+    for position in range(len(log)):
+        entry.log_path.write_bytes(log[:position] + bytes([log[position] ^ 0x10]) + log[position + 1 :])
+        found = one(spool)
+        assert found.running == extend(0, PAYLOAD[: found.held]), position
+        assert found.held < len(PAYLOAD)
+
+
+@pytest.mark.parametrize("position", [0, 127, 128, 500, 1023])
+def test_a_damaged_payload_is_believed_up_to_the_chunk_before(spool: Spool, position: int) -> None:
+    entry = one(spool)
+    send(entry)
+    data = bytearray(PAYLOAD)
+    data[position] ^= 1
+    entry.data_path.write_bytes(data)
+    assert one(spool).held == position // CHUNK * CHUNK
+
+
+@pytest.mark.parametrize("size", [0, 100, 128, 1000])
+def test_a_payload_that_is_shorter_than_its_marks(spool: Spool, size: int) -> None:
+    entry = one(spool)
+    send(entry)
+    os.truncate(entry.data_path, size)
+    assert spool.scan(1, [0])[0].held == size // CHUNK * CHUNK
+
+
+def test_another_update_starts_at_0(spool: Spool) -> None:
+    """Both in one process and after a restart."""
+    entry = one(spool)
+    send(entry, 512)
+    assert entry.begin(b"another") == 0
+    other = PAYLOAD[::-1]
+    send(entry, 256, other, b"another")
+    entry = one(spool)
+    assert (entry.held, entry.header) == (256, b"another")
+    assert entry.begin(HEADER) == 0
+    send(entry)
+    assert content(entry) == PAYLOAD
+    assert (one(spool).header, one(spool).held) == (HEADER, len(PAYLOAD))
+
+
+@pytest.mark.parametrize(
+    ("offset", "checksum"), [(0, 0), (256, 0), (128, 1), (2**64 - 1, 0)], ids=["again", "gap", "sum", "far"]
+)
+def test_a_chunk_that_does_not_continue_the_payload_is_refused(spool: Spool, offset: int, checksum: int) -> None:
+    entry = one(spool)
+    send(entry, 128)
+    with pytest.raises(CorruptPayload, match="does not continue the 128 bytes held"):
+        entry.append(offset, PAYLOAD[128:256], extend(0, PAYLOAD[:256]) ^ checksum)
+    send(entry)
+    assert content(entry) == PAYLOAD
+
+
+def test_a_forgotten_update_starts_again_whatever_the_header(spool: Spool) -> None:
+    entry = one(spool)
+    send(entry, 512)
+    entry.forget()
+    assert entry.begin(HEADER) == 0
+    send(entry)
+    assert content(one(spool)) == PAYLOAD
+
+
+def test_a_retired_entry_takes_no_more(spool: Spool) -> None:
+    """Its files may soon be those of another round."""
+    entry = one(spool)
+    send(entry, 128)
+    entry.retire()
+    with pytest.raises(CorruptPayload):
+        entry.append(128, PAYLOAD[128:256], extend(0, PAYLOAD[:256]))
+
+
+def _open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+@pytest.mark.parametrize("end", [Entry.finish, Entry.forget, Entry.retire])
+def test_descriptors_are_given_back(spool: Spool, end: Callable[[Entry], None]) -> None:
+    before = _open_descriptors()
+    entries = spool.prepare(1, range(20), len(PAYLOAD))
+    for entry in entries.values():
+        send(entry, 256)
+        end(entry)
+    assert _open_descriptors() == before
+
+
+def test_a_chunk_that_is_being_written_holds_the_next_header_off(spool: Spool) -> None:
+    """A stream is cancelled while its thread still writes: the next one must not read a length that moves."""
+    entry = one(spool)
+    with ThreadPoolExecutor(2) as threads:
+        for _ in range(50):
+            send(entry, 512)
+            running = extend(0, PAYLOAD[:640])
+            writing = threads.submit(entry.append, 512, PAYLOAD[512:640], running)
+            held = entry.begin(HEADER)
+            writing.result(20)
+            assert held in (512, 640)
+            assert entry.held == 640
+            entry.forget()
+
+
+# --------------------------------------------------------------------------------- folders
+
+
+def test_space_for_every_member_is_taken_when_the_round_opens(spool: Spool) -> None:
+    entries = spool.prepare(1, [3, 5], 100_000)
+    assert {entry.data_path.stat().st_size for entry in entries.values()} == {100_000}
+    assert all(entry.data_path.stat().st_blocks * 512 >= 100_000 for entry in entries.values())
+
+
+def test_a_full_disk_is_met_when_the_round_opens(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ENOSPC from the reservation comes out, and the same call works when there is space."""
+    real, calls = os.posix_fallocate, iter([False, True, False, False])
+
+    def full(descriptor: int, offset: int, size: int) -> None:
+        if next(calls):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        spool.prepare(1, [0, 1], 4096)
+    assert raised.value.errno == errno.ENOSPC
+    assert set(spool.prepare(1, [0, 1], 4096)) == {0, 1}
+
+
+def test_a_file_system_without_reservation_will_do(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr(os, "posix_fallocate", unsupported)
+    entry = one(spool)
+    send(entry)
+    assert content(entry) == PAYLOAD
+
+
+def test_a_recycled_folder_holds_nothing_of_the_round_before_last(spool: Spool) -> None:
+    """Files are used again, also under other indices; their old content is nobody's update."""
+    old = spool.prepare(1, [0, 1, 2], len(PAYLOAD))
+    for entry in old.values():
+        send(entry)
+        entry.retire()
+    inodes = {entry.data_path.stat().st_ino for entry in old.values()}
+    spool.prepare(2, [0, 1], len(PAYLOAD))
+    fresh = spool.prepare(3, [1, 7], len(PAYLOAD))
+    assert {entry.data_path.stat().st_ino for entry in fresh.values()} <= inodes
+    assert [(entry.held, entry.header) for entry in fresh.values()] == [(0, b"")] * 2
+    for entry in fresh.values():
+        send(entry, payload=PAYLOAD[::-1], header=b"new")
+        assert content(entry) == PAYLOAD[::-1]
+    assert sorted(path.name for path in (spool.root / "000003").iterdir()) == [
+        "000001.data", "000001.log", "000007.data", "000007.log"
+    ]  # fmt: skip
+
+
+def test_the_spool_of_the_round_before_stays_for_recovery(spool: Spool) -> None:
+    send(one(spool, 1))
+    for round in (2, 3, 4):
+        assert spool.scan(round - 1, [0])[0].held == len(PAYLOAD)
+        packages = spool.packages(round)
+        packages.mkdir(parents=True)
+        send(one(spool, round))
+    assert sorted(path.name for path in spool.root.iterdir()) == [
+        "000003", "000003.packages", "000004", "000004.packages"
+    ]  # fmt: skip
+
+
+def test_a_folder_that_was_half_recycled_is_made_again(spool: Spool) -> None:
+    send(one(spool, 1))
+    one(spool, 2)
+    (spool.root / "000001").rename(spool.root / ".new")
+    entry = one(spool, 3)
+    assert entry.held == 0
+    assert not (spool.root / ".new").exists()
+
+
+def test_looking_makes_nothing(spool: Spool) -> None:
+    assert spool.scan(1, [0])[0].held == 0
+    assert not spool.root.exists()
+
+
+def test_a_cleared_spool_can_be_used_again(spool: Spool) -> None:
+    send(one(spool))
+    spool.clear()
+    assert one(spool, 2).held == 0
+
+
+# --------------------------------------------------------------------------------- any history
+
+
+@given(steps=st.lists(st.tuples(st.sampled_from("sxoc"), st.integers(0, 8)), max_size=14))
+@settings(deadline=None, max_examples=60)
+def test_whatever_was_cut_and_restarted_the_payload_is_whole(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
+) -> None:
+    """Send some chunks (s), crash (x), send another update (o), tear the log (c): the last upload always ends well."""
+    root = tmp_path_factory.mktemp("spool")
+    spool = Spool(root)
+    entry = one(spool)
+    for step, count in steps:
+        if step == "s":
+            send(entry, max(entry.held if entry.header == HEADER else 0, count * CHUNK))
+        elif step == "o":
+            send(entry, count * CHUNK, PAYLOAD[::-1], b"other" + struct.pack("<I", count))
+        else:
+            if step == "c" and entry.log_path.exists():
+                os.truncate(entry.log_path, max(0, entry.log_path.stat().st_size - count))
+            entry.retire()
+            entry = one(spool)
+        if entry.header == HEADER:
+            assert content(entry) == PAYLOAD[: entry.held]
+    send(entry)
+    assert content(entry) == PAYLOAD
+    entry.retire()
+    shutil.rmtree(root)
