@@ -23,7 +23,14 @@ from edgeflock.lab.children import die_with_parent
 
 # A process is forked from one that has imported torch and grpc already: its start takes 0.05 s, not 1.3 s.
 _SPARE = get_context("forkserver")
-_SPARE.set_forkserver_preload(["edgeflock.server.daemon", "edgeflock.server.rules", "edgeflock.client.daemon"])
+_SPARE.set_forkserver_preload(
+    [
+        "edgeflock.server.daemon",
+        "edgeflock.server.rules",
+        "edgeflock.client.daemon",
+        "torch._dynamo",  # what counting FLOPs imports
+    ]
+)
 _POLL_S = 0.01
 LIMIT_S = 40.0  # for whatever is waited for
 

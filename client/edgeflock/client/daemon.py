@@ -18,6 +18,7 @@ from edgeflock.client.line import Link
 from edgeflock.client.statedir import StateDir
 from edgeflock.client.trainer import Trainer
 from edgeflock.common.address import parse_address
+from edgeflock.common.allocator import keep_pages
 from edgeflock.common.errors import EdgeflockError
 
 log = structlog.get_logger(__name__)
@@ -28,6 +29,7 @@ FORCED = 130  # exit code after a second Ctrl-C
 
 def run(config: ClientConfig) -> int:
     """Take part until the run is over; returns the exit code or raises the error of the first client."""
+    keep_pages()
     config = resolve(config)
     state = StateDir.open(config.state_dir or Path(), config.id)
     try:

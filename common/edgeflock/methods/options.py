@@ -62,6 +62,6 @@ def _value(field: dataclasses.Field[Any], text: str) -> Any:
         value = kind(text) if kind in (int, float) else text
     except ValueError:
         raise BadValue(field.name, text, allowed.words) from None
-    if isinstance(value, float) and not math.isfinite(value) or not allowed.accepts(value):
+    if (isinstance(value, float) and not math.isfinite(value)) or not allowed.accepts(value):
         raise BadValue(field.name, text, allowed.words)
     return value

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from edgeflock.common import datasets, models
 from edgeflock.common.bundle import FlatModel
+from edgeflock.common.datasets import Dataset
 from edgeflock.common.datasets.own import check, load_own
 from edgeflock.common.models import Net
+from edgeflock.common.partition import assign
 from edgeflock.common.wire import layout_to_wire
 from edgeflock.methods import load
 from edgeflock.methods.base import Plan, Setting
@@ -44,10 +46,23 @@ def load_test_set(config: ServerConfig) -> TestSet:
             own.input_shape, int(own.y.max()) + 1, torch.from_numpy(own.x), torch.from_numpy(own.y)
         )
     dataset = datasets.load(config.dataset, config.data_root)
+    _check_partition(config, dataset)
     part = dataset.ready(dataset.test)
     if config.eval_data is not None:
         part = check(load_own(config.eval_data).train, dataset.input_shape, dataset.classes)
     return TestSet(dataset.input_shape, dataset.classes, torch.from_numpy(part.x), torch.from_numpy(part.y))
+
+
+def _check_partition(config: ServerConfig, dataset: Dataset) -> None:
+    """Cut the data as the clients will, so that a cut which cannot be made is refused before they come."""
+    assign(
+        dataset,
+        partition=config.partition,
+        seed=config.seed,
+        shards=config.clients,
+        samples_per_client=config.samples_per_client,
+        public_fraction=config.public_fraction,
+    )
 
 
 def build_net(config: ServerConfig, test: TestSet) -> Net:

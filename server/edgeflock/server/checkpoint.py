@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 
 from edgeflock.common import tensorfile
-from edgeflock.common.errors import CorruptCheckpoint
 from edgeflock.common.layout import Layout
 from edgeflock.common.tensorfile import Group, Written
 from edgeflock.methods.values import State
@@ -135,10 +134,3 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def require(path: Path) -> Path:
-    """Return the path, or raise CorruptCheckpoint if nothing is there."""
-    if not path.exists():
-        raise CorruptCheckpoint(f"{path} is missing")
-    return path

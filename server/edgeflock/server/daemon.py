@@ -8,8 +8,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import grpc
 import structlog
@@ -17,23 +15,21 @@ import torch
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from edgeflock.common.address import Address, parse_address
+from edgeflock.common.allocator import keep_pages
 from edgeflock.common.errors import UsageError
 from edgeflock.common.transport import server_options
-from edgeflock.server import assembly, records, rundir
-from edgeflock.server.checkpoint import Checkpoints, require
-from edgeflock.server.config import ServerConfig, to_toml
+from edgeflock.server import assembly, records, rundir, startup
+from edgeflock.server.config import ServerConfig
 from edgeflock.server.control import ControlService
 from edgeflock.server.credit import CreditPool
 from edgeflock.server.engine import Engine
 from edgeflock.server.events import DrainAsked, Ended, EndingKind, OpenRound, Started
 from edgeflock.server.journal import Journal, connect
-from edgeflock.server.learner import Learner
 from edgeflock.server.records import Story
-from edgeflock.server.recovery import recover
 from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.scoring import Scoring
 from edgeflock.server.service import AggregatorService
-from edgeflock.server.spool import Spool
+from edgeflock.server.startup import Parts
 from edgeflock.server.wiring import add_aggregator
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import control_pb2_grpc
@@ -44,70 +40,18 @@ _LONGEST_SOCKET = 100  # bytes of a Unix socket's path that every system takes
 _STREAMS_GRACE_S = 1.0
 
 
-@dataclass
-class Parts:
-    """All that a run needs before the event loop starts."""
-
-    config: ServerConfig
-    run_dir: Path
-    story: Story
-    test: assembly.TestSet
-    learner: Learner
-    checkpoints: Checkpoints
-    spool: Spool
-    run: pb.Run
-
-
 def run(config: ServerConfig) -> int:
     """Serve the run of that configuration and return the process's exit code."""
+    keep_pages()
     torch.set_num_threads(1)  # more threads give other bits (DESIGN rule 9)
     assert config.run_dir is not None
     run_dir = config.run_dir.absolute()
+    if (over := startup.already_over(run_dir, config)) is not None:
+        log.info("run_is_over", run_dir=str(run_dir), kind=str(over.kind), reason=over.reason)
+        return 0
+    built = startup.build(config)
     with rundir.locked(run_dir):
-        story = rundir.tell(run_dir)
-        if (over := _already_over(story, config)) is not None:
-            log.info("run_is_over", run_dir=str(run_dir), kind=str(over.kind), reason=over.reason)
-            return 0
-        parts = _assemble(config, run_dir, story)
-        return asyncio.run(_serve(parts))
-
-
-def _already_over(story: Story, config: ServerConfig) -> Ended | None:
-    """A completed run goes on if more rounds are asked for, a failed one is tried again."""
-    ended = story.ended
-    if ended is None or ended.kind is EndingKind.FAILED:
-        return None
-    more = ended.kind is EndingKind.COMPLETED and config.rounds > story.committed
-    return None if more else ended
-
-
-def _assemble(config: ServerConfig, run_dir: Path, story: Story) -> Parts:
-    test = assembly.load_test_set(config)
-    learner, flat = assembly.build_learner(config, test)
-    checkpoints, spool = Checkpoints(run_dir, learner.layouts), Spool(run_dir / "spool")
-    path = run_dir / rundir.JOURNAL
-    with contextlib.closing(connect(path)) as connection:
-        connection.execute("BEGIN")
-        connection.execute("DELETE FROM meta WHERE name LIKE 'ended_%'")
-        connection.execute("COMMIT")
-        fresh = records.read_digests(connection, 0, 0) is None
-    if fresh:
-        _initialise(path, learner, checkpoints)
-    else:
-        recover(story, path, learner, checkpoints, spool)
-        require(checkpoints.model_path(story.committed))
-    rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
-    described = assembly.describe_run(config, story.meta["run_id"], story.epoch, test, flat)
-    return Parts(config, run_dir, story, test, learner, checkpoints, spool, described)
-
-
-def _initialise(path: Path, learner: Learner, checkpoints: Checkpoints) -> None:
-    saved = learner.save(checkpoints, 0)
-    with contextlib.closing(connect(path)) as connection:
-        connection.execute("BEGIN")
-        connection.execute("INSERT INTO rounds (epoch, round, cohort) VALUES (0, 0, '[]')")
-        records.write_commit(connection, 0, 0, saved.model.digest, saved.state_digest)
-        connection.execute("COMMIT")
+        return asyncio.run(_serve(startup.take_up(built, run_dir)))
 
 
 # ------------------------------------------------------------------------------------------ serving

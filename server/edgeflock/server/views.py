@@ -12,7 +12,9 @@ from edgeflock.server.events import EndingKind, Outcome, Phase, Verdict
 from edgeflock.server.learner import RoundWork
 from edgeflock.v1 import aggregator_pb2 as pb
 
-RETURN_WITHIN_MS = 10_000  # clients of a server that goes down spread their return over this
+# Clients of a server that goes down spread their return: so long for each of them, at most so long.
+RETURN_MS_EACH = 10
+RETURN_WITHIN_MS = 10_000
 
 _ENDINGS = {
     EndingKind.COMPLETED: pb.ENDING_KIND_COMPLETED,
@@ -47,7 +49,7 @@ def view_of(engine: Engine, client_id: str) -> pb.View:
     machine = engine.machine
     view = pb.View(round=machine.round, state=run_state(engine), reason=machine.pause)
     if view.state == pb.RUN_STATE_DRAINING:
-        view.return_within_ms = RETURN_WITHIN_MS
+        view.return_within_ms = min(RETURN_WITHIN_MS, RETURN_MS_EACH * len(machine.online))
     if machine.phase is Phase.ENDED and machine.ending is not None:
         view.ending.CopyFrom(pb.Ending(kind=_ENDINGS[machine.ending.kind], reason=machine.ending.reason))
     index = machine.index_of.get(client_id)

@@ -1,0 +1,98 @@
+"""Before a run is served: all is checked and built, then the run directory is brought to where it is."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeflock.common.bundle import FlatModel
+from edgeflock.server import assembly, records, rundir
+from edgeflock.server.checkpoint import Checkpoints
+from edgeflock.server.config import ServerConfig, to_toml
+from edgeflock.server.events import Ended, EndingKind
+from edgeflock.server.journal import connect, read_only
+from edgeflock.server.learner import Learner
+from edgeflock.server.records import Story, read_story
+from edgeflock.server.recovery import recover
+from edgeflock.server.spool import Spool
+from edgeflock.v1 import aggregator_pb2 as pb
+
+
+@dataclass
+class Built:
+    """What a configuration makes, before anything is written."""
+
+    config: ServerConfig
+    test: assembly.TestSet
+    learner: Learner
+    flat: FlatModel
+
+
+@dataclass
+class Parts:
+    """All that a run needs before the event loop starts."""
+
+    config: ServerConfig
+    run_dir: Path
+    story: Story
+    test: assembly.TestSet
+    learner: Learner
+    checkpoints: Checkpoints
+    spool: Spool
+    run: pb.Run
+
+
+def build(config: ServerConfig) -> Built:
+    """Read the data and build the model: what is wrong with them is said before a directory is made."""
+    test = assembly.load_test_set(config)
+    learner, flat = assembly.build_learner(config, test)
+    return Built(config, test, learner, flat)
+
+
+def already_over(run_dir: Path, config: ServerConfig) -> Ended | None:
+    """Return how the run ended, if it has: a completed run goes on if more rounds are asked for, a failed
+    one is tried again."""
+    path = run_dir / rundir.JOURNAL
+    if not path.exists():
+        return None
+    with contextlib.closing(connect(path)), contextlib.closing(read_only(path)) as connection:
+        story = read_story(connection)
+    ended = story.ended
+    if ended is None or ended.kind is EndingKind.FAILED:
+        return None
+    more = ended.kind is EndingKind.COMPLETED and config.rounds > story.committed
+    return None if more else ended
+
+
+def take_up(built: Built, run_dir: Path) -> Parts:
+    """Begin the run, or go back to where it is. The directory is locked."""
+    config, learner = built.config, built.learner
+    if not (run_dir / rundir.RUN_TOML).exists():  # before the journal: it says which run this is
+        rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
+    story = rundir.tell(run_dir)
+    checkpoints, spool = Checkpoints(run_dir, learner.layouts), Spool(run_dir / "spool")
+    path = run_dir / rundir.JOURNAL
+    if _is_new(path):
+        _initialise(path, learner, checkpoints)
+    else:
+        recover(story, path, learner, checkpoints, spool)
+    rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
+    described = assembly.describe_run(config, story.meta["run_id"], story.epoch, built.test, built.flat)
+    return Parts(config, run_dir, story, built.test, learner, checkpoints, spool, described)
+
+
+def _is_new(path: Path) -> bool:
+    """Whether round 0 is still to be made; an ending of before no longer holds."""
+    with contextlib.closing(connect(path)) as connection:
+        connection.execute("DELETE FROM meta WHERE name LIKE 'ended_%'")
+        return records.read_digests(connection, 0, 0) is None
+
+
+def _initialise(path: Path, learner: Learner, checkpoints: Checkpoints) -> None:
+    saved = learner.save(checkpoints, 0)
+    with contextlib.closing(connect(path)) as connection:
+        connection.execute("BEGIN")
+        connection.execute("INSERT INTO rounds (epoch, round, cohort) VALUES (0, 0, '[]')")
+        records.write_commit(connection, 0, 0, saved.model.digest, saved.state_digest)
+        connection.execute("COMMIT")

@@ -1,0 +1,347 @@
+"""A server of a tiny run in this process, from the server's own parts, and a client that speaks raw messages to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from edgeflock.common.checksum import extend
+from edgeflock.common.transport import PROTOCOL, channel_options, server_options
+from edgeflock.methods.base import Method
+from edgeflock.server import records, rundir
+from edgeflock.server.checkpoint import Checkpoints
+from edgeflock.server.control import ControlService
+from edgeflock.server.credit import CreditPool
+from edgeflock.server.engine import Engine
+from edgeflock.server.events import Event, OpenRound, Phase, Started
+from edgeflock.server.journal import Journal, connect
+from edgeflock.server.learner import Learner
+from edgeflock.server.records import Story
+from edgeflock.server.recovery import recover
+from edgeflock.server.rounds import RoundMachine, Rules
+from edgeflock.server.scoring import Scoring
+from edgeflock.server.service import AggregatorService
+from edgeflock.server.spool import Spool
+from edgeflock.server.uploads import stored_header
+from edgeflock.server.wiring import add_aggregator
+from edgeflock.v1 import aggregator_pb2 as pb
+from edgeflock.v1 import aggregator_pb2_grpc as rpc
+from edgeflock.v1 import bundle_pb2, control_pb2_grpc
+from support.tiny_run import Made, describe, layouts, learner, update
+
+WAIT_S = 20
+MIB = 1 << 20
+NAME = "edgeflock.v1.Aggregator"
+
+
+class WatchedEngine(Engine):
+    """An engine that says when something has happened."""
+
+    moved: asyncio.Event
+
+    def post(self, event: Event) -> None:
+        super().post(event)
+        self.moved.set()
+
+    async def until(self, predicate: Callable[[], bool]) -> None:
+        """Wait until the predicate holds; it is looked at after every event."""
+        async with asyncio.timeout(WAIT_S):
+            while not predicate():
+                self.moved.clear()
+                await self.moved.wait()
+
+    async def open(self, round: int) -> None:
+        await self.until(lambda: self.machine.round == round and self.machine.phase is Phase.OPEN)
+
+    async def committed(self, round: int) -> None:
+        await self.until(lambda: self.machine.committed >= round)
+
+    def deliver(self, made: Made, index: int) -> None:
+        """Put an update of the open round into the spool without a network."""
+        entry = self.entry(index)
+        assert entry is not None
+        entry.begin(stored_header(made.header(b"", self.machine.round)))
+        if entry.held < len(made.payload):
+            entry.append(0, made.payload, extend(0, made.payload))
+        self.received(index, made.package)
+
+
+class Home:
+    """A run directory and what is fixed about its run; it can be served again and again."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        clients: int = 3,
+        rounds: int = 3,
+        cohort: int = 0,
+        min_updates: int = 0,
+        numbers: int = 40,
+        credit_bytes: int = 32 * MIB,
+        codec: str = "identity",
+        method: str | Method = "fedavg",
+        **rules: Any,
+    ) -> None:
+        self.run_dir = root / "run"
+        self.run_dir.mkdir(exist_ok=True)
+        self.layouts = layouts(numbers)
+        self.method, self.codec, self.credit_bytes = method, codec, credit_bytes
+        size = cohort or clients
+        self.rules = Rules(
+            rounds=rounds, clients=clients, cohort=size, min_updates=min_updates or size, seed=3, **rules
+        )
+
+    @property
+    def journal_path(self) -> Path:
+        return self.run_dir / rundir.JOURNAL
+
+    def assemble(self) -> tuple[Story, Learner, Checkpoints, Spool]:
+        """Come back to where the run is, or make its beginning."""
+        story = rundir.tell(self.run_dir)
+        brain = learner(self.layouts, method=self.method, clients=self.rules.clients, codec=self.codec)
+        checkpoints, spool = Checkpoints(self.run_dir, self.layouts), Spool(self.run_dir / "spool")
+        with contextlib.closing(connect(self.journal_path)) as connection:
+            fresh = records.read_digests(connection, 0, 0) is None
+            if fresh:
+                saved = brain.save(checkpoints, 0)
+                connection.execute("INSERT INTO rounds (epoch, round, cohort) VALUES (0, 0, '[]')")
+                records.write_commit(connection, 0, 0, saved.model.digest, saved.state_digest)
+        if not fresh:
+            recover(story, self.journal_path, brain, checkpoints, spool)
+        return story, brain, checkpoints, spool
+
+    @asynccontextmanager
+    async def engine(self) -> AsyncIterator[WatchedEngine]:
+        """The run in motion, without a network."""
+        story, brain, checkpoints, spool = self.assemble()
+        with contextlib.closing(connect(self.journal_path)) as connection:
+            settled = range(max(1, story.committed - 1), story.committed + 1)
+            outcomes = records.read_outcomes(connection, story.epoch, settled)
+        journal = Journal(self.journal_path)
+        scoring = Scoring(
+            None, journal, epoch=story.epoch, every=0, blocking=False, last=self.rules.rounds, best=None
+        )
+        engine = WatchedEngine(
+            RoundMachine(self.rules),
+            journal,
+            brain,
+            checkpoints,
+            spool,
+            scoring,
+            epoch=story.epoch,
+            keep_every=0,
+            outcomes=outcomes,
+            samples=dict(story.samples),
+        )
+        engine.moved = asyncio.Event()
+        opened = story.open_round
+        going = OpenRound(opened.round, opened.cohort, story.extended, story.closed) if opened else None
+        engine.post(Started(time.monotonic(), story.seats, story.committed, going))
+        try:
+            yield engine
+        finally:
+            await engine.close()
+            journal.close()
+
+    @asynccontextmanager
+    async def serve(self, *control: str) -> AsyncIterator[Served]:
+        """The run on a port of this machine, and the operator's service where asked."""
+        async with self.engine() as engine:
+            server = grpc.aio.server(options=server_options())
+            pool = CreditPool(self.credit_bytes)
+            service = AggregatorService(engine, describe(self.layouts, self.rules.clients), pool)
+            add_aggregator(server, service)
+            if control:
+                own = ControlService(engine, "tiny", self.run_dir)
+                control_pb2_grpc.add_ControlServicer_to_server(own, server)
+            ports = [server.add_insecure_port(address) for address in control]
+            port = server.add_insecure_port("127.0.0.1:0")
+            await server.start()
+            served = Served(self, engine, service, pool, port, ports, [])
+            try:
+                yield served
+            finally:
+                for peer in served.peers:
+                    await peer.channel.close()
+                await server.stop(None)
+
+
+@dataclass
+class Served:
+    """A server that listens."""
+
+    home: Home
+    engine: WatchedEngine
+    service: AggregatorService
+    pool: CreditPool
+    port: int
+    control_ports: list[int]
+    peers: list[Peer]
+
+    def peer(self, name: str = "c0", instance: bytes = b"") -> Peer:
+        """Return a client that has said nothing yet."""
+        peer = Peer(self, name, instance or name.encode().ljust(16, b"-")[:16])
+        self.peers.append(peer)
+        return peer
+
+    async def gather(self) -> list[Peer]:
+        """Let every client of the roster join, watch and be ready; return them by index."""
+        names = [f"c{index}" for index in range(self.home.rules.clients)]
+        peers = [self.peer(name) for name in names]
+        for peer in peers:
+            await peer.enter()
+        for peer in peers:
+            await peer.ready()
+        await self.engine.open(max(1, self.engine.machine.round))
+        return peers
+
+    def made(self, index: int, **changes: Any) -> Made:
+        """Return that client's update of the open round."""
+        return update(self.home.layouts, index, self.engine.machine.round, codec=self.home.codec, **changes)
+
+    async def finish_round(self, peers: list[Peer], order: list[int] | None = None) -> None:
+        """Let everybody deliver, one after the other."""
+        number = self.engine.machine.round
+        for index in order or range(len(peers)):
+            answer = await peers[index].deliver(self.made(index))
+            assert answer.WhichOneof("message") in ("received", "outcome"), answer
+        await self.engine.committed(number)
+
+    async def check_alive(self) -> None:
+        """A normal round still completes: everybody comes anew and delivers."""
+        peers = await self.gather()
+        await self.finish_round(peers)
+
+    async def fetch_model(self, peer: Peer) -> tuple[bundle_pb2.Package, bytes]:
+        task = (await peer.view(lambda view: view.HasField("task"))).task
+        answers = await peer.fetch(round=task.round, scope=pb.SCOPE_SHARED, digest=task.downloads[0].package.digest)
+        return task.downloads[0].package, b"".join(answer.chunk.data for answer in answers)
+
+
+class Peer:
+    """One raw client."""
+
+    def __init__(self, served: Served, name: str, instance: bytes) -> None:
+        self.name, self.instance = name, instance
+        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{served.port}", options=channel_options())
+        self.stub: Any = rpc.AggregatorStub(self.channel)
+        self.session = b""
+        self.watching: Any = None
+        self._served = served
+
+    async def join(self, **changes: Any) -> pb.JoinResponse:
+        request = {
+            "protocol": PROTOCOL,
+            "software": "test",
+            "client_id": self.name,
+            "instance_id": self.instance,
+            **changes,
+        }
+        answer: pb.JoinResponse = await self.stub.Join(pb.JoinRequest(**request), timeout=WAIT_S)
+        if answer.HasField("admission"):
+            self.session = answer.admission.session
+        return answer
+
+    def watch(self) -> None:
+        """Open the stream; an older one is forgotten."""
+        self.watching = self.stub.Watch(pb.WatchRequest(session=self.session), timeout=WAIT_S)
+
+    async def answer(self) -> pb.WatchResponse:
+        read: pb.WatchResponse = await self.watching.read()
+        return read
+
+    async def view(self, wanted: Callable[[pb.View], bool]) -> pb.View:
+        """Read views until one is as wanted."""
+        while True:
+            answer = await self.answer()
+            assert answer.HasField("view"), answer
+            if wanted(answer.view):
+                return answer.view
+
+    async def enter(self) -> None:
+        """Join, and watch until the server has noticed."""
+        answer = await self.join()
+        assert answer.HasField("admission"), answer
+        self.watch()
+        await self.view(lambda view: True)
+
+    async def report(self, **report: Any) -> pb.ReportResponse:
+        request = pb.ReportRequest(session=self.session, **report)
+        answered: pb.ReportResponse = await self.stub.Report(request, timeout=WAIT_S)
+        return answered
+
+    async def ready(self, samples: int = 10) -> None:
+        await self.view(lambda view: view.HasField("seat"))
+        digest = self._served.home.layouts.parameters.digest
+        answer = await self.report(ready=pb.Ready(samples=samples, layout_digest=digest))
+        assert not answer.HasField("refusal"), answer
+
+    async def fetch(self, **request: Any) -> list[pb.FetchResponse]:
+        call = self.stub.Fetch(pb.FetchRequest(session=self.session, **request), timeout=WAIT_S)
+        return [answer async for answer in call]
+
+    def upload(self) -> Upload:
+        return Upload(self.stub.Deliver(timeout=WAIT_S))
+
+    async def deliver(
+        self, made: Made, *, round: int | None = None, chunk: int = MIB, cut: int | None = None
+    ) -> pb.DeliverResponse:
+        """Deliver under credit and return the last answer; with `cut`, stop after so many bytes of the payload."""
+        number = self._served.engine.machine.round if round is None else round
+        upload = self.upload()
+        await upload.send(header=made.header(self.session, number))
+        answer = await upload.read()
+        if answer.WhichOneof("message") != "credit":
+            return answer
+        answer = await upload.feed(made.payload, answer.credit, chunk, cut)
+        if cut is not None:
+            upload.call.cancel()
+        return answer
+
+
+@dataclass
+class Upload:
+    """One Deliver stream."""
+
+    call: Any
+    sent: int = 0  # bytes of payload
+
+    async def send(self, **message: Any) -> None:
+        await self.call.write(pb.DeliverRequest(**message))
+
+    async def chunk(self, offset: int, data: bytes, checksum: int) -> None:
+        await self.send(chunk=bundle_pb2.Chunk(offset=offset, data=data, crc32c=checksum))
+        self.sent += len(data)
+
+    async def read(self) -> pb.DeliverResponse:
+        answer: pb.DeliverResponse = await self.call.read()
+        assert answer is not grpc.aio.EOF, "the server ended the stream without an answer"
+        return answer
+
+    async def feed(self, payload: bytes, credit: pb.Credit, chunk: int, cut: int | None) -> pb.DeliverResponse:
+        """Send as far as credit goes, wait for more, until all is sent or cut; return the last answer."""
+        offset, limit = credit.held, credit.limit
+        running, end = extend(0, payload[:offset]), len(payload) if cut is None else cut
+        answer = pb.DeliverResponse(credit=credit)
+        while offset < end:
+            while limit <= offset:
+                answer = await self.read()
+                if answer.WhichOneof("message") != "credit":
+                    return answer
+                limit = answer.credit.limit
+            data = payload[offset : min(offset + chunk, limit, end)]
+            running = extend(running, data)
+            await self.chunk(offset, data, running)
+            offset += len(data)
+        while cut is None and answer.WhichOneof("message") == "credit":
+            answer = await self.read()
+        return answer

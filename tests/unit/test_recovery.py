@@ -1,0 +1,228 @@
+"""Coming back to a run directory of which something is damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from structlog.testing import capture_logs
+
+from edgeflock.common.errors import CorruptCheckpoint
+from edgeflock.server import rundir
+from edgeflock.server.events import PauseAsked
+from edgeflock.server.journal import connect, read_only
+from edgeflock.server.rundir import tell
+from support.tiny_run import update
+from support.tiny_server import Home, WatchedEngine
+
+SEATS = [(0, "c0"), (1, "c1"), (2, "c2")]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path, rounds=9)
+    rundir.tell(made.run_dir)
+    with contextlib.closing(connect(made.journal_path)) as connection:
+        connection.executemany("INSERT INTO seats (idx, client_id, samples) VALUES (?, ?, 10)", SEATS)
+    return made
+
+
+def play(home: Home, upto: int, *, then: int = 0) -> None:
+    """Serve until round `upto` is committed and rest there; let `then` updates of the next round come in."""
+
+    async def rounds() -> None:
+        async with home.engine() as engine:
+            await go(engine)
+
+    async def go(engine: WatchedEngine) -> None:
+        from edgeflock.server.events import Ready
+
+        for index in range(3):
+            engine.post(Ready(index, 0.0))
+        for number in range(engine.machine.committed + 1, upto + 1):
+            await engine.open(number)
+            if number == upto and not then:
+                engine.post(PauseAsked(0.0))
+            for index in range(3):
+                engine.deliver(update(home.layouts, index, number), index)
+        await engine.committed(upto)
+        if then:
+            await engine.open(upto + 1)
+            for index in range(then):
+                engine.deliver(update(home.layouts, index, upto + 1), index)
+
+    asyncio.run(rounds())
+
+
+def model(home: Home) -> torch.Tensor:
+    """Come back and return the model that the server would go on with."""
+    _, brain, _, _ = home.assemble()
+    return brain.state.model
+
+
+def damage(home: Home, *rounds: int) -> None:
+    for round in rounds:
+        path = home.run_dir / "rounds" / f"{round:06d}" / "model.safetensors"
+        content = bytearray(path.read_bytes())
+        content[-3] ^= 1
+        path.write_bytes(content)
+
+
+def events(home: Home, name: str) -> list[dict[str, object]]:
+    with contextlib.closing(read_only(home.journal_path)) as connection:
+        rows = connection.execute("SELECT fields FROM events WHERE name = ? ORDER BY cursor", (name,))
+        return [json.loads(fields) for (fields,) in rows]
+
+
+def digest(home: Home, round: int) -> str:
+    with contextlib.closing(read_only(home.journal_path)) as connection:
+        row = connection.execute(
+            "SELECT model_digest FROM rounds WHERE round = ? ORDER BY epoch DESC", (round,)
+        ).fetchone()
+    return str(row[0])
+
+
+def test_an_intact_run_is_loaded_as_it_is(home: Home) -> None:
+    play(home, 3)
+    expected = model(home)
+    story, brain, _, _ = home.assemble()
+    assert (story.committed, story.epoch) == (3, 0)
+    assert torch.equal(brain.state.model, expected)
+
+
+def test_a_damaged_checkpoint_is_rebuilt_from_the_spool_with_the_same_digest(home: Home) -> None:
+    play(home, 3)
+    expected, named = model(home), digest(home, 3)
+    damage(home, 3)
+    with capture_logs() as logs:
+        story, brain, checkpoints, _ = home.assemble()
+    assert [entry["event"] for entry in logs] == ["checkpoint_damaged", "checkpoint_rebuilt"]
+    assert (story.committed, story.epoch) == (3, 0)
+    assert torch.equal(brain.state.model, expected)
+    assert brain.written is not None
+    assert brain.written.digest == named
+    checkpoints.load(3, brain.state, (named, ""))
+
+
+@pytest.mark.parametrize("how", ["gone", "directory"])
+def test_a_lost_checkpoint_is_rebuilt_too(home: Home, how: str) -> None:
+    play(home, 2)
+    expected = model(home)
+    path = home.run_dir / "rounds" / "000002"
+    shutil.rmtree(path) if how == "directory" else (path / "model.safetensors").unlink()
+    assert torch.equal(model(home), expected)
+
+
+def test_a_rebuilt_run_goes_on_to_the_same_bits(home: Home, tmp_path: Path) -> None:
+    play(home, 2, then=2)
+    other = Home(tmp_path / "run" / "..", rounds=9)
+    other.run_dir = tmp_path / "other"
+    shutil.copytree(home.run_dir, other.run_dir)
+    damage(other, 2)
+    play(home, 4)
+    play(other, 4)
+    assert digest(home, 4) == digest(other, 4)
+
+
+def test_a_round_without_a_rejected_update_is_rebuilt_without_it(home: Home) -> None:
+    """The counted set of the journal is folded, not what lies in the spool."""
+    home.rules = type(home.rules)(**{**home.rules.__dict__, "min_updates": 2})
+
+    async def poisoned() -> None:
+        async with home.engine() as engine:
+            from edgeflock.server.events import Ready
+
+            for index in range(3):
+                engine.post(Ready(index, 0.0))
+            await engine.open(1)
+            engine.post(PauseAsked(0.0))
+            for index in range(3):
+                scalars = {"loss": float("nan")} if index == 1 else {}
+                engine.deliver(update(home.layouts, index, 1, scalars=scalars), index)
+            await engine.committed(1)
+
+    asyncio.run(poisoned())
+    expected = model(home)
+    damage(home, 1)
+    story, brain, _, _ = home.assemble()
+    assert (story.committed, story.epoch) == (1, 0)
+    assert torch.equal(brain.state.model, expected)
+
+
+def test_what_cannot_be_rebuilt_raises_the_epoch_and_goes_back_to_an_older_round(home: Home) -> None:
+    play(home, 2)
+    older = model(home)
+    play(home, 3)
+    damage(home, 3)
+    shutil.rmtree(home.run_dir / "spool")
+    with capture_logs() as logs:
+        story, brain, _, _ = home.assemble()
+    assert (story.committed, story.epoch, story.open_round) == (2, 1, None)
+    assert torch.equal(brain.state.model, older)
+    assert events(home, "epoch_raised") == [{"epoch": 1, "lost_up_to": 3, "round": 2}]
+    assert logs[-1]["event"] == "epoch_raised"
+    again = tell(home.run_dir)
+    assert (again.committed, again.epoch) == (2, 1)
+
+
+def test_nothing_of_the_spool_is_taken_over_into_a_new_epoch(home: Home) -> None:
+    """It holds updates that were trained from a state which is no more."""
+    play(home, 3, then=2)
+    damage(home, 3, 2)
+    with capture_logs():
+        story, _, _, spool = home.assemble()
+    assert (story.committed, story.epoch) == (0, 1)
+    assert not spool.root.exists()
+
+
+def test_a_run_goes_on_in_its_new_epoch_and_can_be_resumed_there(home: Home) -> None:
+    play(home, 3)
+    expected = digest(home, 3)
+    damage(home, 3)
+    shutil.rmtree(home.run_dir / "spool")
+    with capture_logs():
+        play(home, 4)
+    story = tell(home.run_dir)
+    assert (story.committed, story.epoch) == (4, 1)
+    assert digest(home, 3) == expected
+    assert model(home) is not None
+
+
+def test_rounds_of_the_epoch_before_stay_and_help_a_second_time(home: Home) -> None:
+    play(home, 3)
+    damage(home, 3)
+    shutil.rmtree(home.run_dir / "spool")
+    with capture_logs():
+        home.assemble()  # epoch 1, at round 2
+        home.assemble()
+        assert (home.run_dir / "rounds" / "000000").exists()
+        damage(home, 2)
+        story, _, _, _ = home.assemble()
+    assert (story.committed, story.epoch) == (0, 2)
+
+
+def test_when_nothing_is_intact_a_sentence_says_so_and_nothing_is_changed(home: Home) -> None:
+    play(home, 3)
+    damage(home, 0, 2, 3)
+    shutil.rmtree(home.run_dir / "spool")
+    with capture_logs(), pytest.raises(CorruptCheckpoint) as raised:
+        home.assemble()
+    root = home.run_dir / "rounds"
+    assert str(raised.value) == f"no checkpoint in {root} is intact: restore a backup of the run directory"
+    assert raised.value.exit_code == 1
+    assert tell(home.run_dir).committed == 3
+
+
+def test_a_round_that_the_journal_does_not_name_is_removed(home: Home) -> None:
+    """A crash between the rename and the transaction."""
+    play(home, 2)
+    rounds = home.run_dir / "rounds"
+    shutil.copytree(rounds / "000002", rounds / "000003")
+    (rounds / ".tmp-000004").mkdir()
+    home.assemble()
+    assert sorted(path.name for path in rounds.iterdir()) == ["000000", "000001", "000002"]
