@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +21,8 @@ from typing import Any, TypeVar
 from edgeflock.lab.children import die_with_parent
 
 # A process is forked from one that has imported torch and grpc already: its start takes 0.05 s, not 1.3 s.
+# grpc reads the variable when it is imported; a command sets it before that.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 _SPARE = get_context("forkserver")
 _SPARE.set_forkserver_preload(
     [
@@ -82,8 +83,9 @@ class Program:
         os.kill(self.process.pid, number)
 
     def kill(self) -> None:
-        """kill -9, and wait until it is gone."""
-        self.signal(signal.SIGKILL)
+        """kill -9, a stopped process too, and wait until it is gone."""
+        if self.process.is_alive():
+            self.signal(signal.SIGKILL)
         self.process.join()
 
     def ended(self, limit_s: float = LIMIT_S) -> int:
@@ -97,12 +99,6 @@ class Program:
         """Return the last line of what it said."""
         return self.text.rstrip("\n").rpartition("\n")[2]
 
-    def end(self) -> None:
-        """Leave nothing behind, a stopped process neither."""
-        if self.process.is_alive():
-            self.signal(signal.SIGKILL)
-        self.process.join()
-
 
 @dataclass
 class Flock:
@@ -110,10 +106,11 @@ class Flock:
 
     folder: Path
     programs: list[Program] = field(default_factory=list)
+    seen: Path | None = None  # the run directory, if it is reached by another path from here
 
     @property
     def run_dir(self) -> Path:
-        return self.folder / "run"
+        return self.seen or self.folder / "run"
 
     @property
     def address(self) -> str:
@@ -149,7 +146,7 @@ class Flock:
 
     def close(self) -> None:
         for program in self.programs:
-            program.end()
+            program.kill()
 
     # -------------------------------------------------------------------------- what a run left
 
@@ -205,10 +202,3 @@ def run_to_the_end(folder: Path, flags: tuple[str, ...], hosts: tuple[str, ...],
         clients = [made.client(ids, *client_flags) for ids in hosts]
         assert [server.ended(), *(client.ended() for client in clients)] == [0] * (1 + len(hosts))
         return made.sha256()
-
-
-def in_small_disk(folder: Path, size: str, *arguments: str) -> subprocess.Popen[bytes]:
-    """Start a command whose `folder` is a small disk of its own; others reach it below /proc/PID/root."""
-    script = 'mount -t tmpfs -o size="$1" none "$2" && shift 2 && exec "$@"'
-    words = ["unshare", "--mount", "sh", "-c", script, "sh", size, str(folder), *arguments]
-    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)

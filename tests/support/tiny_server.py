@@ -172,7 +172,8 @@ class Home:
             finally:
                 for peer in served.peers:
                     await peer.channel.close()
-                await server.stop(None)
+                await engine.until(lambda: not any(session.watching for session in engine.sessions))
+                await server.stop(0.1)
 
 
 @dataclass
@@ -236,6 +237,7 @@ class Peer:
         self.stub: Any = rpc.AggregatorStub(self.channel)
         self.session = b""
         self.watching: Any = None
+        self.last = pb.View()  # seen
         self._served = served
 
     async def join(self, **changes: Any) -> pb.JoinResponse:
@@ -264,8 +266,9 @@ class Peer:
         while True:
             answer = await self.answer()
             assert answer.HasField("view"), answer
-            if wanted(answer.view):
-                return answer.view
+            self.last = answer.view
+            if wanted(self.last):
+                return self.last
 
     async def enter(self) -> None:
         """Join, and watch until the server has noticed."""
@@ -280,7 +283,8 @@ class Peer:
         return answered
 
     async def ready(self, samples: int = 10) -> None:
-        await self.view(lambda view: view.HasField("seat"))
+        if not self.last.HasField("seat"):
+            await self.view(lambda view: view.HasField("seat"))
         digest = self._served.home.layouts.parameters.digest
         answer = await self.report(ready=pb.Ready(samples=samples, layout_digest=digest))
         assert not answer.HasField("refusal"), answer

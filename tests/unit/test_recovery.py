@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from structlog.testing import capture_logs
 
 from edgeflock.common.errors import CorruptCheckpoint
 from edgeflock.server import rundir
-from edgeflock.server.events import PauseAsked
+from edgeflock.server.events import PauseAsked, Ready
 from edgeflock.server.journal import connect, read_only
 from edgeflock.server.rundir import tell
 from support.tiny_run import update
@@ -40,8 +41,6 @@ def play(home: Home, upto: int, *, then: int = 0) -> None:
             await go(engine)
 
     async def go(engine: WatchedEngine) -> None:
-        from edgeflock.server.events import Ready
-
         for index in range(3):
             engine.post(Ready(index, 0.0))
         for number in range(engine.machine.committed + 1, upto + 1):
@@ -120,9 +119,9 @@ def test_a_lost_checkpoint_is_rebuilt_too(home: Home, how: str) -> None:
 
 def test_a_rebuilt_run_goes_on_to_the_same_bits(home: Home, tmp_path: Path) -> None:
     play(home, 2, then=2)
-    other = Home(tmp_path / "run" / "..", rounds=9)
-    other.run_dir = tmp_path / "other"
-    shutil.copytree(home.run_dir, other.run_dir)
+    (tmp_path / "other").mkdir()
+    other = Home(tmp_path / "other", rounds=9)
+    shutil.copytree(home.run_dir, other.run_dir, dirs_exist_ok=True)
     damage(other, 2)
     play(home, 4)
     play(other, 4)
@@ -131,13 +130,11 @@ def test_a_rebuilt_run_goes_on_to_the_same_bits(home: Home, tmp_path: Path) -> N
 
 def test_a_round_without_a_rejected_update_is_rebuilt_without_it(home: Home) -> None:
     """The counted set of the journal is folded, not what lies in the spool."""
-    home.rules = type(home.rules)(**{**home.rules.__dict__, "min_updates": 2})
+    home.rules = replace(home.rules, min_updates=2)
 
     async def poisoned() -> None:
         async with home.engine() as engine:
-            from edgeflock.server.events import Ready
-
-            for index in range(3):
+                for index in range(3):
                 engine.post(Ready(index, 0.0))
             await engine.open(1)
             engine.post(PauseAsked(0.0))

@@ -111,7 +111,7 @@ def _train(desk: Desk, bench: Bench, task: pb.Task, state: State, fetch_s: float
         peak_rss_bytes=peak_rss_bytes(),
         steps=result.steps,
         fetch_s=fetch_s,
-        flops=desk.setup.sample_flops * result.samples_done,
+        samples_done=result.samples_done,
     )
     package = result.encoded.package
     candidate = desk.store.stage(result.state, Stamp(task.round, package.digest))

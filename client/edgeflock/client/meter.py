@@ -30,7 +30,7 @@ class TrainCost:
     peak_rss_bytes: int = 0
     steps: int = 0
     fetch_s: float = 0.0
-    flops: float = 0.0
+    samples_done: int = 0
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from dataclasses import asdict, replace
 from typing import Any, assert_never
 
+import grpc
 import structlog
 
 from edgeflock.client import answers, session
@@ -225,7 +226,12 @@ class Participation:
             class_counts=self._member.class_counts,
             layout_digest=self._setup.setting.layout.digest,
         )
-        await ask(line, pb.ReportRequest(ready=ready))
+        try:
+            await ask(line, pb.ReportRequest(ready=ready))
+        except grpc.aio.AioRpcError:
+            if self._view is None or self._view.ending is None:
+                raise
+            return  # the server went away, but not without having said that the run is over
         self._ready = True
 
     # -------------------------------------------------------------------------------- jobs

@@ -30,7 +30,6 @@ class Setup:
     other_half: ServerHalf[Any]  # asked for layouts only
     buffers: Layout
     counters: Layout
-    sample_flops: float  # forward and backward of one sample
 
     @property
     def run_id(self) -> str:
@@ -64,7 +63,7 @@ def build_net(run: pb.Run, custom: str | None) -> Net:
     )
 
 
-def make(run: pb.Run, net: Net, model: FlatModel, sample_flops: float) -> Setup:
+def make(run: pb.Run, net: Net, model: FlatModel) -> Setup:
     """Return the setup, or raise LayoutMismatch if this model is not the one that the server means."""
     pairs = (
         ("parameters", model.layout, run.model.parameters),
@@ -84,7 +83,6 @@ def make(run: pb.Run, net: Net, model: FlatModel, sample_flops: float) -> Setup:
         other_half=method.server(params, setting),
         buffers=model.buffers_layout,
         counters=model.counters_layout,
-        sample_flops=sample_flops,
     )
 
 

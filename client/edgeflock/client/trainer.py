@@ -22,7 +22,7 @@ from edgeflock.common import datasets
 from edgeflock.common.datasets import own
 from edgeflock.common.datasets.base import Part
 from edgeflock.common.errors import BadData, UsageError
-from edgeflock.common.models import Net, forward_flops
+from edgeflock.common.models import Net
 from edgeflock.common.partition import cut
 from edgeflock.methods.batches import LocalData
 from edgeflock.methods.workbench import Workbench
@@ -82,9 +82,8 @@ class Trainer:
         with self._placing:
             if self._place is None or self._place.setup.run_id != run.run_id:
                 net = setup.build_net(run, self._config.model)
-                flops = 3.0 * forward_flops(net, tuple(run.model.input_shape))  # forward once, backward twice
                 work = self._workbench(net)
-                self._place = _Place(setup.make(run, net, work.model, flops), [Bench(work)])
+                self._place = _Place(setup.make(run, net, work.model), [Bench(work)])
             return self._place.setup
 
     @asynccontextmanager

@@ -44,7 +44,7 @@ class Marks:
             start = end
 
     def at(self, offset: int) -> int:
-        """Return the checksum of the first `offset` bytes; offset is a multiple of the granule or the size."""
+        """Return the checksum of the first `offset` bytes: a multiple of the granule, or the size."""
         if offset == 0:
             return 0
         return self.value if offset == self.size else self._ends[offset // GRANULE - 1]

@@ -1,7 +1,7 @@
-"""Chunks on the wire without protobuf's copies: the same bytes that the Chunk message has, made and read by hand.
+"""Chunks on the wire without protobuf's copies: the bytes of the Chunk message, made and read by hand.
 
-A chunk is by far the most of what travels, and the library copies its data twice at each end, into fresh pages.
-What is not written exactly as we write it is left to the library.
+A chunk is by far the most of what travels, and the library copies its data twice at each end, into
+fresh pages. What is not written exactly as we write it is left to the library.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ _INTERRUPTED = 130
 
 def run_command(command: click.Command, name: str) -> NoReturn:
     """Run a command of that name with this process's arguments, then exit."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines on stderr are no sentences of ours
     try:
         code = command.main(prog_name=name, standalone_mode=False)
     except EdgeflockError as error:

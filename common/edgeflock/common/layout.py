@@ -66,4 +66,6 @@ class Layout:
         for mine, theirs in zip(self.tensors, other.tensors, strict=False):
             if mine != theirs:
                 return f"{mine.name} {list(mine.shape)} here, {theirs.name} {list(theirs.shape)} there"
-        return f"{len(self.tensors)} tensors of {self.dtype} here, {len(other.tensors)} of {other.dtype} there"
+        return (
+            f"{len(self.tensors)} tensors of {self.dtype} here, {len(other.tensors)} of {other.dtype} there"
+        )

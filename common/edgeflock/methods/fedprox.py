@@ -27,4 +27,6 @@ class FedProxClient(ClientHalf[FedProxParams]):
         work.grads.add_(work.params, alpha=mu).sub_(work.start, alpha=mu)
 
 
-METHOD = Method(name="fedprox", summary="FedAvg with a proximal term", params=FedProxParams, client=FedProxClient)
+METHOD = Method(
+    name="fedprox", summary="FedAvg with a proximal term", params=FedProxParams, client=FedProxClient
+)

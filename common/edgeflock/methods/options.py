@@ -16,7 +16,9 @@ __all__ = ["Params", "Range", "above", "at_least", "one_of", "option", "parse", 
 
 def option(default: Any, meaning: str, allowed: Range, *, symbol: str = "") -> Any:
     """Declare one hyper-parameter; use as the default of a field of Params."""
-    return dataclasses.field(default=default, metadata={"meaning": meaning, "allowed": allowed, "symbol": symbol})
+    return dataclasses.field(
+        default=default, metadata={"meaning": meaning, "allowed": allowed, "symbol": symbol}
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

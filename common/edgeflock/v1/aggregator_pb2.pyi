@@ -1046,13 +1046,14 @@ class TrainCost(_message.Message):
     PEAK_RSS_BYTES_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     FETCH_S_FIELD_NUMBER: _builtins.int
-    FLOPS_FIELD_NUMBER: _builtins.int
+    SAMPLES_DONE_FIELD_NUMBER: _builtins.int
     train_s: _builtins.float
     cpu_s: _builtins.float
     peak_rss_bytes: _builtins.int
     steps: _builtins.int
     fetch_s: _builtins.float
-    flops: _builtins.float
+    samples_done: _builtins.int
+    """samples in all steps together"""
     def __init__(
         self,
         *,
@@ -1061,11 +1062,11 @@ class TrainCost(_message.Message):
         peak_rss_bytes: _builtins.int = ...,
         steps: _builtins.int = ...,
         fetch_s: _builtins.float = ...,
-        flops: _builtins.float = ...,
+        samples_done: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_s", b"cpu_s", "fetch_s", b"fetch_s", "flops", b"flops", "peak_rss_bytes", b"peak_rss_bytes", "steps", b"steps", "train_s", b"train_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_s", b"cpu_s", "fetch_s", b"fetch_s", "peak_rss_bytes", b"peak_rss_bytes", "samples_done", b"samples_done", "steps", b"steps", "train_s", b"train_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

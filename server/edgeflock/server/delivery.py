@@ -26,6 +26,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 SLOWEST_BYTES_PER_S = 2048  # over at least twice a chunk's time, while credit is unused
 _RETRY_SPACE_MS = 2000
+_STEP_ASIDE_S = 1.0  # for a replaced stream to say so; its connection may be dead
+_NEWER = "a newer stream of yours delivers this update"
 
 
 class Refused(Exception):
@@ -59,6 +61,10 @@ class Delivery:
         except OSError as error:
             sentence = f"the server cannot write your update: {error.strerror}"
             return refusal(pb.REASON_NO_SPACE, sentence, retry_after_ms=_RETRY_SPACE_MS)
+        except asyncio.CancelledError as error:
+            if error.args != (_NEWER,):
+                raise
+            return refusal(pb.REASON_BUSY, _NEWER)
         return None
 
     async def _serve(self) -> None:
@@ -132,8 +138,8 @@ class Delivery:
         me = asyncio.current_task()
         old, self._session.upload = self._session.upload, me
         if old is not None and old is not me and not old.done():
-            old.cancel()
-            await asyncio.wait([old])
+            old.cancel(_NEWER)
+            await asyncio.wait([old], timeout=_STEP_ASIDE_S)
 
     def _start_costs(self, index: int, package: Package) -> None:
         cost, opened = self._header.cost, self._engine.opened
@@ -145,7 +151,7 @@ class Delivery:
             "fetch_s": cost.fetch_s,
             "cpu_s": cost.cpu_s,
             "peak_rss_bytes": min(cost.peak_rss_bytes, 2**62),
-            "flops": cost.flops,
+            "samples_done": min(cost.samples_done, 2**62),
         }
 
     async def _receive(self, index: int, entry: Entry, package: Package) -> None:

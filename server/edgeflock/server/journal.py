@@ -43,7 +43,8 @@ CREATE TABLE costs (
   samples INTEGER, steps INTEGER,
   bytes_down INTEGER, bytes_up INTEGER, resent_bytes INTEGER,       -- payload, as the server counted it
   message_bytes_down INTEGER, message_bytes_up INTEGER,             -- with the messages around it
-  fetch_s REAL, train_s REAL, deliver_s REAL, wait_s REAL, cpu_s REAL, peak_rss_bytes INTEGER, flops REAL,
+  fetch_s REAL, train_s REAL, deliver_s REAL, wait_s REAL, cpu_s REAL, peak_rss_bytes INTEGER,
+  samples_done INTEGER,
   PRIMARY KEY (epoch, round, idx)
 ) STRICT;
 CREATE TABLE round_costs (

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError, Message
 
 from edgeflock.common import chunks
 from edgeflock.common.chunks import Piece, serialise
 from edgeflock.server.service import AggregatorService
 from edgeflock.v1 import aggregator_pb2 as pb
+
+M = TypeVar("M", bound=Message)
 
 
 def add_aggregator(server: grpc.aio.Server, service: AggregatorService) -> None:
@@ -25,14 +29,29 @@ def _handlers(service: AggregatorService) -> dict[str, Any]:
         grpc.stream_stream_rpc_method_handler,
     )
     return {
-        "Join": unary(service.Join, pb.JoinRequest.FromString, serialise),
-        "Watch": down(service.Watch, pb.WatchRequest.FromString, serialise),
-        "Fetch": down(service.Fetch, pb.FetchRequest.FromString, serialise),
+        "Join": unary(service.Join, _reader(pb.JoinRequest), serialise),
+        "Watch": down(service.Watch, _reader(pb.WatchRequest), serialise),
+        "Fetch": down(service.Fetch, _reader(pb.FetchRequest), serialise),
         "Deliver": both(service.Deliver, _read_delivery, serialise),
-        "Report": unary(service.Report, pb.ReportRequest.FromString, serialise),
-        "Leave": unary(service.Leave, pb.LeaveRequest.FromString, serialise),
+        "Report": unary(service.Report, _reader(pb.ReportRequest), serialise),
+        "Leave": unary(service.Leave, _reader(pb.LeaveRequest), serialise),
     }
 
 
+def _reader(kind: type[M]) -> Callable[[bytes], M]:
+    """Return the parser; bytes that are no message become an empty one, which the service refuses."""
+
+    def read(message: bytes) -> M:
+        try:
+            return kind.FromString(message)
+        except DecodeError:
+            return kind()
+
+    return read
+
+
 def _read_delivery(message: bytes) -> pb.DeliverRequest | Piece:
-    return chunks.read(chunks.IN_DELIVER, message) or pb.DeliverRequest.FromString(message)
+    return chunks.read(chunks.IN_DELIVER, message) or _read_rare(message)
+
+
+_read_rare = _reader(pb.DeliverRequest)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 
 class Net(nn.Module):
@@ -51,6 +50,8 @@ def parameter_count(net: nn.Module) -> int:
 
 def forward_flops(net: Net, shape: tuple[int, ...]) -> int:
     """Return the operations of one sample's forward pass: two for every multiplication with a weight."""
+    from torch.utils.flop_counter import FlopCounterMode  # slow to import
+
     training = net.training
     net.eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:

@@ -1,0 +1,76 @@
+"""A client's state directory: every file damaged, lost, in the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults.conftest import RUN
+from support.processes import Flock
+
+TOPK = (*RUN, "--codec=topk:0.1")  # clients keep what was not sent
+
+
+def interrupted(flock: Flock) -> Path:
+    """Leave a run in mid-way with one client killed; return that client's folder."""
+    server = flock.server(*TOPK)
+    flock.client("c0,c1")
+    victim = flock.client("c2")
+    victim.wait_for("update_settled", count=3)
+    victim.kill()
+    server.wait_for("round_opened")
+    return flock.folder / "clients" / "c2" / "clients" / "c2"
+
+
+@pytest.mark.parametrize(
+    ("what", "content", "said"),
+    [
+        ("outbox/*", b"nonsense", ""),  # it may be empty at that instant
+        ("outbox/payload", b"", ""),
+        ("runs/*/*.safetensors", b"nonsense", "state_lost"),
+        ("runs/*/*.safetensors", None, ""),
+        ("runs/*/epoch", b"", ""),
+    ],
+)
+def test_a_client_with_damaged_files_starts_afresh(
+    flock: Flock, what: str, content: bytes | None, said: str
+) -> None:
+    folder = interrupted(flock)
+    files = list(folder.glob(what))
+    assert files
+    for path in files:
+        path.unlink() if content is None else path.write_bytes(content)
+    back = flock.client("c2")
+    assert [program.ended() for program in (back, *flock.programs[:2])] == [0, 0, 0]
+    assert not said or back.events(said)
+
+
+@pytest.mark.parametrize(
+    ("name", "fragment"),
+    [
+        ("identity.toml", "identity.toml cannot be read"),
+        ("clients", "cannot be written: Not a directory"),
+    ],
+)
+def test_a_state_directory_that_cannot_be_used_is_one_sentence(
+    flock: Flock, name: str, fragment: str
+) -> None:
+    flock.server(*RUN)
+    place = flock.folder / "clients" / "c0"
+    place.mkdir(parents=True)
+    (place / name).write_text("nonsense")
+    client = flock.client("c0")
+    assert client.ended() == 1
+    assert fragment in client.sentence()
+    assert client.sentence().startswith("fl-client: error: ")
+
+
+def test_an_outbox_of_another_run_is_discarded_with_a_line(flock: Flock) -> None:
+    interrupted(flock)
+    for program in flock.programs:
+        program.kill()
+    flock.run_dir.rename(flock.folder / "old")
+    server = flock.server("--clients=1", "--rounds=2")
+    client = flock.client("c2")
+    assert [server.ended(), client.ended()] == [0, 0]
+    assert flock.verdicts("c2") == {1: "counted", 2: "counted"}

@@ -1,0 +1,23 @@
+"""A client that waits for a long time keeps its one connection."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support.processes import Flock
+
+
+@pytest.mark.long
+@pytest.mark.timeout(180)
+def test_a_client_that_waits_for_the_roster_is_not_sent_away(flock: Flock) -> None:
+    """Keepalive pings without data for more than a minute: no GOAWAY too_many_pings, no new session."""
+    server = flock.server("--clients=2", "--rounds=2")
+    first = flock.client("c0")
+    server.wait_for("client_joined", client="c0")
+    time.sleep(75)  # nothing is to happen in this time
+    second = flock.client("c1")
+    assert [server.ended(), first.ended(), second.ended()] == [0, 0, 0]
+    assert not first.events("server_not_reached")
+    assert len(server.events("client_joined", client="c0")) == 1
+    assert "goaway" not in first.text.lower()

@@ -1,0 +1,930 @@
+"""The aggregator's service on a real port, spoken to in raw messages."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import sqlite3
+import struct
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import torch
+
+from edgeflock.common.checksum import GRANULE, extend
+from edgeflock.common.package import Package
+from edgeflock.common.transport import PROTOCOL
+from edgeflock.server.events import DrainAsked, Phase, StopAsked, Ticked
+from edgeflock.server.journal import read_only
+from edgeflock.v1 import aggregator_pb2 as pb
+from edgeflock.v1 import bundle_pb2
+from support.tiny_run import Made, update, with_number
+from support.tiny_server import MIB, NAME, WAIT_S, Home, Peer, Served
+
+Talk = Callable[[Served], Awaitable[None]]
+BIG = 700_000  # numbers: a delta of 2.8 MB, several chunks
+
+
+def serve(home: Home, talk: Talk) -> None:
+    """Serve the run while the talk goes on."""
+
+    async def both() -> None:
+        async with asyncio.timeout(3 * WAIT_S), home.serve() as served:
+            await talk(served)
+
+    asyncio.run(both())
+
+
+def rows(home: Home, statement: str) -> list[tuple[Any, ...]]:
+    with closing(read_only(home.journal_path)) as connection:
+        return list(connection.execute(statement))
+
+
+def reason(answer: Any) -> str:
+    """The reason of a refusal in any answer."""
+    assert answer.HasField("refusal"), answer
+    assert answer.refusal.sentence
+    return pb.Reason.Name(answer.refusal.reason).removeprefix("REASON_")
+
+
+# ------------------------------------------------------------------------------------------- Join
+
+
+def test_a_client_is_told_the_run_when_it_joins(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        admission = (await served.peer().join()).admission
+        assert len(admission.session) == 16
+        assert admission.run.model.parameters.digest == served.home.layouts.parameters.digest
+
+    serve(Home(tmp_path), talk)
+
+
+def test_another_version_is_refused_and_both_are_named(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        answer = await served.peer().join(protocol=PROTOCOL + 6, software="9.9.9")
+        assert reason(answer) == "VERSION"
+        assert not answer.refusal.temporary
+        for words in (f"revision {PROTOCOL + 6}", "9.9.9", f"speaks {PROTOCOL}", "edgeflock "):
+            assert words in answer.refusal.sentence
+        await served.check_alive()
+
+    serve(Home(tmp_path, rounds=1), talk)
+
+
+BAD_IDS = ["", "../../x", "a/b", "a\0b", "ü", "a b", "a\n", "\x1b[31mred", "x" * 65, "y" * 10_240, "c0\u202e"]
+
+
+def test_what_is_no_client_id_is_refused_and_reaches_no_path(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        for bad in BAD_IDS:
+            answer = await served.peer().join(client_id=bad)
+            assert reason(answer) == "BAD_CLIENT_ID", bad
+            assert len(answer.refusal.sentence) <= 500
+            assert answer.refusal.sentence.isprintable()
+        assert sum(served.service.refusals.values()) == len(BAD_IDS)
+        await served.check_alive()
+
+    home = Home(tmp_path, rounds=1)
+    before = {path.name for path in tmp_path.iterdir()}
+    serve(home, talk)
+    assert {path.name for path in tmp_path.iterdir()} == before
+
+
+def test_dots_are_an_id_and_no_path(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = [served.peer(name) for name in ("..", ".", "-")]
+        for peer in peers:
+            await peer.enter()
+        for peer in peers:
+            await peer.ready()
+        await served.engine.open(1)
+
+    serve(Home(tmp_path), talk)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+@pytest.mark.parametrize("size", [0, 15, 17, 10_000])
+def test_an_instance_id_of_another_size_is_refused(tmp_path: Path, size: int) -> None:
+    async def talk(served: Served) -> None:
+        assert reason(await served.peer().join(instance_id=b"i" * size)) == "MALFORMED"
+
+    serve(Home(tmp_path), talk)
+
+
+def test_a_living_id_of_another_instance_is_refused(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        first, second = served.peer("c0", b"1" * 16), served.peer("c0", b"2" * 16)
+        await first.enter()
+        assert reason(await second.join()) == "DUPLICATE_ID"
+        first.watching.cancel()
+        await served.engine.until(lambda: "c0" not in served.engine.machine.online)
+        assert (await second.join()).HasField("admission")
+
+    serve(Home(tmp_path), talk)
+
+
+def test_the_same_instance_supersedes_its_half_open_session(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        first, second = served.peer("c0", b"1" * 16), served.peer("c0", b"1" * 16)
+        await first.enter()
+        await second.enter()
+        assert reason(await first.answer()) == "SUPERSEDED"
+        assert reason(await first.report(progress=pb.Progress())) == "UNKNOWN_SESSION"
+        assert "c0" in served.engine.machine.online
+
+    serve(Home(tmp_path), talk)
+
+
+def test_a_client_stays_online_when_its_older_stream_is_noticed_to_be_gone(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peer = served.peer()
+        await peer.enter()
+        half_open = peer.watching
+        peer.watch()
+        await peer.view(lambda view: True)
+        half_open.cancel()
+        other = served.peer("c1")
+        await other.enter()  # an event behind the end of the stream
+        session = served.engine.sessions.by_id("c0")
+        assert session is not None
+        async with asyncio.timeout(WAIT_S):
+            while session.watching > 1:
+                await other.join()
+                other.watch()
+                await other.view(lambda view: True)
+        assert "c0" in served.engine.machine.online
+
+    serve(Home(tmp_path), talk)
+
+
+def test_a_full_roster_takes_no_more(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        late = served.peer("late")
+        await late.join()  # while there is room
+        await served.gather()
+        assert reason(await served.peer("later").join()) == "ROSTER_FULL"
+        late.watch()
+        assert reason(await late.answer()) == "ROSTER_FULL"
+        assert (await served.peer("c1", b"c1".ljust(16, b"-")).join()).HasField("admission")
+
+    serve(Home(tmp_path), talk)
+
+
+def test_own_data_must_fit_the_run(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peer = served.peer()
+        fits = {"samples": 5, "input_shape": [1, 4], "highest_label": 2}
+        for change in ({"samples": 0}, {"input_shape": [5]}, {"highest_label": 3}):
+            assert reason(await peer.join(own_data=pb.OwnData(**{**fits, **change}))) == "WRONG_DATA"
+        assert (await peer.join(own_data=pb.OwnData(**fits))).HasField("admission")
+
+    serve(Home(tmp_path), talk)
+
+
+# ------------------------------------------------------------------------------------------ Watch
+
+
+def test_every_opening_of_watch_starts_with_the_whole_view(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        for _ in range(3):
+            peers[1].watch()
+            view = await peers[1].view(lambda view: True)
+            assert (view.round, view.seat.index, view.seat.seats) == (1, 1, 3)
+            assert (view.state, view.task.round) == (pb.RUN_STATE_RUNNING, 1)
+        await served.finish_round(peers)
+        await served.engine.open(2)
+        peers[1].watch()
+        view = await peers[1].view(lambda view: True)
+        assert (view.round, view.task.round) == (2, 2)
+        assert [(item.round, item.counted) for item in view.outcomes] == [(1, True)]
+
+    serve(Home(tmp_path), talk)
+
+
+def test_a_task_says_all_that_a_client_must_know(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        (peer, *_) = await served.gather()
+        task = (await peer.view(lambda view: view.HasField("task"))).task
+        assert (task.epochs, task.lr, task.batch_size, task.HasField("steps")) == (1, 0.1, 32, False)
+        assert [upload.kind for upload in task.uploads] == [
+            bundle_pb2.BUNDLE_KIND_DELTA, bundle_pb2.BUNDLE_KIND_BUFFERS, bundle_pb2.BUNDLE_KIND_COUNTERS
+        ]  # fmt: skip
+        assert task.upload_limit_bytes == len(served.made(0).payload)
+        assert 0 < task.remaining_ms <= 600_000
+
+    serve(Home(tmp_path), talk)
+
+
+def test_the_last_two_outcomes_are_told_and_the_end(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        for number in (1, 2, 3):
+            await served.engine.open(number)
+            await served.finish_round(peers)
+        view = await peers[0].view(lambda view: view.HasField("ending"))
+        assert (view.ending.kind, view.ending.reason) == (pb.ENDING_KIND_COMPLETED, "all 3 rounds are done")
+        assert [(item.round, item.counted) for item in view.outcomes] == [(2, True), (3, True)]
+        assert await peers[0].watching.read() is grpc.aio.EOF
+        await served.engine.ended
+
+    serve(Home(tmp_path), talk)
+
+
+# ------------------------------------------------------------------------------------------ Fetch
+
+
+def test_the_model_comes_in_chunks_whose_checksums_run_on(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        (peer, *_) = await served.gather()
+        task = (await peer.view(lambda view: view.HasField("task"))).task
+        described = task.downloads[0].package
+        for size, start in itertools.product((0, GRANULE, 3 * GRANULE, 4 * MIB), (0, GRANULE, 5 * GRANULE)):
+            answers = await peer.fetch(
+                round=1, scope=pb.SCOPE_SHARED, digest=described.digest, offset=start, chunk_bytes=size
+            )
+            position = start
+            for answer in answers:
+                assert answer.chunk.offset == position
+                assert len(answer.chunk.data) <= (size or MIB)
+                position += len(answer.chunk.data)
+            assert (position, answers[-1].chunk.crc32c) == (described.size_bytes, described.crc32c)
+
+    serve(Home(tmp_path, numbers=BIG), talk)
+
+
+def test_a_fetch_without_a_digest_is_described_first(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        (peer, *_) = await served.gather()
+        described, payload = await served.fetch_model(peer)
+        first, *chunks = await peer.fetch(round=1, scope=pb.SCOPE_SHARED)
+        assert first.package == described
+        assert b"".join(answer.chunk.data for answer in chunks) == payload
+        state = served.engine.learner.state
+        assert payload[8:-12] == state.model.numpy().tobytes()
+
+    serve(Home(tmp_path), talk)
+
+
+def test_what_is_not_there_cannot_be_fetched(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        good = {"round": 1, "scope": pb.SCOPE_SHARED}
+        for change in (
+            {"digest": b"x" * 16},
+            {"digest": b"short"},
+            {"scope": pb.SCOPE_PERSONAL},
+            {"scope": pb.SCOPE_OPTIONAL},
+            {"scope": pb.SCOPE_UNSPECIFIED},
+            {"scope": 77},
+            {"round": 0},
+            {"round": 2},
+            {"round": 2**64 - 1},
+            {"offset": 1},
+            {"chunk_bytes": 1},
+            {"chunk_bytes": 5 * MIB},
+            {"chunk_bytes": 2**32 - 1},
+        ):
+            (answer,) = await peers[0].fetch(**{**good, **change})
+            assert reason(answer) == "NO_SUCH_PACKAGE", change
+        assert len(await peers[0].fetch(**good, offset=2**63)) == 1  # described, and no chunk beyond the end
+        await served.finish_round(peers)
+
+    serve(Home(tmp_path), talk)
+
+
+def test_who_is_not_in_the_cohort_fetches_nothing(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        (outside,) = {0, 1, 2} - set(served.engine.machine.cohort)
+        (answer,) = await peers[outside].fetch(round=1, scope=pb.SCOPE_SHARED)
+        assert reason(answer) == "NO_SUCH_PACKAGE"
+        assert reason(await peers[outside].deliver(served.made(outside))) == "NO_SUCH_TASK"
+
+    serve(Home(tmp_path, cohort=2), talk)
+
+
+# ---------------------------------------------------------------------------------------- Deliver
+
+
+async def at_the_first_chunk(served: Served, peer: Peer, made: Made) -> tuple[Any, pb.Credit]:
+    upload = peer.upload()
+    await upload.send(header=made.header(peer.session, 1))
+    answer = await upload.read()
+    assert answer.WhichOneof("message") == "credit", answer
+    return upload, answer.credit
+
+
+def test_a_round_of_updates_is_the_mean(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        start = served.engine.learner.state.model.clone()
+        deltas = [torch.frombuffer(bytearray(served.made(i).payload[:160]), dtype=torch.float32) for i in range(3)]
+        await served.finish_round(peers)
+        expected = start + sum(deltas[1:], deltas[0]) / 3
+        torch.testing.assert_close(served.engine.learner.state.model, expected)
+
+    serve(Home(tmp_path), talk)
+
+
+def test_nothing_beyond_the_credit_is_taken(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        made = served.made(0)
+        upload, credit = await at_the_first_chunk(served, peers[0], made)
+        assert (credit.held, credit.limit, credit.chunk_bytes) == (0, GRANULE, MIB)
+        data = made.payload[: GRANULE + 1]
+        await upload.chunk(0, data, extend(0, data))
+        answer = await upload.read()
+        assert reason(answer) == "MALFORMED"
+        assert "beyond your credit" in answer.refusal.sentence
+        assert served.pool.outstanding == 0
+        await served.finish_round(peers)
+        assert served.pool.outstanding == 0
+
+    serve(Home(tmp_path, numbers=BIG, credit_bytes=0), talk)
+
+
+def test_an_upload_within_its_credit_gets_more_as_it_is_used(tmp_path: Path) -> None:
+    """A budget of nothing leaves one small chunk at a time, and that is enough."""
+
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        answers = await asyncio.gather(*(peer.deliver(served.made(i)) for i, peer in enumerate(peers)))
+        assert [answer.WhichOneof("message") for answer in answers] == ["received"] * 3
+        await served.engine.committed(1)
+
+    serve(Home(tmp_path, numbers=BIG, credit_bytes=0), talk)
+
+
+def _changed(made: Made, change: Callable[[bundle_pb2.Package], None]) -> Callable[[bytes, int], pb.UpdateHeader]:
+    """Return the header with something wrong in its package, whose digest is made right where it can be."""
+
+    def header(session: bytes, round: int) -> pb.UpdateHeader:
+        message = made.header(session, round)
+        change(message.package)
+        return message
+
+    return header
+
+
+def _sections(*order: int) -> Callable[[Made], Made]:
+    def change(made: Made) -> Made:
+        sections = tuple(made.package.sections[place] for place in order)
+        return Made(Package(sections, made.package.scalars, made.package.crc32c), made.payload)
+
+    return change
+
+
+WRONG: dict[str, tuple[Callable[[Home], Made], str]] = {
+    "a section too few": (lambda home: _sections(0, 1)(update(home.layouts, 0)), "MALFORMED"),
+    "another order": (lambda home: _sections(1, 0, 2)(update(home.layouts, 0)), "MALFORMED"),
+    "no section": (lambda home: _sections()(update(home.layouts, 0)), "MALFORMED"),
+    "another layout": (lambda home: update(Home(home.run_dir, numbers=41).layouts, 0), "WRONG_LAYOUT"),
+    "another codec": (lambda home: update(home.layouts, 0, codec="fp16"), "WRONG_CODEC"),
+    "no loss": (lambda home: _without(home, "loss"), "MALFORMED"),
+    "no samples": (lambda home: _without(home, "samples"), "MALFORMED"),
+    "half a sample": (lambda home: update(home.layouts, 0, samples=0.5), "MALFORMED"),
+    "negative samples": (lambda home: update(home.layouts, 0, samples=-1), "MALFORMED"),
+    "samples of NaN": (lambda home: update(home.layouts, 0, samples=float("nan")), "MALFORMED"),
+    "infinite samples": (lambda home: update(home.layouts, 0, samples=float("inf")), "MALFORMED"),
+    "samples beyond an integer": (lambda home: update(home.layouts, 0, samples=1e300), "MALFORMED"),
+    "steps beyond an integer": (lambda home: update(home.layouts, 0, scalars={"steps": 2.0**63}), "MALFORMED"),
+    "a loss beyond float32": (lambda home: update(home.layouts, 0, scalars={"loss": 1e308}), "MALFORMED"),
+}
+
+
+def _without(home: Home, name: str) -> Made:
+    made = update(home.layouts, 0)
+    scalars = {key: value for key, value in made.package.scalars.items() if key != name}
+    return Made(Package(made.package.sections, scalars, made.package.crc32c), made.payload)
+
+
+def test_an_update_that_is_not_what_the_task_asks_for_is_refused_by_its_header(tmp_path: Path) -> None:
+    """Each with its own reason, before a byte of it is taken; the client may still deliver a good one."""
+
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        for name, (make, expected) in WRONG.items():
+            answer = await peers[0].deliver(make(served.home))
+            assert reason(answer) == expected, name
+            assert not answer.refusal.temporary
+        assert served.service.refusals["c0", "REASON_WRONG_LAYOUT"] == 1
+        await served.finish_round(peers)
+
+    serve(Home(tmp_path), talk)
+
+
+MESSAGES: dict[str, Callable[[bundle_pb2.Package], Any]] = {
+    "unknown kind": lambda package: package.sections[0].ClearField("kind"),
+    "kind of the future": lambda package: setattr(package.sections[0], "kind", 99),
+    "a kind twice": lambda package: package.sections.append(package.sections[0]),
+    "unknown codec": lambda package: setattr(package.sections[0].codec, "codec", 99),
+    "fraction": lambda package: setattr(package.sections[0].codec, "fraction", 0.5),
+    "2^60 numbers": lambda package: setattr(package.sections[0], "elements", 2**60),
+    "2^63 bytes": lambda package: setattr(package.sections[0], "size_bytes", 2**63),
+    "sizes that do not add up": lambda package: setattr(package, "size_bytes", 1),
+    "another digest": lambda package: setattr(package, "digest", b"x" * 16),
+    "no digest": lambda package: package.ClearField("digest"),
+    "a million scalars": lambda package: package.scalars.update({f"s{i}": 1.0 for i in range(100_000)}),
+    "a scalar with a line end": lambda package: package.scalars.update({"a\nb": 1.0}),
+    "many sections": lambda package: package.sections.extend([package.sections[0]] * 1000),
+    "nothing": lambda package: package.Clear(),
+}
+
+
+def test_a_header_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        for name, change in MESSAGES.items():
+            upload = peers[0].upload()
+            await upload.send(header=_changed(served.made(0), change)(peers[0].session, 1))
+            assert reason(await upload.read()) == "MALFORMED", name
+        await served.finish_round(peers)
+
+    serve(Home(tmp_path), talk)
+
+
+def test_more_bytes_than_the_task_allows_are_refused(tmp_path: Path) -> None:
+    """A compressed bundle may have any size up to its bound, and nothing beyond."""
+
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        made = served.made(0)
+        section = made.package.sections[0]
+        header = made.header(peers[0].session, 1)
+        header.package.sections[0].size_bytes = 10 * section.size_bytes
+        upload = peers[0].upload()
+        await upload.send(header=header)
+        assert reason(await upload.read()) in ("TOO_LARGE", "MALFORMED")
+        await served.finish_round(peers)
+
+    serve(Home(tmp_path, codec="int8+zstd"), talk)
+
+
+@pytest.mark.parametrize("flaw", ["checksum", "gap", "again", "flip"])
+def test_bytes_that_are_not_those_announced_are_a_bad_transfer_and_start_again_at_0(
+    tmp_path: Path, flaw: str
+) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        made = served.made(0)
+        upload, _ = await at_the_first_chunk(served, peers[0], made)
+        first, second = made.payload[:100], made.payload[100:150]
+        await upload.chunk(0, first, extend(0, first))
+        running = extend(0, made.payload[:150])
+        if flaw == "flip":  # the sums are right for bytes that are not the header's
+            rest = bytes([made.payload[100] ^ 1]) + made.payload[101:]
+            await upload.chunk(100, rest, extend(extend(0, first), rest))
+        else:
+            offset = {"checksum": 100, "gap": 101, "again": 0}[flaw]
+            await upload.chunk(offset, second, running ^ (flaw == "checksum"))
+        answer = await upload.read()
+        assert reason(answer) == "BAD_TRANSFER"
+        assert answer.refusal.temporary
+        _, credit = await at_the_first_chunk(served, peers[0], made)
+        assert credit.held == 0
+        await served.finish_round(peers)
+
+    serve(Home(tmp_path), talk)
+
+
+@pytest.mark.parametrize("how", ["half-close", "header", "empty", "empty chunk"])
+def test_a_stream_that_goes_astray_is_refused_and_keeps_what_it_brought(tmp_path: Path, how: str) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        made = served.made(0)
+        upload, _ = await at_the_first_chunk(served, peers[0], made)
+        await upload.chunk(0, made.payload[:50], extend(0, made.payload[:50]))
+        match how:
+            case "half-close":
+                await upload.call.done_writing()
+            case "header":
+                await upload.send(header=made.header(peers[0].session, 1))
+            case "empty":
+                await upload.send()
+            case _:
+                await upload.chunk(50, b"", extend(0, made.payload[:50]))
+        assert reason(await upload.read()) == "MALFORMED"
+        _, credit = await at_the_first_chunk(served, peers[0], made)
+        assert credit.held == 50
+        await served.finish_round(peers)
+
+    serve(Home(tmp_path), talk)
+
+
+def test_a_stream_must_begin_with_a_header_of_a_known_session(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        empty = peers[0].upload()
+        await empty.call.done_writing()
+        assert reason(await empty.read()) == "MALFORMED"
+        early = peers[0].upload()
+        await early.chunk(0, b"x", 1)
+        assert reason(await early.read()) == "MALFORMED"
+        nothing = peers[0].upload()
+        await nothing.send()
+        assert reason(await nothing.read()) == "MALFORMED"
+        for session in (b"", b"x" * 16, b"x" * 100_000):
+            stranger = peers[0].upload()
+            await stranger.send(header=served.made(0).header(session, 1))
+            answer = await stranger.read()
+            assert (reason(answer), answer.refusal.temporary) == ("UNKNOWN_SESSION", True)
+        await served.finish_round(peers)
+
+    serve(Home(tmp_path), talk)
+
+
+def test_an_update_goes_on_where_it_was_cut(tmp_path: Path) -> None:
+    """Several cuts, the last one between the last byte and the answer; small chunks are advised after a cut."""
+
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        made = served.made(0)
+        size = len(made.payload)
+        held = 0
+        for cut in (GRANULE, 2 * GRANULE, size - 1):
+            upload, credit = await at_the_first_chunk(served, peers[0], made)
+            assert (credit.held, credit.chunk_bytes) == (held, GRANULE if held else MIB)
+            entry = served.engine.entry(0)
+            assert entry is not None
+            await upload.feed(made.payload, credit, GRANULE, cut)
+            async with asyncio.timeout(WAIT_S):
+                while entry.held < cut:  # until the last chunk is in the spool
+                    await peers[1].report(progress=pb.Progress())
+            upload.call.cancel()
+            held = cut
+        answer = await peers[0].deliver(made)
+        assert answer.WhichOneof("message") == "received"
+        await served.finish_round(peers)
+        cost = rows(served.home, "SELECT bytes_up, resent_bytes FROM costs WHERE round = 1 AND idx = 0")
+        assert cost == [(size, 0)]
+
+    serve(Home(tmp_path, numbers=BIG), talk)
+
+
+def test_a_newer_stream_of_the_same_client_ends_the_half_open_one(tmp_path: Path) -> None:
+    """With the same session, and after joining again."""
+
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        made = served.made(0)
+        first, _ = await at_the_first_chunk(served, peers[0], made)
+        await first.chunk(0, made.payload[:40], extend(0, made.payload[:40]))
+        second, _ = await at_the_first_chunk(served, peers[0], made)
+        assert await first.call.code() is not grpc.StatusCode.OK
+        await peers[0].enter()
+        answer = await peers[0].deliver(made)
+        assert answer.WhichOneof("message") == "received"
+        assert await second.call.code() is not grpc.StatusCode.OK
+        assert served.pool.outstanding == 0
+        await served.finish_round(peers)
+
+    serve(Home(tmp_path), talk)
+
+
+def test_an_update_is_taken_once_and_asked_for_as_often_as_one_likes(tmp_path: Path) -> None:
+    """RECEIVED again while the round is open; the same outcome again once it is settled, also two rounds later."""
+
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        mades = [served.made(index) for index in range(3)]
+        for _ in range(3):
+            assert (await peers[0].deliver(mades[0])).WhichOneof("message") == "received"
+        other = served.made(0, samples=11)
+        assert reason(await peers[0].deliver(other)) == "LATE"
+        for number in (1, 2, 3):
+            await served.engine.open(number)
+            await served.finish_round(peers)
+            for index, peer in enumerate(peers):
+                outcome = (await peer.deliver(mades[index], round=1)).outcome
+                assert (outcome.round, outcome.counted, outcome.digest) == (1, True, mades[index].package.digest)
+            outcome = (await peers[0].deliver(other, round=1)).outcome
+            assert (outcome.counted, outcome.reason) == (False, pb.REASON_LATE)
+        counted = rows(served.home, "SELECT count(*) FROM outcomes WHERE round = 1 AND verdict = 'counted'")
+        assert counted == [(3,)]
+
+    serve(Home(tmp_path), talk)
+
+
+@pytest.mark.parametrize("round", [0, 2, 7, 2**63, 2**64 - 1])
+def test_a_round_that_never_was_has_no_task_before_and_after_the_end(tmp_path: Path, round: int) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        assert reason(await peers[0].deliver(served.made(0), round=round)) == "NO_SUCH_TASK"
+        await served.finish_round(peers)
+        await served.engine.ended
+        assert reason(await peers[0].deliver(served.made(0), round=round)) == "NO_SUCH_TASK"
+
+    serve(Home(tmp_path, rounds=1), talk)
+
+
+def test_an_upload_that_the_deadline_overtakes_reaches_no_other_round(tmp_path: Path) -> None:
+    """The round closes and the next one opens in mid-upload; what still comes is for neither of them."""
+
+    async def talk(served: Served) -> None:
+        engine = served.engine
+        peers = await served.gather()
+        late = served.made(2)
+        upload, _ = await at_the_first_chunk(served, peers[2], late)
+        await upload.chunk(0, late.payload[:60], extend(0, late.payload[:60]))
+        for index in (0, 1):
+            await peers[index].deliver(served.made(index))
+        assert engine.machine.deadline is not None
+        engine.post(Ticked(engine.machine.deadline))
+        await engine.open(2)
+        await upload.chunk(60, late.payload[60:], extend(0, late.payload))
+        answer = await upload.read()
+        assert answer.refusal.temporary, answer
+        outcome = (await peers[2].deliver(late, round=1)).outcome
+        assert (outcome.counted, outcome.reason) == (False, pb.REASON_LATE)
+        assert engine.machine.received == {}
+        await served.finish_round(peers)
+        assert rows(served.home, "SELECT round, idx FROM outcomes WHERE verdict = 'counted'") == [
+            (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)
+        ]  # fmt: skip
+
+    serve(Home(tmp_path, min_updates=2), talk)
+
+
+def test_a_poisoned_update_is_named_and_the_others_count(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        await peers[1].deliver(with_number(served.made(1), 7, float("nan")))
+        for index in (0, 2):
+            await peers[index].deliver(served.made(index))
+        await served.engine.open(2)
+        view = await peers[1].view(lambda view: view.round == 2)
+        assert [(item.counted, item.reason) for item in view.outcomes] == [(False, pb.REASON_NON_FINITE)]
+        (fields,) = rows(served.home, "SELECT fields FROM events WHERE name = 'updates_rejected'")
+        assert '"c1": "non_finite"' in fields[0]
+
+    serve(Home(tmp_path, min_updates=2), talk)
+
+
+def test_a_full_disk_in_mid_upload_is_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        made = served.made(0)
+        upload, _ = await at_the_first_chunk(served, peers[0], made)
+
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr("edgeflock.server.spool._pwrite", full)
+            await upload.chunk(0, made.payload, extend(0, made.payload))
+            answer = await upload.read()
+        assert (reason(answer), answer.refusal.temporary) == ("NO_SPACE", True)
+        await served.finish_round(peers)
+
+    serve(Home(tmp_path), talk)
+
+
+def test_a_server_that_goes_down_sends_clients_away_for_a_while(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        served.engine.post(DrainAsked(0.0))
+        view = await peers[0].view(lambda view: view.state == pb.RUN_STATE_DRAINING)
+        assert view.return_within_ms > 0
+        assert not view.HasField("task")
+        for answer in (await peers[0].deliver(served.made(0)), await served.peer("c1").join()):
+            assert (reason(answer), answer.refusal.temporary) == ("DRAINING", True)
+        assert await served.engine.ended is None
+
+    serve(Home(tmp_path), talk)
+
+
+def test_a_restarted_server_goes_on_with_what_it_had_received(tmp_path: Path) -> None:
+    """Half an update and a whole one survive; the result is that of a run without a break."""
+
+    async def first(served: Served) -> None:
+        peers = await served.gather()
+        await peers[1].deliver(served.made(1))
+        made = served.made(0)
+        upload, credit = await at_the_first_chunk(served, peers[0], made)
+        entry = served.engine.entry(0)
+        assert entry is not None
+        await upload.feed(made.payload, credit, 100, 100)
+        async with asyncio.timeout(WAIT_S):
+            while entry.held < 100:
+                await peers[1].report(progress=pb.Progress())
+
+    async def second(served: Served) -> None:
+        peers = await served.gather()
+        assert set(served.engine.machine.received) == {1}
+        _, credit = await at_the_first_chunk(served, peers[0], served.made(0))
+        assert credit.held == 100
+        await served.finish_round(peers)
+
+    async def undisturbed(served: Served) -> None:
+        await served.check_alive()
+
+    homes = [Home(tmp_path / name, rounds=1) for name in ("a", "b") if not (tmp_path / name).mkdir()]
+    serve(homes[0], first)
+    serve(homes[0], second)
+    serve(homes[1], undisturbed)
+    assert result(homes[0]) == result(homes[1])
+
+
+def result(home: Home) -> str:
+    path = home.run_dir / "rounds" / f"{home.rules.rounds:06d}" / "model.safetensors"
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_every_order_of_arrival_gives_one_sha(tmp_path: Path) -> None:
+    """All permutations of three clients over two rounds, and all at once."""
+    found = set()
+    for number, order in enumerate([*itertools.permutations(range(3)), None]):
+
+        async def talk(served: Served, order: tuple[int, ...] | None = order) -> None:
+            peers = await served.gather()
+            for round in (1, 2):
+                await served.engine.open(round)
+                if order is not None:
+                    await served.finish_round(peers, list(order if round == 1 else order[::-1]))
+                    continue
+                await asyncio.gather(*(peer.deliver(served.made(i), chunk=50) for i, peer in enumerate(peers)))
+                await served.engine.committed(round)
+            await served.engine.ended
+
+        root = tmp_path / str(number)
+        root.mkdir()
+        home = Home(root, rounds=2)
+        serve(home, talk)
+        found.add(result(home))
+    assert len(found) == 1
+
+
+# ------------------------------------------------------------------------------- Report and Leave
+
+
+def test_reports_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        stranger = served.peer("c0")
+        await stranger.enter()
+        digest = served.home.layouts.parameters.digest
+        assert reason(await stranger.report(ready=pb.Ready(layout_digest=digest))) == "MALFORMED"  # no seat yet
+        peers = await served.gather()
+        assert reason(await peers[0].report()) == "MALFORMED"
+        assert reason(await peers[0].report(ready=pb.Ready(layout_digest=b"x" * 16))) == "WRONG_LAYOUT"
+        for counts in ([1, 1], [0] * 4, [2**63, 2**63, 10]):
+            ready = pb.Ready(samples=10, layout_digest=digest, class_counts=counts)
+            assert reason(await peers[0].report(ready=ready)) == "MALFORMED", counts
+        await served.finish_round(peers)
+
+    serve(Home(tmp_path), talk)
+
+
+def test_costs_of_a_round_reach_the_books_whatever_a_client_claims(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        made = served.made(0)
+        header = made.header(peers[0].session, 1)
+        header.cost.CopyFrom(pb.TrainCost(train_s=float("nan"), peak_rss_bytes=2**64 - 1, samples_done=2**64 - 1))
+        upload = peers[0].upload()
+        await upload.send(header=header)
+        await upload.feed(made.payload, (await upload.read()).credit, MIB, None)
+        await served.finish_round(peers)
+        for cost in (
+            pb.RoundCost(round=1, wait_s=1.5, peak_rss_bytes=2**64 - 1, cpu_s=float("nan")),
+            pb.RoundCost(round=2**64 - 1),
+            pb.RoundCost(round=0),
+        ):
+            assert not (await peers[0].report(cost=cost)).HasField("refusal")
+        await served.engine.open(2)
+        await served.finish_round(peers)
+        found = rows(served.home, "SELECT round, wait_s, train_s, bytes_up FROM costs WHERE idx = 0 ORDER BY round")
+        assert found == [(1, 1.5, 0.0, len(made.payload)), (2, None, 0.0, len(made.payload))]
+
+    serve(Home(tmp_path), talk)
+
+
+def test_a_refused_task_does_not_hold_the_round_up(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        refusal = pb.Refusal(reason=pb.REASON_WRONG_LAYOUT, sentence="my model is another " + "x" * 5000)
+        await peers[2].report(refused=pb.TaskRefused(round=1, refusal=refusal))
+        for index in (0, 1):
+            await peers[index].deliver(served.made(index))
+        await served.engine.committed(1)
+        assert rows(served.home, "SELECT verdict FROM outcomes WHERE idx = 2") == [("refused_by_client",)]
+
+    serve(Home(tmp_path, min_updates=2), talk)
+
+
+def test_who_leaves_is_offline_at_once(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peer = served.peer()
+        await peer.enter()
+        await peer.stub.Leave(pb.LeaveRequest(session=peer.session, reason="bye" * 1000), timeout=WAIT_S)
+        assert "c0" not in served.engine.machine.online
+        assert reason(await peer.report()) == "UNKNOWN_SESSION"
+        await peer.stub.Leave(pb.LeaveRequest(session=b"?"), timeout=WAIT_S)
+
+    serve(Home(tmp_path), talk)
+
+
+# ---------------------------------------------------------------------------- garbage on every method
+
+METHODS = ["Join", "Watch", "Fetch", "Deliver", "Report", "Leave"]
+GARBAGE = [b"", b"\xff" * 40, b"\x0a\xff\xff\xff\xff\x7f", b"\x00" * 1000, bytes(range(256)) * 50, struct.pack("<d", 1)]
+
+
+async def throw(channel: grpc.aio.Channel, method: str, request: bytes) -> object:
+    """Send raw bytes; return the answer's bytes or the status."""
+    path = f"/{NAME}/{method}"
+    try:
+        if method in ("Join", "Report", "Leave"):
+            return await channel.unary_unary(path)(request, timeout=WAIT_S)
+        if method == "Deliver":
+            both = channel.stream_stream(path)(timeout=WAIT_S)
+            await both.write(request)
+            await both.done_writing()
+            return [answer async for answer in both]
+        return [answer async for answer in channel.unary_stream(path)(request, timeout=WAIT_S)]
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+
+
+def test_garbage_on_every_method_leaves_the_server_standing(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        thrower = served.peer("x").channel
+        for method in [*METHODS, "Nonsense"]:
+            for request in GARBAGE:
+                answered = await throw(thrower, method, request)
+                assert answered not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED), method
+        await served.check_alive()
+
+    serve(Home(tmp_path, rounds=1), talk)
+
+
+def test_garbage_in_mid_upload_is_a_refusal(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        made = served.made(0)
+        header = pb.DeliverRequest(header=made.header(peers[0].session, 1)).SerializeToString()
+        for garbage in GARBAGE:
+            call = peers[0].channel.stream_stream(f"/{NAME}/Deliver")(timeout=WAIT_S)
+            await call.write(header)
+            await call.read()
+            await call.write(garbage)
+            answer = pb.DeliverResponse.FromString(await call.read())
+            assert reason(answer) == "MALFORMED", garbage[:10]
+        assert served.pool.outstanding == 0
+        await served.finish_round(peers)
+
+    serve(Home(tmp_path), talk)
+
+
+def test_oversized_messages_on_every_method_leave_the_server_standing(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        huge = b"\x0a" + b"\x80\x80\x80\x03" + bytes(6 * MIB)  # one field of 6 MiB
+        thrower = served.peer("x").channel
+        options = [("grpc.max_send_message_length", -1)]
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{served.port}", options=options) as channel:
+            for method in METHODS:
+                assert await throw(channel, method, huge) is grpc.StatusCode.RESOURCE_EXHAUSTED, method
+        assert await throw(thrower, "Leave", b"") == b""
+        await served.check_alive()
+
+    serve(Home(tmp_path, rounds=1), talk)
+
+
+def test_strangers_bytes_on_the_port_leave_the_server_standing(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        for hello in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" + bytes(100), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b""):
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            writer.write(hello)
+            writer.write_eof()
+            async with asyncio.timeout(WAIT_S):
+                await reader.read()
+            writer.close()
+            await writer.wait_closed()
+        await served.check_alive()
+
+    serve(Home(tmp_path, rounds=1), talk)
+
+
+def test_a_run_that_was_stopped_tells_what_became_of_the_open_round(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        made = served.made(0)
+        await peers[0].deliver(made)
+        served.engine.post(StopAsked("enough", 0.0))
+        view = await peers[0].view(lambda view: view.HasField("ending"))
+        assert view.ending.kind == pb.ENDING_KIND_STOPPED
+        assert [(item.counted, item.reason) for item in view.outcomes] == [(False, pb.REASON_DISCARDED)]
+        assert served.engine.machine.phase is Phase.ENDED
+        outcome = (await peers[0].deliver(made, round=1)).outcome
+        assert outcome.reason == pb.REASON_DISCARDED
+
+    home = Home(tmp_path)
+    serve(home, talk)
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        rows(home, "DELETE FROM outcomes")
