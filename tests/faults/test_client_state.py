@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from faults.conftest import RUN
 from support.processes import Flock
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import signal
 import time
 
 import pytest
+
 from faults.conftest import RUN
 from support.processes import Flock, Program
 
@@ -53,15 +53,15 @@ def test_a_server_killed_at_many_instants_ends_in_the_same_bits(
 def killed_client_run(flock: Flock, seed: int, kills: int) -> str:
     dice = random.Random(seed)
     server = flock.server(*RUN)
-    others = flock.client("c0,c1")
-    for number in itertools.count(1):
-        victim = flock.client("c2")
-        if number > kills:
-            break
-        early = dice.random() < 0.3
-        victim.wait_for("client_started" if early else "update_settled", count=1 if early else dice.randint(1, 2))
+    others, victim = flock.client("c0,c1"), flock.client("c2")
+    for _ in range(kills):
+        if dice.random() < 0.3:
+            victim.wait_for("client_started")
+        else:
+            victim.wait_for("update_settled", count=dice.randint(1, 2))
         time.sleep(dice.uniform(0, SHORT_S))
         victim.kill()
+        victim = flock.client("c2")
     assert [server.ended(), others.ended(), victim.ended()] == [0, 0, 0]
     return flock.sha256()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from support.processes import run_to_the_end
 
 FLAGS = ("--clients=4", "--rounds=3", "--seed=11", "--batch-size=16", "--partition=dirichlet:0.5")

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faults.conftest import RUN
-from support.processes import Flock, until
 
 from edgeflock.lab.children import program
-
-_MOUNT = 'mount -t tmpfs -o size="$1" none "$2" && shift 2 && exec "$@"'
-
-
-def on_a_small_disk(folder: Path, *command: str) -> list[str]:
-    """Return the command in a mount namespace where the folder is a disk of 8 MiB."""
-    return ["unshare", "--mount", "sh", "-c", _MOUNT, "sh", "8m", str(folder), *command]
+from faults.conftest import RUN
+from support.processes import Flock, mounted, until
 
 
 @pytest.fixture
 def server(flock: Flock) -> Iterator[subprocess.Popen[bytes]]:
     """A server whose run directory is a small disk."""
     flock.run_dir.mkdir()
-    probe = subprocess.run(on_a_small_disk(flock.run_dir, "true"), capture_output=True, check=False)
+    probe = subprocess.run(mounted(flock.run_dir, "size=8m", "true"), capture_output=True, check=False)
     if probe.returncode:
         pytest.skip(f"no disk can be mounted here: {probe.stderr.decode().strip()}")
     words = [*program("fl-server"), f"--run-dir={flock.run_dir}", "--listen=127.0.0.1:0", *RUN]
     with (flock.folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(on_a_small_disk(flock.run_dir, *words), stderr=log)
+        server = subprocess.Popen(mounted(flock.run_dir, "size=8m", *words), stderr=log)
     try:
         yield server
     finally:
@@ -51,15 +46,17 @@ def disk(flock: Flock, server: subprocess.Popen[bytes]) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def said(flock: Flock, event: str) -> str:
-    """Wait until the server has logged the event and return the first line of it."""
-    log = flock.folder / "server.log"
+def log_of(flock: Flock) -> str:
+    return (flock.folder / "server.log").read_text()
 
-    def look() -> str | None:
-        lines = log.read_text().splitlines()
-        return next((line for line in lines if f'"event": "{event}"' in line), None)
 
-    return until(look, lambda: f"{event}: {log.read_text()[-3000:]}")
+def count(flock: Flock, *words: str) -> int:
+    """Return how many lines of the log have one of the words."""
+    return sum(any(word in line for word in words) for line in log_of(flock).splitlines())
+
+
+def wait_for_more(flock: Flock, before: int, *words: str) -> None:
+    until(lambda: count(flock, *words) > before or None, lambda: f"{words}: {log_of(flock)[-3000:]}")
 
 
 def fill(path: Path) -> None:
@@ -69,15 +66,38 @@ def fill(path: Path) -> None:
             pass
 
 
-def test_a_full_disk_pauses_the_run_and_space_resumes_it(
+def fill_and_free(flock: Flock, disk: Path) -> None:
+    """Let the disk be full until the server has said so: to the operator, or to a client's upload."""
+    noted = count(flock, "run_paused", "REASON_NO_SPACE")
+    fill(disk / "filler")
+    wait_for_more(flock, noted, "run_paused", "REASON_NO_SPACE")
+    assert "effect_failed" not in log_of(flock)
+    (disk / "filler").unlink()
+
+
+def test_a_full_disk_stops_the_run_for_as_long_as_it_is_full(
     flock: Flock, server: subprocess.Popen[bytes], disk: Path, undisturbed: str
 ) -> None:
     flock.seen = disk
     client = flock.client("c0,c1,c2")
-    said(flock, "round_committed")
-    fill(disk / "filler")
-    assert "no space left on the disk" in said(flock, "run_paused")
-    (disk / "filler").unlink()
-    said(flock, "run_resumed")
+    wait_for_more(flock, 0, '"round_committed"')
+    fill_and_free(flock, disk)
     assert (server.wait(60), client.ended()) == (0, 0)
+    assert "Traceback" not in log_of(flock)
+    assert flock.sha256() == undisturbed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(8))
+def test_a_disk_that_is_full_at_many_instants_damages_nothing(
+    flock: Flock, server: subprocess.Popen[bytes], disk: Path, undisturbed: str, seed: int
+) -> None:
+    flock.seen, dice = disk, random.Random(seed)
+    client = flock.client("c0,c1,c2")
+    for _ in range(4):
+        wait_for_more(flock, count(flock, '"round_committed"'), '"round_committed"')
+        time.sleep(dice.uniform(0, 0.05))  # the instant is the test's input, not a synchronisation
+        fill_and_free(flock, disk)
+    assert (server.wait(60), client.ended()) == (0, 0)
+    assert "Traceback" not in log_of(flock)
     assert flock.sha256() == undisturbed

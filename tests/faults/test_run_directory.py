@@ -9,10 +9,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from faults.conftest import RUN
-from support.processes import Flock, run_to_the_end
 
 from edgeflock.lab.children import program
+from faults.conftest import RUN
+from support.processes import Flock, run_to_the_end
 
 SHORT = ("--clients=2", "--rounds=3", "--seed=7")
 
@@ -88,7 +88,9 @@ def test_a_checkpoint_that_cannot_be_rebuilt_raises_the_epoch(
         {"epoch": 1, "lost_up_to": int(newest.name), "round": int(newest.name) - 1}
     ]
     assert [server.ended(), client.ended()] == [0, 0]
-    assert flock.sha256() == undisturbed  # FedAvg's clients keep nothing that the lost round would have changed
+    assert (
+        flock.sha256() == undisturbed
+    )  # FedAvg's clients keep nothing that the lost round would have changed
 
 
 def test_without_any_good_checkpoint_the_server_says_what_to_do(flock: Flock) -> None:

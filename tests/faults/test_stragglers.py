@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import numpy as np
+
 from support.processes import Flock, until
 
 
@@ -75,7 +76,7 @@ def test_an_update_that_is_not_finite_is_named_and_the_others_count(flock: Flock
 def test_a_run_fails_with_its_reason_when_no_update_is_finite(flock: Flock) -> None:
     server, client = flock.server("--clients=2", "--rounds=3", "--lr=1e38"), flock.client("c0,c1")
     assert server.ended() == 1
-    assert client.ended() in (0, 1)
+    assert client.ended() == 0
     (ending,) = flock.announced("run_ended")
     assert ending["kind"] == "failed"
     assert "non_finite" in ending["reason"]
@@ -112,12 +113,12 @@ def test_a_cohort_script_with_a_stranger_ends_the_run(flock: Flock, tmp_path: Pa
     assert server.ended() == 1
     (ending,) = flock.announced("run_ended")
     assert ending["reason"] == "--cohort-script names 'c7', who has no seat; seated are c0, c1"
-    assert client.ended() in (0, 1)
+    assert client.ended() == 0
 
 
 def test_online_mode_draws_from_those_who_are_there(flock: Flock) -> None:
     """Two of four places are enough to begin; one client goes, another comes, the run goes on."""
-    flags = ("--participation=online", "--clients=4", "--cohort=2", "--rounds=100000", "--deadline=5")
+    flags = ("--participation=online", "--clients=4", "--cohort=2", "--rounds=100000", "--deadline=1")
     server = flock.server(*flags)
     first, second = flock.client("c0"), flock.client("c1")
     awaited(flock, "c1", "counted")
@@ -139,4 +140,4 @@ def test_a_roster_that_stays_short_ends_the_run(flock: Flock) -> None:
     assert server.ended() == 1
     (ending,) = flock.announced("run_ended")
     assert ending["reason"] == "2 of 3 clients came within 1 s"
-    assert client.ended() in (0, 1)
+    assert client.ended() == 0

@@ -1,4 +1,4 @@
-"""Real fl-server and fl-client processes for tests: started fast, watched by their logs, always ended by pid."""
+"""Real fl-server and fl-client processes: started fast, watched by their logs, always ended by pid."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SPARE = get_context("forkserver")
 _SPARE.set_forkserver_preload(
     [
         "edgeflock.server.daemon",
-        "edgeflock.server.rules",
+        "edgeflock.server.resolve",
         "edgeflock.client.daemon",
         "torch._dynamo",  # what counting FLOPs imports
     ]
@@ -66,7 +66,9 @@ class Program:
         entries: list[dict[str, Any]] = list(map(json.loads, lines))
         return [entry for entry in entries if fields.items() <= entry.items()]
 
-    def wait_for(self, name: str, count: int = 1, limit_s: float = LIMIT_S, **fields: object) -> dict[str, Any]:
+    def wait_for(
+        self, name: str, count: int = 1, limit_s: float = LIMIT_S, **fields: object
+    ) -> dict[str, Any]:
         """Wait until the event has been logged so often; return the last one."""
 
         def look() -> dict[str, Any] | None:
@@ -202,3 +204,11 @@ def run_to_the_end(folder: Path, flags: tuple[str, ...], hosts: tuple[str, ...],
         clients = [made.client(ids, *client_flags) for ids in hosts]
         assert [server.ended(), *(client.ended() for client in clients)] == [0] * (1 + len(hosts))
         return made.sha256()
+
+
+_MOUNT = 'mount -t tmpfs -o "$1" none "$2" && shift 2 && exec "$@"'
+
+
+def mounted(folder: Path, options: str, *command: str) -> list[str]:
+    """Return the command with the folder as a disk of its own; from here it is below /proc/PID/root."""
+    return ["unshare", "--mount", "sh", "-c", _MOUNT, "sh", options, str(folder), *command]

@@ -133,7 +133,7 @@ def test_two_rounds_of_the_example_move_the_model_as_its_formula_says(
 
 def test_clients_that_start_ahead_train_from_there(example: Method, tmp_path: Path) -> None:
     """Round 1 has no momentum, so the two options differ from round 2 on."""
-    models = {}
+    models: dict[str, list[Tensor]] = {}
     for ahead in ("no", "yes"):
         engine = LocalEngine(example, {"beta": "0.5", "ahead": ahead}, tmp_path / ahead)
         models[ahead] = []

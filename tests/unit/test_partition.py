@@ -17,8 +17,9 @@ from edgeflock.common.errors import BadValue, UnknownName
 from edgeflock.common.partition import Partition, assign, cut, local_test, parse, public, public_split, union
 from edgeflock.common.partitions import schemes
 from edgeflock.common.partitions.base import Labels, Shards
-from edgeflock.lab.partition import check_picture, describe, partition
+from edgeflock.lab.partition import check_picture, partition
 from edgeflock.lab.partition_chart import lines, shade, show_in_colour
+from edgeflock.lab.partition_rows import describe
 
 TEXTS = {
     "iid": "iid",

@@ -10,8 +10,9 @@ import pytest
 
 from edgeflock.common.errors import EdgeflockError, UsageError
 from edgeflock.methods.base import Method, Training
-from edgeflock.server import rules
-from edgeflock.server.config import ServerConfig, combine, from_toml, identity_difference, resolve, to_toml
+from edgeflock.server import resolve as resolving
+from edgeflock.server.config import ServerConfig, from_toml, identity_difference, to_toml
+from edgeflock.server.resolve import combine, resolve
 
 PERSISTENT = Method(
     name="everybody",
@@ -25,7 +26,7 @@ PERSISTENT = Method(
 @pytest.fixture
 def everybody(monkeypatch: pytest.MonkeyPatch) -> ServerConfig:
     """A configuration of a method with demands and training defaults of its own."""
-    monkeypatch.setattr(rules, "load", lambda name: PERSISTENT)
+    monkeypatch.setattr(resolving, "load", lambda name: PERSISTENT)
     return ServerConfig(method="everybody")
 
 

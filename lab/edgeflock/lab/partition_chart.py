@@ -13,7 +13,7 @@ from edgeflock.common.errors import MissingData
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from edgeflock.lab.partition import Description, Row
+    from edgeflock.lab.partition_rows import Description, Row
 
 COUNTED = 12  # up to so many classes are shown as numbers, more as shades
 BUBBLES = 40  # up to so many clients are drawn as bubbles, more as a heat map

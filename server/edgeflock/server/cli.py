@@ -10,7 +10,7 @@ import click
 from edgeflock.common import log
 from edgeflock.common.entry import run_command
 from edgeflock.common.flags import command
-from edgeflock.server.config import ServerConfig, combine
+from edgeflock.server.config import ServerConfig
 
 _HELP = """Serve one federated training run to its end.
 
@@ -25,6 +25,8 @@ def _run(given: Mapping[str, Any], help_method: bool) -> int:
 
         click.echo(describe_method(given.get("method", "fedavg")))
         return 0
+    from edgeflock.server.resolve import combine
+
     config = combine(given)
     log.configure(config.log_level, config.log_format)
     from edgeflock.server.daemon import run

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from edgeflock.common import settings_file
-from edgeflock.common.errors import UsageError
 from edgeflock.common.kinds import FLAG, INTEGER, LINES, NUMBER, PAIRS, PATH, SECONDS, TEXT
 from edgeflock.common.log import log_format_option, log_level_option
 from edgeflock.common.options import option, read_toml
@@ -18,11 +15,9 @@ from edgeflock.common.settings_file import identity_difference
 
 __all__ = [
     "ServerConfig",
-    "combine",
     "default_run_dir",
     "from_toml",
     "identity_difference",
-    "resolve",
     "to_toml",
 ]
 
@@ -288,43 +283,6 @@ def from_toml(path: Path) -> ServerConfig:
     return replace(config, run_dir=path.parent)
 
 
-def resolve(config: ServerConfig) -> ServerConfig:
-    """Return the configuration with every default filled in, checked as a whole; see `rules.resolve`."""
-    from edgeflock.server import rules
-
-    return rules.resolve(config)
-
-
 def default_run_dir(method: str) -> Path:
     """Return the directory of a run that starts now."""
     return Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{method}"
-
-
-def combine(given: Mapping[str, Any]) -> ServerConfig:
-    """Return the resolved configuration of the values that were given.
-
-    The run.toml of an existing run directory stands below them, so that a directory alone resumes its run.
-    Raises UsageError with a sentence, also for a run that these values would make another run.
-    """
-    run_dir = given.get("run_dir")
-    path = Path(run_dir) / "run.toml" if run_dir is not None else None
-    if path is None or not path.exists():
-        nothing = {"dataset": None} if "eval_data" in given else {}
-        return resolve(ServerConfig(**{**nothing, **given}))
-    old = from_toml(path)
-    new = resolve(replace(old, **_over(old, given)))
-    if difference := identity_difference(old, new):
-        raise UsageError(f"{run_dir} holds another run, different in {difference}: give another --run-dir")
-    return new
-
-
-def _over(old: ServerConfig, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is given, as changes of `old`: epochs and steps replace each other, mappings merge."""
-    changes = dict(given)
-    for name, other in (("epochs", "steps"), ("steps", "epochs")):
-        if name in given and other not in given:
-            changes[other] = None
-    for name in ("set", "model_arg"):
-        if name in given:
-            changes[name] = {**getattr(old, name), **given[name]}
-    return changes

@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from edgeflock.common.address import Address, parse_address
 from edgeflock.common.allocator import keep_pages
-from edgeflock.common.errors import UsageError
+from edgeflock.common.errors import EdgeflockError, UsageError
 from edgeflock.common.transport import server_options
 from edgeflock.server import assembly, records, rundir, startup
 from edgeflock.server.config import ServerConfig
@@ -211,7 +211,8 @@ def _farewell(parts: Parts, ending: Ended | None) -> int:
     if ending is None:
         log.info("parked", run_dir=str(parts.run_dir), hint="start fl-server on this run directory to go on")
         return 0
-    if ending.kind is not EndingKind.FAILED:
-        parts.spool.clear()
     log.info("ended", kind=str(ending.kind), reason=ending.reason, run_dir=str(parts.run_dir))
-    return 1 if ending.kind is EndingKind.FAILED else 0
+    if ending.kind is EndingKind.FAILED:
+        raise EdgeflockError(ending.reason)
+    parts.spool.clear()
+    return 0

@@ -194,8 +194,10 @@ class Delivery:
             raise Refused(refusal(pb.REASON_TOO_SLOW, sentence)) from None
         if isinstance(message, Piece):
             return message
-        if message is grpc.aio.EOF or message.WhichOneof("message") != "chunk":
-            raise MalformedMessage("the stream ended before the payload did")
+        if message is grpc.aio.EOF:  # a cut, maybe of one direction only: what is held stays
+            raise Refused(refusal(pb.REASON_BUSY, "the stream ended before the payload did: go on"))
+        if message.WhichOneof("message") != "chunk":
+            raise MalformedMessage("after the header only chunks may follow")
         chunk = message.chunk
         return Piece(chunk.offset, memoryview(chunk.data), chunk.crc32c, message.ByteSize())
 

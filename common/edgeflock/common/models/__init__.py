@@ -14,7 +14,7 @@ from edgeflock.common import seeds
 from edgeflock.common.errors import BadValue, UnknownName
 from edgeflock.common.models.arguments import parse
 from edgeflock.common.models.base import Net, forward_flops, parameter_count
-from edgeflock.common.models.custom import adapt, load_custom
+from edgeflock.common.models.custom import adapt, call, load_custom
 
 __all__ = ["Net", "build", "build_custom", "forward_flops", "load_custom", "names", "parameter_count"]
 
@@ -64,7 +64,7 @@ def build_custom(
     factory = load_custom(reference)
     _check_classes(classes)
     shape, texts = tuple(input_shape), dict(arguments or {})
-    return _initialise(lambda: adapt(factory(shape, classes, **texts), shape, reference), seed)
+    return _initialise(lambda: adapt(call(factory, shape, classes, texts, reference), shape, reference), seed)
 
 
 def _check_classes(classes: int) -> None:

@@ -9,13 +9,13 @@ it calls. nn.Dropout layers are replaced by ours, which draw from the run's gene
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from edgeflock.common.errors import BadValue
+from edgeflock.common.errors import BadValue, EdgeflockError
 from edgeflock.common.models.base import Net
 from edgeflock.common.models.layers import SeededDropout
 
@@ -41,6 +41,21 @@ def load_custom(reference: str) -> Factory:
     if factory is None or not callable(factory):
         raise BadValue("--model", reference, f"{_FORM} ({module_name} has no function {name})")
     return cast("Factory", factory)
+
+
+def call(
+    factory: Factory, shape: tuple[int, ...], classes: int, texts: Mapping[str, str], reference: str
+) -> nn.Module:
+    """Call the factory. Raises BadValue with its own words if it fails, whatever a foreign factory raises."""
+    try:
+        return factory(shape, classes, **texts)
+    except EdgeflockError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise BadValue(
+            "--model", reference, f"a factory that can be called with ({shape}, {classes}) ({reason})"
+        ) from error
 
 
 def adapt(module: nn.Module, shape: tuple[int, ...], reference: str) -> Net:

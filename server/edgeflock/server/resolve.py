@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from edgeflock.common.package import Kind
 from edgeflock.methods import load
 from edgeflock.methods.base import Method
 from edgeflock.methods.options import parse, texts
-from edgeflock.server.config import ServerConfig, default_run_dir
+from edgeflock.server.config import ServerConfig, default_run_dir, from_toml, identity_difference
 
 _TRAINING = {"batch_size": 32, "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0, "lr_decay": 1.0}
 
@@ -34,6 +35,36 @@ def resolve(config: ServerConfig) -> ServerConfig:
     _check_network(config)
     _check_files(config)
     return replace(config, run_dir=config.run_dir or default_run_dir(config.method))
+
+
+def combine(given: Mapping[str, Any]) -> ServerConfig:
+    """Return the resolved configuration of the values that were given.
+
+    The run.toml of an existing run directory stands below them, so that a directory alone resumes its run.
+    Raises UsageError with a sentence, also for a run that these values would make another run.
+    """
+    run_dir = given.get("run_dir")
+    path = Path(run_dir) / "run.toml" if run_dir is not None else None
+    if path is None or not path.exists():
+        nothing = {"dataset": None} if "eval_data" in given else {}
+        return resolve(ServerConfig(**{**nothing, **given}))
+    old = from_toml(path)
+    new = resolve(replace(old, **_over(old, given)))
+    if difference := identity_difference(old, new):
+        raise UsageError(f"{run_dir} holds another run, different in {difference}: give another --run-dir")
+    return new
+
+
+def _over(old: ServerConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is given, as changes of `old`: epochs and steps replace each other, mappings merge."""
+    changes = dict(given)
+    for name, other in (("epochs", "steps"), ("steps", "epochs")):
+        if name in given and other not in given:
+            changes[other] = None
+    for name in ("set", "model_arg"):
+        if name in given:
+            changes[name] = {**getattr(old, name), **given[name]}
+    return changes
 
 
 def _with_method_options(config: ServerConfig, method: Method) -> ServerConfig:
