@@ -47,7 +47,12 @@ class Flat:
 
 
 def learner(
-    of: ModelLayouts, *, method: str | Method = "fedavg", clients: int = 3, codec: str = "identity", **options: str
+    of: ModelLayouts,
+    *,
+    method: str | Method = "fedavg",
+    clients: int = 3,
+    codec: str = "identity",
+    **options: str,
 ) -> Learner:
     """Return the server's mathematics with the initial state in it."""
     found = load(method) if isinstance(method, str) else method

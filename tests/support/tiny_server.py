@@ -128,7 +128,14 @@ class Home:
             outcomes = records.read_outcomes(connection, story.epoch, settled)
         journal = Journal(self.journal_path)
         scoring = Scoring(
-            None, journal, epoch=story.epoch, every=0, blocking=False, last=self.rules.rounds, best=None
+            None,
+            journal,
+            epoch=story.epoch,
+            every=0,
+            blocking=False,
+            last=self.rules.rounds,
+            best=None,
+            scored=0,
         )
         engine = WatchedEngine(
             RoundMachine(self.rules),
@@ -171,9 +178,8 @@ class Home:
                 yield served
             finally:
                 for peer in served.peers:
-                    await peer.channel.close()
-                await engine.until(lambda: not any(session.watching for session in engine.sessions))
-                await server.stop(0.1)
+                    await peer.close()
+                await server.stop(1.0)
 
 
 @dataclass
@@ -224,7 +230,9 @@ class Served:
 
     async def fetch_model(self, peer: Peer) -> tuple[bundle_pb2.Package, bytes]:
         task = (await peer.view(lambda view: view.HasField("task"))).task
-        answers = await peer.fetch(round=task.round, scope=pb.SCOPE_SHARED, digest=task.downloads[0].package.digest)
+        answers = await peer.fetch(
+            round=task.round, scope=pb.SCOPE_SHARED, digest=task.downloads[0].package.digest
+        )
         return task.downloads[0].package, b"".join(answer.chunk.data for answer in answers)
 
 
@@ -238,6 +246,7 @@ class Peer:
         self.session = b""
         self.watching: Any = None
         self.last = pb.View()  # seen
+        self.calls: list[Any] = []
         self._served = served
 
     async def join(self, **changes: Any) -> pb.JoinResponse:
@@ -254,8 +263,9 @@ class Peer:
         return answer
 
     def watch(self) -> None:
-        """Open the stream; an older one is forgotten."""
+        """Open the stream; an older one stays open and is not read any more."""
         self.watching = self.stub.Watch(pb.WatchRequest(session=self.session), timeout=WAIT_S)
+        self.calls.append(self.watching)
 
     async def answer(self) -> pb.WatchResponse:
         read: pb.WatchResponse = await self.watching.read()
@@ -294,7 +304,15 @@ class Peer:
         return [answer async for answer in call]
 
     def upload(self) -> Upload:
-        return Upload(self.stub.Deliver(timeout=WAIT_S))
+        upload = Upload(self.stub.Deliver(timeout=WAIT_S))
+        self.calls.append(upload.call)
+        return upload
+
+    async def close(self) -> None:
+        """Go without a word; a channel that is closed does not end the calls that nobody awaits."""
+        for call in self.calls:
+            call.cancel()
+        await self.channel.close()
 
     async def deliver(
         self, made: Made, *, round: int | None = None, chunk: int = MIB, cut: int | None = None
@@ -331,7 +349,9 @@ class Upload:
         assert answer is not grpc.aio.EOF, "the server ended the stream without an answer"
         return answer
 
-    async def feed(self, payload: bytes, credit: pb.Credit, chunk: int, cut: int | None) -> pb.DeliverResponse:
+    async def feed(
+        self, payload: bytes, credit: pb.Credit, chunk: int, cut: int | None
+    ) -> pb.DeliverResponse:
         """Send as far as credit goes, wait for more, until all is sent or cut; return the last answer."""
         offset, limit = credit.held, credit.limit
         running, end = extend(0, payload[:offset]), len(payload) if cut is None else cut

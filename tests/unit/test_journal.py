@@ -64,7 +64,9 @@ def test_closing_writes_what_is_queued(tmp_path: Path) -> None:
     for number in range(50):
         journal.note("event", number=number)
     journal.close()
-    numbers = [json.loads(text)["number"] for (text,) in rows(path, "SELECT fields FROM events ORDER BY cursor")]
+    numbers = [
+        json.loads(text)["number"] for (text,) in rows(path, "SELECT fields FROM events ORDER BY cursor")
+    ]
     assert numbers == list(range(50))
 
 
@@ -91,7 +93,9 @@ def test_what_waits_in_the_queue_is_one_transaction(journal: Journal) -> None:
     gate.open.set()
     for future in futures:
         future.result(WAIT_S)
-    assert journal.submit(lambda connection: len(commits)).result(WAIT_S) == 2  # the gate's, and all the others
+    assert (
+        journal.submit(lambda connection: len(commits)).result(WAIT_S) == 2
+    )  # the gate's, and all the others
 
 
 def test_a_job_that_is_wrong_fails_alone(journal: Journal) -> None:
@@ -100,7 +104,9 @@ def test_a_job_that_is_wrong_fails_alone(journal: Journal) -> None:
     before = journal.note("before")
     bad = [
         journal.submit(lambda connection: connection.execute("INSERT INTO seats VALUES (1, NULL, 0)")),
-        journal.submit(lambda connection: connection.execute("INSERT INTO seats VALUES (?, 'a', 0)", (2**70,))),
+        journal.submit(
+            lambda connection: connection.execute("INSERT INTO seats VALUES (?, 'a', 0)", (2**70,))
+        ),
         journal.note("unwritable", value=object()),
     ]
     after = journal.note("after")
@@ -126,7 +132,9 @@ def _run_out_of_pages(connection: sqlite3.Connection) -> None:
 
 def test_a_full_disk_is_told_as_such_and_writing_goes_on_when_there_is_space(journal: Journal) -> None:
     journal.submit(_run_out_of_pages).result(WAIT_S)
-    with pytest.raises(JournalBroken, match="the journal cannot be written: database or disk is full") as broken:
+    with pytest.raises(
+        JournalBroken, match="the journal cannot be written: database or disk is full"
+    ) as broken:
         journal.note("big", text="x" * 100_000).result(WAIT_S)
     assert broken.value.no_space
     journal.submit(lambda connection: connection.execute("PRAGMA max_page_count = 100000")).result(WAIT_S)

@@ -66,13 +66,17 @@ def test_an_open_round(connection: sqlite3.Connection) -> None:
 
 
 @pytest.mark.parametrize("added", [(), (1,), (3, 1)])
-def test_an_extended_round_has_its_new_members(connection: sqlite3.Connection, added: tuple[int, ...]) -> None:
+def test_an_extended_round_has_its_new_members(
+    connection: sqlite3.Connection, added: tuple[int, ...]
+) -> None:
     story = tell(connection, SEATED, RoundOpened(1, (0, 2)), RoundExtended(1, added))
     assert story.open_round == RoundOpened(1, tuple(sorted({0, 2, *added})))
     assert story.extended
 
 
-def test_a_closed_round_has_its_counted_set_and_a_later_decision_replaces_it(connection: sqlite3.Connection) -> None:
+def test_a_closed_round_has_its_counted_set_and_a_later_decision_replaces_it(
+    connection: sqlite3.Connection,
+) -> None:
     opened = RoundOpened(1, (0, 1, 2))
     assert tell(connection, SEATED, opened, RoundClosed(1, (0, 2))).closed == (0, 2)
     assert tell(connection, RoundClosed(1, (0, 1, 2))).closed == (0, 1, 2)
@@ -100,7 +104,9 @@ def test_what_an_ending_discards_is_on_record(connection: sqlite3.Connection) ->
     assert records.read_outcomes(connection, 0, [1]) == {1: list(discarded)}
 
 
-def test_an_ending_that_is_decided_again_does_not_change_what_was_said(connection: sqlite3.Connection) -> None:
+def test_an_ending_that_is_decided_again_does_not_change_what_was_said(
+    connection: sqlite3.Connection,
+) -> None:
     """A failed run that is tried again and fails again in the same round."""
     first = (Outcome(0, b"x", Verdict.NON_FINITE), Outcome(1, b"y", Verdict.DISCARDED))
     tell(connection, SEATED, RoundOpened(1, (0, 1)), Ended(EndingKind.FAILED, "why", 1, first))

@@ -130,7 +130,9 @@ def test_another_update_starts_at_0(spool: Spool) -> None:
 @pytest.mark.parametrize(
     ("offset", "checksum"), [(0, 0), (256, 0), (128, 1), (2**64 - 1, 0)], ids=["again", "gap", "sum", "far"]
 )
-def test_a_chunk_that_does_not_continue_the_payload_is_refused(spool: Spool, offset: int, checksum: int) -> None:
+def test_a_chunk_that_does_not_continue_the_payload_is_refused(
+    spool: Spool, offset: int, checksum: int
+) -> None:
     entry = one(spool)
     send(entry, 128)
     with pytest.raises(CorruptPayload, match="does not continue the 128 bytes held"):

@@ -30,7 +30,11 @@ def groups(seed: int = 1) -> list[Group]:
 
 
 def blank() -> list[Group]:
-    return [(COUNTERS, torch.zeros(2, dtype=torch.int64)), (NONE, torch.zeros(0)), (PARAMETERS, torch.zeros(15))]
+    return [
+        (COUNTERS, torch.zeros(2, dtype=torch.int64)),
+        (NONE, torch.zeros(0)),
+        (PARAMETERS, torch.zeros(15)),
+    ]
 
 
 def flats(some: list[Group]) -> list[Tensor]:
@@ -134,7 +138,8 @@ def test_any_bytes_are_refused(small: tuple[Path, bytes, str], content: bytes) -
 
 
 @pytest.mark.parametrize(
-    "header", [b"{}", b"[]", b"1", b'{"__metadata__": 3}', b'{"__metadata__": null}', b"\xff\xfe", b"[" * 100_000]
+    "header",
+    [b"{}", b"[]", b"1", b'{"__metadata__": 3}', b'{"__metadata__": null}', b"\xff\xfe", b"[" * 100_000],
 )
 def test_a_strange_header_is_refused(tmp_path: Path, header: bytes) -> None:
     assert refused(tmp_path / "x", len(header).to_bytes(8, "little") + header, "0" * 64)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
+from types import FrameType
 from typing import NoReturn
 
 import click
@@ -17,6 +19,7 @@ _INTERRUPTED = 130
 
 def run_command(command: click.Command, name: str) -> NoReturn:
     """Run a command of that name with this process's arguments, then exit."""
+    signal.signal(signal.SIGTERM, _leave)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines on stderr are no sentences of ours
     try:
         code = command.main(prog_name=name, standalone_mode=False)
@@ -41,6 +44,11 @@ def run_command(command: click.Command, name: str) -> NoReturn:
         _trace()
         _fail(name, f"this is a bug, {type(error).__name__}: {error} (--log-level debug shows where)", 1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    """End on a SIGTERM before the daemon looks for it; process 1 of a container would not do so by itself."""
+    sys.exit(0)
 
 
 def _usage(error: click.ClickException) -> str:

@@ -914,7 +914,7 @@ class FetchRequest(_message.Message):
     offset: _builtins.int
     """multiple of 256 KiB"""
     chunk_bytes: _builtins.int
-    """wanted size; 0: the server's choice"""
+    """wanted size, a multiple of 256 KiB up to 4 MiB; 0: the server's choice"""
     def __init__(
         self,
         *,
@@ -1008,7 +1008,7 @@ class UpdateHeader(_message.Message):
     session: _builtins.bytes
     round: _builtins.int
     samples: _builtins.int
-    """the client trained on"""
+    """the client has; the package's scalar `samples` is the one that counts"""
     @_builtins.property
     def package(self) -> _bundle_pb2.Package: ...
     @_builtins.property

@@ -68,6 +68,7 @@ async def _serve(parts: Parts) -> int:
         journal.note("run_started", **fields, method=parts.config.method, rounds=parts.config.rounds)
         log.info("run_started", **fields, run_dir=str(parts.run_dir), method=parts.config.method)
         engine.post(Started(time.monotonic(), story.seats, story.committed, _open_round(story)))
+        await engine.score_again()
         ending = await engine.ended
         if ending is not None:
             await _linger(engine, parts.config.linger)
@@ -84,6 +85,7 @@ def _engine(parts: Parts, journal: Journal) -> Engine:
         settled = range(max(1, story.committed - 1), story.committed + 1)
         outcomes = records.read_outcomes(connection, story.epoch, settled)
         best = records.read_best(connection)
+        scored = records.read_scored(connection, story.epoch)
     scoring = Scoring(
         assembly.build_evaluator(config, parts.test),
         journal,
@@ -92,6 +94,7 @@ def _engine(parts: Parts, journal: Journal) -> Engine:
         blocking=config.eval_blocking,
         last=config.rounds,
         best=best,
+        scored=scored,
     )
     return Engine(
         RoundMachine(assembly.build_rules(config)),

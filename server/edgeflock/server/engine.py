@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
@@ -279,10 +280,18 @@ class Engine:
 
     # ----------------------------------------------------------------------------- committing
 
+    async def score_again(self) -> None:
+        """Test the committed model if a crash came before its score was written down."""
+        round = self.machine.committed
+        if round and not self.scoring.knows(round):
+            await self.compute(self.scoring.take, round, self.learner)
+            await self.scoring.started(round)
+
     async def _commit(self, effect: CommitRound) -> None:
         assert self.opened is not None
         folded_at = time.monotonic()
-        metrics, saved, stop = await self.compute(self._step_and_save, self.opened.work.round, effect)
+        round = replace(self.opened.work.round, costs=self._measured())
+        metrics, saved, stop = await self.compute(self._step_and_save, round, effect)
         values = metrics | self._seconds(folded_at)
         rows = cost_rows(self.machine, self.sessions, self.opened.updates, self.opened.costs)
         line = canonical_line(self.machine, effect, values, rows)
@@ -294,6 +303,12 @@ class Engine:
         await self.scoring.started(effect.round)
         self.post(Committed(effect.round, time.monotonic(), stop))
         await self.write(self._prune, effect.round)
+
+    def _measured(self) -> dict[str, float]:
+        """What the method may steer by: seconds of the round so far, and of its slowest client's training."""
+        assert self.opened is not None
+        training = [cost["train_s"] for cost in self.opened.costs.values()]
+        return {"round_s": self._closed_at - self._opened_at, "train_s": max(training, default=0.0)}
 
     def _seconds(self, folded_at: float) -> dict[str, float]:
         parts = {

@@ -181,6 +181,12 @@ def read_digests(connection: sqlite3.Connection, epoch: int, round: int) -> tupl
     return None if row is None else (row[0], row[1])
 
 
+def read_scored(connection: sqlite3.Connection, epoch: int) -> int:
+    """Return the newest round that has a score, 0 if there is none."""
+    statement = "SELECT max(round) FROM evaluations WHERE epoch = ? AND model = 'global'"
+    return connection.execute(statement, (epoch,)).fetchone()[0] or 0
+
+
 def read_best(connection: sqlite3.Connection) -> tuple[float, int] | None:
     """Return accuracy and round of the best evaluation so far."""
     row = connection.execute(

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import structlog
 
 from edgeflock.server.evaluate import Evaluator, Score
-from edgeflock.server.journal import Journal, write_event
+from edgeflock.server.journal import Journal, JournalBroken, write_event
 from edgeflock.server.learner import Learner
 
 log = structlog.get_logger()
+
+
+GLOBAL = "global"  # the model that targets and curves mean
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What is to be told of a round: scores that are there, and the test that is not run yet."""
+
+    round: int
+    others: dict[str, Score]
+    run: Callable[[], Score]
 
 
 class Scoring:
@@ -29,29 +43,42 @@ class Scoring:
         blocking: bool,
         last: int,
         best: tuple[float, int] | None,
+        scored: int,
     ) -> None:
         self._blocking = blocking
         self.best = best  # accuracy, round
         self._evaluator, self._journal, self._epoch = evaluator, journal, epoch
         self._every, self._last = every, last
+        self._scored = scored  # the newest round whose score is in the journal
         self._thread = ThreadPoolExecutor(1, "evaluation")
-        self._taken: tuple[int, Callable[[], Score]] | None = None
+        self._taken: _Taken | None = None
         self._running: dict[int, asyncio.Task[None]] = {}
 
     def due(self, round: int) -> bool:
         return self._every > 0 and (round % self._every == 0 or round == self._last)
 
+    def knows(self, round: int) -> bool:
+        return self._scored >= round
+
     def take(self, round: int, learner: Learner) -> None:
-        """Copy the model to be tested; called in the arithmetic thread, before the state moves on."""
-        if self._evaluator is not None and self.due(round) and self._taken is None:
-            self._taken = (round, self._evaluator.load(learner.result(), learner.state.vectors["buffers"]))
+        """Copy the global model, to be tested beside the next round; test a method's other models at once.
+
+        Called in the arithmetic thread, before the state moves on.
+        """
+        if self._evaluator is None or not self.due(round) or self._taken is not None:
+            return
+        buffers, models = learner.state.vectors["buffers"], learner.models()
+        others = {
+            name: self._evaluator.load(vector, buffers)() for name, vector in models.items() if name != GLOBAL
+        }
+        self._taken = _Taken(round, others, self._evaluator.load(models[GLOBAL], buffers))
 
     async def started(self, round: int) -> None:
         """Start the test of what was taken, now that the round is durable; wait for it if asked to."""
         if self._taken is None:
             return
-        (round, run), self._taken = self._taken, None
-        task = asyncio.create_task(self._score(round, run))
+        taken, self._taken = self._taken, None
+        task = asyncio.create_task(self._score(taken))
         self._running[round] = task
         task.add_done_callback(lambda _: self._running.pop(round, None))
         if self._blocking:
@@ -70,15 +97,20 @@ class Scoring:
         await self.finish()
         self._thread.shutdown()
 
-    async def _score(self, round: int, run: Callable[[], Score]) -> None:
-        score = await asyncio.get_running_loop().run_in_executor(self._thread, run)
+    async def _score(self, taken: _Taken) -> None:
+        score = await asyncio.get_running_loop().run_in_executor(self._thread, taken.run)
         if self.best is None or score.accuracy > self.best[0]:
-            self.best = (score.accuracy, round)
-        fields = {"round": round, "model": "global", "accuracy": score.accuracy, "loss": score.loss}
+            self.best = (score.accuracy, taken.round)
+        for name, found in {**taken.others, GLOBAL: score}.items():
+            await self._publish(taken.round, name, found)
+
+    async def _publish(self, round: int, model: str, score: Score) -> None:
+        fields = {"round": round, "model": model, "accuracy": score.accuracy, "loss": score.loss}
         log.info("evaluated", **fields)
-        await asyncio.wrap_future(
-            self._journal.submit(lambda connection: self._write(connection, fields, score))
-        )
+        with contextlib.suppress(JournalBroken):  # the next decision meets the same trouble, and handles it
+            await asyncio.wrap_future(
+                self._journal.submit(lambda connection: self._write(connection, fields, score))
+            )
 
     def _write(self, connection: sqlite3.Connection, fields: dict[str, object], score: Score) -> None:
         connection.execute(

@@ -1,0 +1,165 @@
+"""The operator's service on a Unix socket and on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from edgeflock.server.events import EndingKind, Phase
+from edgeflock.v1 import aggregator_pb2, control_pb2_grpc
+from edgeflock.v1 import control_pb2 as pb
+from support.tiny_server import WAIT_S, Home, Served
+
+Talk = Callable[[Served, Any], Awaitable[None]]
+BOTH = pytest.mark.parametrize("where", ["socket", "loopback"])
+
+
+def control(home: Home, where: str, talk: Talk) -> None:
+    """Serve the run and talk to it as its operator."""
+    socket = f"unix:{home.run_dir}/control.sock"
+
+    async def both() -> None:
+        address = socket if where == "socket" else "127.0.0.1:0"
+        async with asyncio.timeout(3 * WAIT_S), home.serve(address) as served:
+            target = socket if where == "socket" else f"127.0.0.1:{served.control_ports[0]}"
+            async with grpc.aio.insecure_channel(target) as channel:
+                await talk(served, control_pb2_grpc.ControlStub(channel))
+
+    asyncio.run(both())
+
+
+@BOTH
+def test_status_says_where_the_run_is_and_who_is_there(tmp_path: Path, where: str) -> None:
+    async def talk(served: Served, stub: Any) -> None:
+        early = served.peer("b")
+        await early.enter()
+        status = await stub.Status(pb.StatusRequest(), timeout=WAIT_S)
+        assert (status.run_id, status.state) == ("tiny", aggregator_pb2.RUN_STATE_GATHERING)
+        assert [(member.client_id, member.seated) for member in status.members] == [("b", False)]
+        late = served.peer("a")
+        await late.enter()
+        for peer in (early, late):
+            await peer.ready(samples=7)
+        await served.engine.open(1)
+        await late.deliver(served.made(0))
+        await early.stub.Leave(aggregator_pb2.LeaveRequest(session=early.session), timeout=WAIT_S)
+        status = await stub.Status(pb.StatusRequest(), timeout=WAIT_S)
+        assert (status.state, status.round, status.rounds, status.clients, status.method, status.run_dir) == (
+            aggregator_pb2.RUN_STATE_RUNNING, 0, 3, 2, "fedavg", str(served.home.run_dir)
+        )  # fmt: skip
+        assert list(status.members) == [
+            pb.ClientStatus(
+                client_id="a",
+                index=0,
+                seated=True,
+                online=True,
+                ready=True,
+                samples=7,
+                in_cohort=True,
+                received=True,
+            ),
+            pb.ClientStatus(client_id="b", index=1, seated=True, ready=True, samples=7, in_cohort=True),
+        ]
+
+    control(Home(tmp_path, clients=2), where, talk)
+
+
+@BOTH
+def test_pause_finishes_the_open_round_and_resume_opens_the_next(tmp_path: Path, where: str) -> None:
+    async def talk(served: Served, stub: Any) -> None:
+        peers = await served.gather()
+        await stub.Pause(pb.PauseRequest(), timeout=WAIT_S)
+        await served.finish_round(peers)
+        status = await stub.Status(pb.StatusRequest(), timeout=WAIT_S)
+        assert (status.state, status.reason, status.round) == (
+            aggregator_pb2.RUN_STATE_PAUSED, "paused by the operator", 1
+        )  # fmt: skip
+        await peers[0].view(lambda view: view.state == aggregator_pb2.RUN_STATE_PAUSED)
+        await stub.Resume(pb.ResumeRequest(), timeout=WAIT_S)
+        await served.engine.open(2)
+        await served.finish_round(peers)
+
+    control(Home(tmp_path), where, talk)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("the paper is done", "the paper is done"), ("", "stopped by the operator"), ("x" * 900, "x" * 200)],
+)
+def test_stop_ends_the_run_with_its_reason(tmp_path: Path, given: str, said: str) -> None:
+    async def talk(served: Served, stub: Any) -> None:
+        await served.gather()
+        await stub.Stop(pb.StopRequest(reason=given), timeout=WAIT_S)
+        ending = await served.engine.ended
+        assert ending is not None
+        assert (ending.kind, ending.reason) == (EndingKind.STOPPED, said)
+        status = await stub.Status(pb.StatusRequest(), timeout=WAIT_S)
+        assert (status.state, status.reason) == (aggregator_pb2.RUN_STATE_FINISHED, said)
+        assert (served.home.run_dir / "model.safetensors").exists()
+        for call, request in ((stub.Pause, pb.PauseRequest()), (stub.Resume, pb.ResumeRequest())):
+            await call(request, timeout=WAIT_S)
+        assert served.engine.machine.phase is Phase.ENDED
+
+    control(Home(tmp_path), "socket", talk)
+
+
+async def events(stub: Any, after: int, last: str) -> list[Any]:
+    """Read events from a cursor on until one of that name."""
+    found = []
+    call = stub.Events(pb.EventsRequest(after=after), timeout=WAIT_S)
+    async for event in call:
+        found.append(event)
+        if event.name == last:
+            break
+    call.cancel()
+    return found
+
+
+@BOTH
+def test_events_come_from_a_cursor_on_and_as_they_happen(tmp_path: Path, where: str) -> None:
+    async def talk(served: Served, stub: Any) -> None:
+        peers = await served.gather()
+        before = await events(stub, 0, "round_opened")
+        live = asyncio.create_task(events(stub, before[-1].cursor, "round_committed"))
+        await served.finish_round(peers)
+        after = await live
+        cursors = [event.cursor for event in before + after]
+        assert cursors == list(range(1, len(cursors) + 1))
+        assert [event.name for event in before if event.name == "client_joined"] == ["client_joined"] * 3
+        committed = json.loads(after[-1].fields_json)
+        assert (committed["round"], committed["counted"], committed["not_counted"]) == (1, 3, {})
+        again = await events(stub, 0, "round_committed")
+        assert again == before + after
+        assert all(event.unix_time > 1e9 for event in again)
+
+    control(Home(tmp_path), where, talk)
+
+
+def test_a_cursor_beyond_the_last_event_waits(tmp_path: Path) -> None:
+    async def talk(served: Served, stub: Any) -> None:
+        call = stub.Events(pb.EventsRequest(after=2**64 - 1), timeout=0.3)
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call.read()
+        assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await stub.Status(pb.StatusRequest(), timeout=WAIT_S)
+
+    control(Home(tmp_path), "socket", talk)
+
+
+def test_clients_cannot_reach_the_operators_service_on_their_port(tmp_path: Path) -> None:
+    """Only where both are bound to one server, as in these tests, does one port answer for both."""
+
+    async def both() -> None:
+        async with asyncio.timeout(WAIT_S), Home(tmp_path).serve() as served:
+            stub: Any = control_pb2_grpc.ControlStub(served.peer().channel)
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await stub.Stop(pb.StopRequest(), timeout=WAIT_S)
+            assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+    asyncio.run(both())
