@@ -16,7 +16,7 @@ from edgeflock.common.layout import Layout
 from edgeflock.common.package import IDENTITY, Kind, Package, Section
 from edgeflock.methods import load
 from edgeflock.methods.options import parse
-from edgeflock.methods.values import Setting
+from edgeflock.methods.values import Round, Setting, State
 from edgeflock.server.checkpoint import ModelLayouts
 from edgeflock.server.fold import Fold, SpooledUpdate
 
@@ -57,7 +57,7 @@ def _compare(path: Path, repeats: int) -> Row:
 
 
 def _pair(bare: Callable[[], None], ours: Callable[[], None], folding: Fold) -> tuple[float, float]:
-    folding.open()
+    folding.open(State(), Round(1, 0.0, (0,), {}))
     return _seconds(bare), _seconds(ours)
 
 

@@ -1,4 +1,4 @@
-"""A server of a tiny run in this process, from the server's own parts, and a client that speaks raw messages to it."""
+"""A server of a tiny run in this process, made of the server's own parts, and a client of raw messages."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ class Peer:
     async def deliver(
         self, made: Made, *, round: int | None = None, chunk: int = MIB, cut: int | None = None
     ) -> pb.DeliverResponse:
-        """Deliver under credit and return the last answer; with `cut`, stop after so many bytes of the payload."""
+        """Deliver under credit and return the last answer; with `cut`, stop after so many bytes."""
         number = self._served.engine.machine.round if round is None else round
         upload = self.upload()
         await upload.send(header=made.header(self.session, number))
@@ -345,8 +345,8 @@ class Upload:
         self.sent += len(data)
 
     async def read(self) -> pb.DeliverResponse:
-        answer: pb.DeliverResponse = await self.call.read()
-        assert answer is not grpc.aio.EOF, "the server ended the stream without an answer"
+        answer = await self.call.read()
+        assert isinstance(answer, pb.DeliverResponse), "the server ended the stream without an answer"
         return answer
 
     async def feed(

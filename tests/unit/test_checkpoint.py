@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from edgeflock.common.errors import CorruptCheckpoint
 from edgeflock.common.layout import Layout
 from edgeflock.methods.values import State
-from edgeflock.server.checkpoint import Checkpoints, ModelLayouts, Saved, require
+from edgeflock.server.checkpoint import Checkpoints, ModelLayouts, Saved
 
 LAYOUTS = ModelLayouts(
     parameters=Layout.of([("fc.weight", (2, 3)), ("fc.bias", (2,))]),
@@ -133,9 +133,3 @@ def test_the_result_is_replaced_in_one_step(checkpoints: Checkpoints) -> None:
     path = checkpoints.write_result(state(1.0), torch.arange(8.0))
     assert torch.equal(load_file(path)["fc.bias"], torch.tensor([6.0, 7.0]))
     assert os.listdir(checkpoints.run_dir) == ["model.safetensors"]
-
-
-def test_a_missing_path_is_named(tmp_path: Path) -> None:
-    assert require(tmp_path) == tmp_path
-    with pytest.raises(CorruptCheckpoint, match="nowhere is missing"):
-        require(tmp_path / "nowhere")

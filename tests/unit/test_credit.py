@@ -63,7 +63,7 @@ def test_a_stream_that_ends_gives_back_what_it_did_not_use() -> None:
 def test_credit_is_bounded_and_every_stream_moves(
     budget: int, window: int, steps: list[tuple[str, int, int]]
 ) -> None:
-    """Whatever the order: outstanding <= budget + one small chunk per stream, and nobody waits for another."""
+    """Outstanding <= budget + one small chunk per stream, and nobody waits for another."""
     pool = CreditPool(budget, window_bytes=window)
     streams: list[Stream] = []
     for step, which, count in steps:

@@ -32,7 +32,7 @@ class Bench:
         self.learner: Learner = learner(OF, method=method)
         self.start = self.learner.state.model.clone()
         self.round = self.learner.round(1, range(8), {})
-        self.learner._fold.open()
+        self.learner._fold.open(self.learner.state, self.round)
         self.updates: dict[int, SpooledUpdate] = {}
 
     def take(self, index: int, made: Made | None = None) -> None:
@@ -72,7 +72,7 @@ def test_fedavg_by_hand(bench: Bench) -> None:
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_arrival_order_and_folding_ahead_leave_no_trace(data: st.DataObject) -> None:
-    """Members arrive in any order, the fold runs ahead at any time with any cohort, some never count: same bits."""
+    """Members arrive in any order, the fold runs ahead at any time, some never count: same bits."""
     members = data.draw(st.lists(st.integers(0, 7), min_size=1, unique=True))
     counted = data.draw(st.lists(st.sampled_from(members), min_size=1, unique=True))
     bad = data.draw(st.lists(st.sampled_from(members), max_size=2, unique=True))
@@ -203,7 +203,7 @@ def test_the_next_round_starts_from_nothing(bench: Bench) -> None:
     bench.take(0, broken(0))
     bench.take(1)
     bench.fold([0, 1])
-    bench.learner._fold.open()
+    bench.learner._fold.open(bench.learner.state, bench.round)
     bench.take(0)
     assert bench.fold([0, 1]) == {}
     assert bench.learner._fold.folded == [0, 1]

@@ -99,7 +99,7 @@ def test_what_waits_in_the_queue_is_one_transaction(journal: Journal) -> None:
 
 
 def test_a_job_that_is_wrong_fails_alone(journal: Journal) -> None:
-    """A row that breaks a constraint, an integer beyond SQLite's, fields that are no JSON: the others are written."""
+    """A broken constraint, an integer beyond SQLite's, fields that are no JSON: the others are written."""
     gate = Gate(journal)
     before = journal.note("before")
     bad = [

@@ -24,7 +24,7 @@ def entry(payload: bytes, round: int = 3, split: int = 5) -> Entry:
     )
     marks = Marks.of([payload])
     package = Package(sections, {"loss": 1 / 3, "steps": 7.0, "odd": float("nan")}, marks.value)
-    return Entry("run1", round, package, 42, TrainCost(1.5, 0.5, 1000, 7, 0.25, 1e9), True, marks)
+    return Entry("run1", round, package, 42, TrainCost(1.5, 0.5, 1000, 7, 0.25, 99), True, marks)
 
 
 def put(folder: Path, payload: bytes, round: int = 3) -> Entry:

@@ -134,7 +134,7 @@ def test_a_round_without_a_rejected_update_is_rebuilt_without_it(home: Home) -> 
 
     async def poisoned() -> None:
         async with home.engine() as engine:
-                for index in range(3):
+            for index in range(3):
                 engine.post(Ready(index, 0.0))
             await engine.open(1)
             engine.post(PauseAsked(0.0))

@@ -56,7 +56,7 @@ ALLOWED = {
 
 
 class World(RuleBasedStateMachine):
-    """The journal, the spool and the wishes of everybody around a machine; effects are answered in any order."""
+    """Journal, spool and the wishes of everybody around a machine; effects are answered in any order."""
 
     @initialize(
         cohort=st.integers(1, 4),
@@ -66,7 +66,7 @@ class World(RuleBasedStateMachine):
         rounds=st.integers(1, 4),
     )
     def begin(self, cohort: int, minimum: int, spare: int, online: bool, rounds: int) -> None:
-        self.rules = Rules(
+        self.run = Rules(
             rounds=rounds,
             clients=4,
             cohort=cohort,
@@ -87,7 +87,7 @@ class World(RuleBasedStateMachine):
         """Start a process on what is durable."""
         self.pending: list[Effect] = []
         self.gone = False
-        self.machine = RoundMachine(self.rules)
+        self.machine = RoundMachine(self.run)
         committed = len(self.commits)
         self.post(Started(self.now, self.seats(), committed, self.open_round(committed + 1)))
 
@@ -196,7 +196,7 @@ class World(RuleBasedStateMachine):
         closed = [r for r in self.journal if isinstance(r, RoundClosed) and r.round == effect.round]
         counted = {item.index for item in effect.outcomes if item.verdict is Verdict.COUNTED}
         assert counted <= set(closed[-1].counted), "the counted set was journalled before it is acted on"
-        assert len(counted) >= self.rules.min_updates
+        assert len(counted) >= self.run.min_updates
         for item in effect.outcomes:
             assert item.verdict is not Verdict.COUNTED or item.digest == self.spool[effect.round, item.index]
         assert tuple(item.index for item in effect.outcomes) == self.cohort(effect.round)
@@ -250,7 +250,7 @@ class World(RuleBasedStateMachine):
         assert machine.committed <= machine.round <= machine.committed + 1
         assert machine.committed == len(self.commits)
         assert {name: index for index, name in machine.seats.items()} == machine.index_of
-        assert len(machine.seats) <= self.rules.clients
+        assert len(machine.seats) <= self.run.clients
         assert set(machine.received) <= set(machine.cohort)
         assert not machine.refused & set(machine.received)
         assert machine.cohort == tuple(sorted(set(machine.cohort)))
@@ -265,7 +265,7 @@ class World(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """From anywhere, a shell without faults and clients who come bring the run to an end."""
-        if not hasattr(self, "rules") or self.over:
+        if not hasattr(self, "run") or self.over:
             return
         if self.gone:
             self.boot()

@@ -283,7 +283,7 @@ def test_a_cleared_spool_can_be_used_again(spool: Spool) -> None:
 def test_whatever_was_cut_and_restarted_the_payload_is_whole(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
 ) -> None:
-    """Send some chunks (s), crash (x), send another update (o), tear the log (c): the last upload always ends well."""
+    """Send some chunks (s), crash (x), send another update (o), tear the log (c): the end is always good."""
     root = tmp_path_factory.mktemp("spool")
     spool = Spool(root)
     entry = one(spool)

@@ -116,10 +116,9 @@ def test_a_flip_of_any_byte_is_refused(small: tuple[Path, bytes, str]) -> None:
     path, good, digest = small
     assert not refused(path, good, digest)
     for position in range(len(good)):
-        for mask in (0x01, 0x80, 0xFF):
-            bad = bytearray(good)
-            bad[position] ^= mask
-            assert refused(path, bytes(bad), digest), (position, mask)
+        bad = bytearray(good)
+        bad[position] ^= (0x01, 0x20, 0x80, 0xFF)[position % 4]
+        assert refused(path, bytes(bad), digest), position
 
 
 def test_a_file_of_any_other_length_is_refused(small: tuple[Path, bytes, str]) -> None:

@@ -153,8 +153,6 @@ def test_a_cursor_beyond_the_last_event_waits(tmp_path: Path) -> None:
 
 
 def test_clients_cannot_reach_the_operators_service_on_their_port(tmp_path: Path) -> None:
-    """Only where both are bound to one server, as in these tests, does one port answer for both."""
-
     async def both() -> None:
         async with asyncio.timeout(WAIT_S), Home(tmp_path).serve() as served:
             stub: Any = control_pb2_grpc.ControlStub(served.peer().channel)

@@ -178,8 +178,9 @@ def test_a_full_roster_takes_no_more(tmp_path: Path) -> None:
 def test_own_data_must_fit_the_run(tmp_path: Path) -> None:
     async def talk(served: Served) -> None:
         peer = served.peer()
-        fits = {"samples": 5, "input_shape": [1, 4], "highest_label": 2}
-        for change in ({"samples": 0}, {"input_shape": [5]}, {"highest_label": 3}):
+        fits: dict[str, Any] = {"samples": 5, "input_shape": [1, 4], "highest_label": 2}
+        wrong: list[dict[str, Any]] = [{"samples": 0}, {"input_shape": [5]}, {"highest_label": 3}]
+        for change in wrong:
             assert reason(await peer.join(own_data=pb.OwnData(**{**fits, **change}))) == "WRONG_DATA"
         assert (await peer.join(own_data=pb.OwnData(**fits))).HasField("admission")
 
@@ -549,7 +550,7 @@ def test_a_stream_must_begin_with_a_header_of_a_known_session(tmp_path: Path) ->
 
 
 def test_an_update_goes_on_where_it_was_cut(tmp_path: Path) -> None:
-    """Several cuts, the last one between the last byte and the answer; small chunks are advised after a cut."""
+    """Several cuts, the last one before the last byte; small chunks are advised after a cut."""
 
     async def talk(served: Served) -> None:
         peers = await served.gather()
@@ -597,7 +598,7 @@ def test_a_newer_stream_of_the_same_client_ends_the_half_open_one(tmp_path: Path
 
 
 def test_an_update_is_taken_once_and_asked_for_as_often_as_one_likes(tmp_path: Path) -> None:
-    """RECEIVED again while the round is open; the same outcome again once it is settled, also two rounds later."""
+    """RECEIVED again while the round is open; the same outcome whenever it is settled, rounds later too."""
 
     async def talk(served: Served) -> None:
         peers = await served.gather()
@@ -737,11 +738,13 @@ def test_a_restarted_server_goes_on_with_what_it_had_received(tmp_path: Path) ->
     async def undisturbed(served: Served) -> None:
         await served.check_alive()
 
-    homes = [Home(tmp_path / name, rounds=1) for name in ("a", "b") if not (tmp_path / name).mkdir()]
-    serve(homes[0], first)
-    serve(homes[0], second)
-    serve(homes[1], undisturbed)
-    assert result(homes[0]) == result(homes[1])
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    broken, whole = Home(tmp_path / "a", rounds=1), Home(tmp_path / "b", rounds=1)
+    serve(broken, first)
+    serve(broken, second)
+    serve(whole, undisturbed)
+    assert result(broken) == result(whole)
 
 
 def result(home: Home) -> str:
@@ -863,7 +866,7 @@ GARBAGE = [
 ]
 
 
-async def throw(channel: grpc.aio.Channel, method: str, request: bytes) -> object:
+async def throw(channel: Any, method: str, request: bytes) -> object:
     """Send raw bytes; return the answer's bytes or the status."""
     path = f"/{NAME}/{method}"
     try:
@@ -899,7 +902,8 @@ def test_garbage_in_mid_upload_is_a_refusal(tmp_path: Path) -> None:
         made = served.made(0)
         header = pb.DeliverRequest(header=made.header(peers[0].session, 1)).SerializeToString()
         for garbage in GARBAGE:
-            call = peers[0].channel.stream_stream(f"/{NAME}/Deliver")(timeout=WAIT_S)
+            channel: Any = peers[0].channel
+            call = channel.stream_stream(f"/{NAME}/Deliver")(timeout=WAIT_S)
             await call.write(header)
             await call.read()
             await call.write(garbage)

@@ -41,7 +41,7 @@ class Setup:
 
     def layout(self, kind: Kind) -> Layout:
         """Return the layout of a bundle, either way."""
-        own = {Kind.BUFFERS: self.buffers, Kind.COUNTERS: self.counters, Kind.MODEL: self.setting.layout}
+        own = {Kind.BUFFERS: self.buffers, Kind.COUNTERS: self.counters}
         return own[kind] if kind in own else self.other_half.layout(kind)
 
 

@@ -8,7 +8,18 @@ import pkgutil
 from edgeflock.common.errors import UnknownName
 from edgeflock.methods.base import Method
 
-_PLUMBING = {"accumulate", "base", "batches", "local", "options", "order", "steps", "values", "workbench"}
+_PLUMBING = {
+    "accumulate",
+    "base",
+    "batches",
+    "local",
+    "options",
+    "order",
+    "steps",
+    "tools",
+    "values",
+    "workbench",
+}
 
 
 def names() -> list[str]:

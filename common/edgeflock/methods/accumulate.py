@@ -10,6 +10,7 @@ from torch import Tensor
 
 from edgeflock.common.layout import Layout
 from edgeflock.common.package import Kind
+from edgeflock.methods.values import Round, State
 
 
 class Update(Protocol):
@@ -36,6 +37,8 @@ class Accumulators:
         self.vectors = {name: torch.zeros(layout.elements) for name, layout in layouts.items()}
         self.weights = dict.fromkeys(layouts, 0.0)
         self.scalars: dict[str, float] = {}
+        self.state = State()  # the server's state, which the round started from: read only
+        self.round = Round(0, 0.0, (), {})  # the round that is folded, with what S0 has prepared
         self.updates = 0  # |S|: folded updates
 
     def reset(self) -> None:

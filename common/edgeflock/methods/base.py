@@ -18,6 +18,7 @@ from edgeflock.common.package import Kind
 from edgeflock.methods.accumulate import Accumulators, Update
 from edgeflock.methods.local import Batch, Local
 from edgeflock.methods.options import P, Params
+from edgeflock.methods.tools import Tools
 from edgeflock.methods.values import Plan, Round, Setting, State
 
 __all__ = [
@@ -44,10 +45,19 @@ class ServerHalf(Generic[P]):
     """The server's half of a method. State is changed in place in `begin` and `commit` only."""
 
     second_walk = False  # True: `second` sees every update again once all are folded
+    scalars: tuple[str, ...] = ()  # the method's own numbers that every update must hold
 
-    def __init__(self, params: P, setting: Setting) -> None:
+    def __init__(self, params: P, setting: Setting, tools: Tools | None = None) -> None:
         self.params = params
         self.setting = setting
+        self._tools = tools
+
+    @property
+    def tools(self) -> Tools:
+        """A workbench and the server's data, for methods that compute on the server (S0, scores)."""
+        if self._tools is None:
+            raise RuntimeError("this half was made without tools")
+        return self._tools
 
     def begin(self, state: State) -> None:
         """Add the method's own vectors and scalars to the initial state, which holds `model`."""
@@ -89,7 +99,10 @@ class ServerHalf(Generic[P]):
         return {"delta": self.setting.layout}
 
     def fold(self, sums: Accumulators, update: Update, weight: float) -> None:
-        """S4: add one update; called in ascending roster order. `weight` follows the weighting option."""
+        """S4: add one update; called in ascending roster order. `weight` follows the weighting option.
+
+        `sums.state` and `sums.round` are at hand.
+        """
         sums.add("delta", update, Kind.DELTA, weight)
 
     def second(self, sums: Accumulators, update: Update, weight: float) -> None:

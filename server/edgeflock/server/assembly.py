@@ -22,6 +22,7 @@ from edgeflock.server.config import ServerConfig
 from edgeflock.server.evaluate import Evaluator
 from edgeflock.server.learner import Learner
 from edgeflock.server.rounds import Rules
+from edgeflock.server.tools import ServerTools
 from edgeflock.v1 import aggregator_pb2 as pb
 
 
@@ -104,6 +105,7 @@ def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatMod
         lr_decay=config.lr_decay or 1.0,
         codec=config.codec,
         codec_down=config.codec_down,
+        tools=ServerTools(config, lambda: build_net(config, test)),
     )
     learner.begin(flat)
     return learner, flat

@@ -247,7 +247,11 @@ class ServerConfig:
     )
     reflection: bool = option(False, FLAG, "let gRPC tools list the services (development only)", group=_NET)
     drain_timeout: float = option(
-        10.0, SECONDS, "on SIGTERM, time to finish the open round", group=_NET, allowed=at_least(0, "a time")
+        10.0,
+        SECONDS,
+        "on SIGTERM, longest time to finish a commit and park",
+        group=_NET,
+        allowed=at_least(0, "a time"),
     )
     linger: float = option(
         10.0, SECONDS, "at the end, time to tell every client", group=_NET, allowed=at_least(0, "a time")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Any
 
 import grpc
@@ -59,8 +60,10 @@ class Delivery:
         except CorruptPayload as error:
             return refusal(pb.REASON_BAD_TRANSFER, str(error))
         except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             sentence = f"the server cannot write your update: {error.strerror}"
-            return refusal(pb.REASON_NO_SPACE, sentence, retry_after_ms=_RETRY_SPACE_MS)
+            reason = pb.REASON_NO_SPACE if full else pb.REASON_BUSY
+            return refusal(reason, sentence, retry_after_ms=_RETRY_SPACE_MS)
         except asyncio.CancelledError as error:
             if error.args != (_NEWER,):
                 raise
@@ -120,7 +123,7 @@ class Delivery:
             raise Refused(refusal(pb.REASON_LATE, f"another update of yours is complete in round {number}"))
         if not engine.machine.has_task(index):
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"you have no task in round {number}"))
-        check_package(package, opened.work.uploads)
+        check_package(package, opened.work.uploads, engine.learner.half.scalars)
         entry = engine.entry(index)
         if entry is None:
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"you have no task in round {number}"))

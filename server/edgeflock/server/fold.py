@@ -21,7 +21,7 @@ from edgeflock.common.errors import CorruptPayload, NonFinite
 from edgeflock.common.layout import Layout
 from edgeflock.common.package import Kind, Package
 from edgeflock.methods.accumulate import Accumulators
-from edgeflock.methods.base import ServerHalf
+from edgeflock.methods.base import Round, ServerHalf, State
 from edgeflock.server.checkpoint import ModelLayouts
 from edgeflock.server.events import Verdict
 
@@ -77,8 +77,9 @@ class Fold:
         self.loss = 0.0
         self.samples = 0
 
-    def open(self) -> None:
+    def open(self, state: State, round: Round) -> None:
         """Begin a round."""
+        self.sums.state, self.sums.round = state, round
         self.malformed.clear()
         self.reset()
 

@@ -24,6 +24,7 @@ from edgeflock.common.seeds import derive
 from edgeflock.common.tensorfile import Written
 from edgeflock.methods.base import Method, Plan, Round, ServerHalf, Setting, State
 from edgeflock.methods.options import Params
+from edgeflock.methods.tools import Tools
 from edgeflock.server import broadcast
 from edgeflock.server.broadcast import Broadcast
 from edgeflock.server.checkpoint import Checkpoints, ModelLayouts, Saved
@@ -79,16 +80,17 @@ class Learner:
         lr_decay: float,
         codec: str,
         codec_down: str,
+        tools: Tools | None = None,
     ) -> None:
         self.method, self.params, self.setting, self.layouts = method, params, setting, layouts
-        self.half = method.server(params, setting)
+        self.half = method.server(params, setting, tools)
         self.state = State()
         self.written: Written | None = None  # of the checkpoint that holds `state`
         self._plan, self._lr_decay = plan, lr_decay
         self._up, self._down = choice.parse(codec), choice.parse(codec_down)
         self._fold = Fold(self.half, layouts, lambda samples: method.weight(params, samples))
-        self._prepared: State | None = None
         self._stepped = 0  # the round whose commit has been computed
+        self._metrics: dict[str, float] = {}  # of that commit
 
     # --------------------------------------------------------------------------------- the state
 
@@ -121,7 +123,7 @@ class Learner:
 
     def open(self, round: Round, checkpoint: Path, scratch: Path) -> RoundWork:
         """Make what goes down; `scratch` is a folder for encoded packages."""
-        self._fold.open()
+        self.begin_fold(round)
         optional = self.half.optional(self.state, round)
         return RoundWork(
             round=round,
@@ -179,6 +181,9 @@ class Learner:
     def update_layouts(self, round: Round) -> dict[Kind, Layout]:
         return {spec.kind: spec.layout for spec in self._uploads(round)}
 
+    def begin_fold(self, round: Round) -> None:
+        self._fold.open(self.state, round)
+
     def advance(self, cohort: Collection[int], updates: Mapping[int, SpooledUpdate]) -> None:
         """Fold ahead while the round is open."""
         self._fold.advance(cohort, updates)
@@ -194,7 +199,7 @@ class Learner:
 
     def prepare(self, round: Round) -> None:
         """S0: runs while the round is open."""
-        self._prepared = self.half.prepare(self.state, round)
+        self._fold.sums.round = replace(round, prepared=self.half.prepare(self.state, round))
 
     def step(self, round: Round) -> dict[str, float]:
         """Move the state by the folded round; does nothing when called again for the same round.
@@ -202,17 +207,21 @@ class Learner:
         Raises NonFinite if the new state is not finite.
         """
         if self._stepped == round.number:
-            return {}
+            return self._metrics
         self._stepped = round.number
-        metrics = {"loss": self._fold.loss / self._fold.samples} if self._fold.samples else {}
-        if self._fold.sums.updates:
-            self._average_buffers()
-            prepared = replace(round, prepared=self._prepared)
-            metrics |= self.half.commit(self.state, self._fold.sums, prepared)
+        self._metrics = self._move(round)
         if not all(map(finite, self.state.vectors.values())):
             raise NonFinite(
                 f"round {round.number}: the new state of {self.method.name} holds NaN or infinity"
             )
+        return self._metrics
+
+    def _move(self, round: Round) -> dict[str, float]:
+        metrics = {"loss": self._fold.loss / self._fold.samples} if self._fold.samples else {}
+        if self._fold.sums.updates:
+            self._average_buffers()
+            prepared = self._fold.sums.round.prepared
+            metrics |= self.half.commit(self.state, self._fold.sums, replace(round, prepared=prepared))
         return metrics
 
     def _average_buffers(self) -> None:

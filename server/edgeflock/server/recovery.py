@@ -72,6 +72,7 @@ def _rebuild(
         if package is None or entry.held != package.size_bytes:
             raise CorruptCheckpoint(f"the spool of round {number} is not complete")
         updates[index] = SpooledUpdate(index, package, entry.data_path, layouts)
+    learner.begin_fold(round)
     if learner.prepares:
         learner.prepare(round)
     learner.fold(counted, updates)

@@ -208,7 +208,7 @@ class Spool:
 def _reserve(path: Path, size_bytes: int) -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        if size_bytes:
+        if size_bytes and hasattr(os, "posix_fallocate"):  # not on macOS
             os.posix_fallocate(descriptor, 0, size_bytes)
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:  # a file system without reservation

@@ -40,7 +40,7 @@ def package_of(stored: bytes) -> Package | None:
         return None
 
 
-def check_package(package: Package, wanted: Sequence[UploadSpec]) -> None:
+def check_package(package: Package, wanted: Sequence[UploadSpec], scalars: Sequence[str] = ()) -> None:
     """Raise Unfit unless the package is exactly what the task dictates."""
     kinds = [section.kind for section in package.sections]
     if kinds != [spec.kind for spec in wanted]:
@@ -63,11 +63,11 @@ def check_package(package: Package, wanted: Sequence[UploadSpec]) -> None:
                 pb.REASON_TOO_LARGE,
                 f"{spec.kind} has {section.size_bytes} bytes, at most {spec.largest} are allowed",
             )
-    _check_scalars(package)
+    _check_scalars(package, scalars)
 
 
-def _check_scalars(package: Package) -> None:
-    for name in _NEEDED:
+def _check_scalars(package: Package, scalars: Sequence[str]) -> None:
+    for name in (*_NEEDED, *scalars):
         if name not in package.scalars:
             raise Unfit(pb.REASON_MALFORMED, f"the update lacks the scalar {name!r}")
     for name in ("samples", "steps"):
