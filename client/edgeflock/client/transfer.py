@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import grpc
 from torch import Tensor
@@ -209,99 +210,62 @@ class Outgoing:
         return extend(self.entry.marks.at(start), os.pread(self.payload, offset - start, start))
 
 
-class _Flow:
-    """What the server lets through; `changed` is set when it says more."""
-
-    def __init__(self) -> None:
-        self.credit: pb.Credit | None = None
-        self.changed = asyncio.Event()
-
-    def allow(self, credit: pb.Credit) -> None:
-        self.credit = credit
-        self.changed.set()
-
-    async def first(self) -> pb.Credit:
-        """Wait for the answer to the header."""
-        await self.changed.wait()
-        return await self.more(-1)
-
-    async def more(self, offset: int) -> pb.Credit:
-        """Wait until bytes from that offset on may be sent."""
-        while self.credit is None or self.credit.limit <= offset:
-            self.changed.clear()
-            await self.changed.wait()
-        return self.credit
-
-
 async def deliver(stub: Stub, session: bytes, outgoing: Outgoing) -> Verdict | None:
     """Deliver until the server has it all: None for RECEIVED, or the verdict if there is one already.
 
     Raises Refused, Interrupted or grpc.aio.AioRpcError; another attempt goes on at what the server holds.
     """
-    call, flow = stub.Deliver(), _Flow()
-    listener = asyncio.create_task(_listen(call, flow))
-    writer = asyncio.create_task(_send(call, flow, outgoing, session))
+    call, upload = stub.Deliver(), _Upload(outgoing)
     try:
-        await asyncio.wait({listener, writer}, return_when=asyncio.FIRST_COMPLETED)
-        if not listener.done():
-            _raise_own(writer)
-        return await listener
+        await call.write(pb.DeliverRequest(header=_header(outgoing, session)))
+        while (answer := await call.read()) is not grpc.aio.EOF:
+            match answer.WhichOneof("message"):
+                case "credit":
+                    await upload.send(call, answer.credit)
+                case "received":
+                    return None
+                case "outcome":
+                    return verdict(answer.outcome)
+                case "refusal":
+                    raise Refused(answer.refusal)
+        raise Interrupted("the server ended the delivery without an answer")
     except Refused:
         raise
     except BaseException:
         outgoing.interrupted = True
         raise
     finally:
-        for task in (listener, writer):
-            task.cancel()
-        await asyncio.gather(listener, writer, return_exceptions=True)
         call.cancel()
 
 
-def _raise_own(writer: asyncio.Task[None]) -> None:
-    """Raise what went wrong at this end; what went wrong on the way, the listener hears with its reason."""
-    error = writer.exception()
-    if error and not isinstance(error, grpc.aio.AioRpcError | asyncio.InvalidStateError):
-        raise error
+class _Upload:
+    """One attempt: sends as far as the credit reaches, never beyond."""
 
+    def __init__(self, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
+        self._small = outgoing.interrupted
+        self._size = outgoing.entry.package.size_bytes
+        self._offset = -1  # before the first answer
+        self._running = 0  # checksum of all bytes before the offset
 
-async def _listen(
-    call: grpc.aio.StreamStreamCall[pb.DeliverRequest, pb.DeliverResponse], flow: _Flow
-) -> Verdict | None:
-    async for answer in call:
-        match answer.WhichOneof("message"):
-            case "credit":
-                flow.allow(answer.credit)
-            case "received":
-                return None
-            case "outcome":
-                return verdict(answer.outcome)
-            case "refusal":
-                raise Refused(answer.refusal)
-    raise Interrupted("the server ended the delivery without an answer")
+    async def send(self, call: Any, credit: pb.Credit) -> None:
+        """Send what the credit allows; what goes wrong on the way, the next answer tells with its reason."""
+        if self._offset < 0:
+            self._begin(credit.held)
+        try:
+            while self._offset < min(self._size, credit.limit):
+                wanted = SMALL_CHUNK if self._small else min(credit.chunk_bytes or CHUNK, MAX_CHUNK)
+                end = _end(self._offset, min(self._offset + wanted, credit.limit), self._size)
+                message, self._running = self._outgoing.piece(self._offset, end, self._running)
+                await call.write(message)
+                self._offset = end
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            self._size = self._offset  # the call is over: nothing more is sent
 
-
-async def _send(
-    call: grpc.aio.StreamStreamCall[pb.DeliverRequest, pb.DeliverResponse],
-    flow: _Flow,
-    outgoing: Outgoing,
-    session: bytes,
-) -> None:
-    small = outgoing.interrupted
-    await call.write(pb.DeliverRequest(header=_header(outgoing, session)))
-    size = outgoing.entry.package.size_bytes
-    offset = (await flow.first()).held
-    if offset > size:
-        raise CorruptPayload(f"the server says it holds {offset} bytes of an update of {size}")
-    running = outgoing.checksum_at(offset)
-    while offset < size:
-        credit = await flow.more(offset)
-        wanted = SMALL_CHUNK if small else min(credit.chunk_bytes or CHUNK, MAX_CHUNK)
-        end = _end(offset, min(offset + wanted, credit.limit), size)
-        message, running = outgoing.piece(offset, end, running)
-        await call.write(message)  # type: ignore[arg-type]  # the bytes of a DeliverRequest: see stub.py
-        offset = end
-    await call.done_writing()
+    def _begin(self, held: int) -> None:
+        if held > self._size:
+            raise CorruptPayload(f"the server says it holds {held} bytes of an update of {self._size}")
+        self._offset, self._running = held, self._outgoing.checksum_at(held)
 
 
 def _end(offset: int, end: int, size: int) -> int:

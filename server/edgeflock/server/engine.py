@@ -53,6 +53,7 @@ from edgeflock.server.events import (
 from edgeflock.server.journal import Journal, JournalBroken, read_only
 from edgeflock.server.learner import Learner
 from edgeflock.server.opened import Opened
+from edgeflock.server.records import Row
 from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.scoring import Scoring
 from edgeflock.server.sessions import Sessions
@@ -93,6 +94,7 @@ class Engine:
         self.hearing = asyncio.Event()
         self._keep_every = keep_every
         self._personal: dict[int, asyncio.Future[Broadcast]] = {}
+        self._late_costs: deque[tuple[int, int, Row]] = deque()  # filled here, emptied by the journal
         self._arithmetic = ThreadPoolExecutor(1, "arithmetic")
         self._files = ThreadPoolExecutor(4, "spool")
         self._queue: deque[Event] = deque()
@@ -195,6 +197,7 @@ class Engine:
         def transaction(connection: sqlite3.Connection) -> None:
             for record in effect.records:
                 records.write(connection, self.epoch, record)
+            self._write_late_costs(connection)
 
         await asyncio.wrap_future(self.journal.submit(transaction))
         for record in effect.records:
@@ -296,13 +299,17 @@ class Engine:
         rows = cost_rows(self.machine, self.sessions, self.opened.updates, self.opened.costs)
         line = canonical_line(self.machine, effect, values, rows)
         commit = Commit(effect, saved, values, rows, line, stop)
-        await asyncio.wrap_future(self.journal.submit(partial(commit.write, epoch=self.epoch)))
+        await asyncio.wrap_future(self.journal.submit(partial(self._write_commit, commit)))
         log.info("round_committed", **line)
         self.outcomes[effect.round] = list(effect.outcomes)
         self.outcomes.pop(effect.round - 2, None)
         await self.scoring.started(effect.round)
         self.post(Committed(effect.round, time.monotonic(), stop))
         await self.write(self._prune, effect.round)
+
+    def _write_commit(self, commit: Commit, connection: sqlite3.Connection) -> None:
+        commit.write(connection, self.epoch)
+        self._write_late_costs(connection)
 
     def _measured(self) -> dict[str, float]:
         """What the method may steer by: seconds of the round so far, and of its slowest client's training."""
@@ -345,6 +352,17 @@ class Engine:
             with contextlib.closing(read_only(self.journal.path)) as connection:
                 known = records.read_outcomes(connection, self.epoch, [round])[round]
         return next((item for item in known if item.index == index), None)
+
+    def note_cost(self, round: int, index: int, row: Row) -> None:
+        """Take what a client reports of a round that is over; the next decision writes it down."""
+        self._late_costs.append((round, index, row))
+        if self.machine.ending is not None:
+            self.journal.submit(self._write_late_costs, urgent=False)
+
+    def _write_late_costs(self, connection: sqlite3.Connection) -> None:
+        while self._late_costs:
+            round, index, row = self._late_costs.popleft()
+            records.write_cost(connection, self.epoch, round, index, row)
 
     def told(self, client_id: str) -> None:
         """A client has the view that says how the run ended."""

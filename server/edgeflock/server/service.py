@@ -21,7 +21,6 @@ from edgeflock.server.credit import CreditPool
 from edgeflock.server.delivery import Delivery
 from edgeflock.server.engine import Engine
 from edgeflock.server.events import Offline, Online, Ready, TaskRefused
-from edgeflock.server.records import write_cost
 from edgeflock.server.sessions import DuplicateId, Session
 from edgeflock.server.views import view_of
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -242,10 +241,7 @@ class AggregatorService:
         names = ("fetch_s", "train_s", "deliver_s", "wait_s", "cpu_s")
         row: dict[str, float | int | None] = {name: float(getattr(cost, name)) for name in names}
         row["peak_rss_bytes"] = min(cost.peak_rss_bytes, 2**62)
-        epoch = self._engine.epoch
-        self._engine.journal.submit(
-            lambda connection: write_cost(connection, epoch, cost.round, index, row), urgent=False
-        )
+        self._engine.note_cost(cost.round, index, row)
 
     def _take_refusal(self, session: Session, index: int, report: pb.TaskRefused) -> None:
         sentence = report.refusal.sentence[:500]
