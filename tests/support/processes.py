@@ -25,12 +25,7 @@ from edgeflock.lab.children import die_with_parent
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 _SPARE = get_context("forkserver")
 _SPARE.set_forkserver_preload(
-    [
-        "edgeflock.server.daemon",
-        "edgeflock.server.resolve",
-        "edgeflock.client.daemon",
-        "torch._dynamo",  # what counting FLOPs imports
-    ]
+    ["edgeflock.server.daemon", "edgeflock.server.resolve", "edgeflock.client.daemon"]
 )
 _POLL_S = 0.01
 LIMIT_S = 40.0  # for whatever is waited for

@@ -286,4 +286,4 @@ class World(RuleBasedStateMachine):
 
 
 TestWorld = World.TestCase
-TestWorld.settings = settings(max_examples=120, stateful_step_count=40, deadline=None, derandomize=True)
+TestWorld.settings = settings(max_examples=80, stateful_step_count=40, deadline=None, derandomize=True)
