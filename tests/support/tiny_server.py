@@ -26,7 +26,8 @@ from edgeflock.server.journal import Journal, connect
 from edgeflock.server.learner import Learner
 from edgeflock.server.records import Story
 from edgeflock.server.recovery import recover
-from edgeflock.server.rounds import RoundMachine, Rules
+from edgeflock.server.rounds import RoundMachine
+from edgeflock.server.rules import Rules
 from edgeflock.server.scoring import Scoring
 from edgeflock.server.service import AggregatorService
 from edgeflock.server.spool import Spool

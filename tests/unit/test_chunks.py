@@ -17,7 +17,10 @@ CHECKSUMS = st.integers(0, 2**32 - 1)
 @given(OFFSETS, st.binary(min_size=1, max_size=300), CHECKSUMS)
 def test_what_is_written_is_what_protobuf_writes(offset: int, data: bytes, crc32c: int) -> None:
     chunk = bundle_pb2.Chunk(offset=offset, data=data, crc32c=crc32c)
-    assert chunks.write(chunks.IN_FETCH, offset, data, crc32c) == pb.FetchResponse(chunk=chunk).SerializeToString()
+    assert (
+        chunks.write(chunks.IN_FETCH, offset, data, crc32c)
+        == pb.FetchResponse(chunk=chunk).SerializeToString()
+    )
     request = pb.DeliverRequest(chunk=chunk)
     assert chunks.write(chunks.IN_DELIVER, offset, memoryview(data), crc32c) == request.SerializeToString()
 

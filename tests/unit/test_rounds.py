@@ -44,7 +44,8 @@ from edgeflock.server.events import (
     UpdateReceived,
     Verdict,
 )
-from edgeflock.server.rounds import RETRY_S, RoundMachine, Rules
+from edgeflock.server.rounds import RETRY_S, RoundMachine
+from edgeflock.server.rules import Rules
 
 E = TypeVar("E")
 NOTHING: dict[int, Verdict] = {}
@@ -105,7 +106,7 @@ class Desk:
         ids = names or tuple(f"c{index}" for index in range(self.machine.rules.clients))
         for name in ids:
             self.post(Online(name, self.now))
-        for index in sorted(self.machine.seats):
+        for index in sorted(self.machine.seats.names):
             self.post(Ready(index, self.now))
         return self
 
@@ -143,9 +144,9 @@ def test_seats_go_by_natural_order_once_the_last_client_is_there() -> None:
     desk.post(Started(0.0))
     desk.post(Online("c10", 1.0))
     desk.post(Online("c2", 1.0))
-    assert desk.machine.seats == {}
+    assert desk.machine.seats.names == {}
     desk.post(Online("b", 1.0))
-    assert desk.machine.seats == {0: "b", 1: "c2", 2: "c10"}
+    assert desk.machine.seats.names == {0: "b", 1: "c2", 2: "c10"}
 
 
 def test_the_roster_is_frozen_in_one_record() -> None:
@@ -158,10 +159,10 @@ def test_a_later_id_finds_no_room() -> None:
     desk = Desk(2)
     desk.holding = (Persist,)
     desk.gather("a", "b")
-    assert (desk.machine.has_room_for("a"), desk.machine.has_room_for("z")) == (True, False)
+    assert (desk.machine.seats.has_room_for("a"), desk.machine.seats.has_room_for("z")) == (True, False)
     desk.release()
     assert desk.post(Online("z", 1.0)) == []
-    assert (desk.machine.has_room_for("a"), desk.machine.has_room_for("z")) == (True, False)
+    assert (desk.machine.seats.has_room_for("a"), desk.machine.seats.has_room_for("z")) == (True, False)
 
 
 def test_a_client_that_goes_before_the_roster_is_full_keeps_no_place() -> None:
@@ -170,9 +171,9 @@ def test_a_client_that_goes_before_the_roster_is_full_keeps_no_place() -> None:
     desk.post(Online("a", 0.0))
     desk.post(Offline("a", 0.0))
     desk.post(Online("b", 0.0))
-    assert desk.machine.seats == {}
+    assert desk.machine.seats.names == {}
     desk.post(Online("c", 0.0))
-    assert desk.machine.seats == {0: "b", 1: "c"}
+    assert desk.machine.seats.names == {0: "b", 1: "c"}
 
 
 def test_no_round_opens_before_all_are_ready() -> None:
@@ -264,16 +265,16 @@ def test_the_counted_set_does_not_know_who_came_first(order: tuple[int, ...]) ->
 
 def test_an_update_of_another_round_or_of_a_stranger_changes_nothing() -> None:
     desk = Desk(3, cohort=2).gather()
-    stranger = ({0, 1, 2} - set(desk.machine.cohort)).pop()
-    member = desk.machine.cohort[0]
+    stranger = ({0, 1, 2} - set(desk.machine.tally.cohort)).pop()
+    member = desk.machine.tally.cohort[0]
     assert desk.post(UpdateReceived(7, member, b"x", 0.0)) == []
     assert desk.post(UpdateReceived(1, stranger, b"x", 0.0)) == []
-    assert desk.machine.received == {}
+    assert desk.machine.tally.received == {}
 
 
 def test_has_task_follows_the_open_round() -> None:
     desk = Desk(3, cohort=2).gather()
-    members = desk.machine.cohort
+    members = desk.machine.tally.cohort
     assert [desk.machine.has_task(index) for index in range(3)] == [index in members for index in range(3)]
     desk.deliver(members[0])
     assert not desk.machine.has_task(members[0])
@@ -306,25 +307,25 @@ def test_at_its_deadline_a_round_closes_with_enough_updates() -> None:
 
 def test_a_short_round_is_extended_once_by_members_from_outside() -> None:
     desk = Desk(6, cohort=3, min_updates=2).gather()
-    before = desk.machine.cohort
+    before = desk.machine.tally.cohort
     desk.deliver(before[0])
     desk.pass_deadline()
     (record,) = [record for record in desk.records() if isinstance(record, RoundExtended)]
     assert len(record.added) == 1
     assert not set(record.added) & set(before)
-    assert desk.machine.cohort == tuple(sorted({*before, *record.added}))
+    assert desk.machine.tally.cohort == tuple(sorted({*before, *record.added}))
     assert desk.machine.deadline == desk.now + 600.0
 
 
 def test_members_are_not_told_of_an_extension_before_it_is_durable() -> None:
     desk = Desk(6, cohort=3, min_updates=2).gather()
-    before = desk.machine.cohort
+    before = desk.machine.tally.cohort
     desk.holding = (Persist,)
     effects = desk.pass_deadline()
     assert not any(isinstance(effect, Publish) for effect in effects)
-    assert desk.machine.cohort == before
+    assert desk.machine.tally.cohort == before
     desk.release()
-    assert len(desk.machine.cohort) == 5
+    assert len(desk.machine.tally.cohort) == 5
 
 
 def test_an_extended_round_that_stays_short_pauses_and_names_who_is_missing() -> None:
@@ -372,7 +373,7 @@ def test_a_tick_before_its_time_does_nothing() -> None:
 
 def test_an_over_selected_round_closes_with_as_many_as_the_cohort_asks_for() -> None:
     desk = Desk(5, cohort=2, over_select=2, min_updates=1).gather()
-    members = desk.machine.cohort
+    members = desk.machine.tally.cohort
     assert len(members) == 4
     desk.deliver(members[3], members[1])
     assert desk.of(FoldRound) == [FoldRound(1, (members[1], members[3]))]
@@ -406,7 +407,7 @@ def test_a_refusal_of_another_round_or_after_the_delivery_counts_for_nothing() -
     desk.deliver(0)
     assert desk.post(TaskRefused(1, 0, 0.0)) == []
     assert desk.post(TaskRefused(3, 1, 0.0)) == []
-    assert desk.machine.refused == set()
+    assert desk.machine.tally.refused == set()
 
 
 # --------------------------------------------------------------------------------- bad updates
@@ -555,7 +556,7 @@ def test_an_effect_that_found_the_disk_full_is_tried_again_until_there_is_space(
 
 def test_a_round_keeps_its_deadline_while_something_waits_for_space() -> None:
     desk = Desk(4, cohort=2, min_updates=2).gather()
-    desk.deliver(desk.machine.cohort[0])
+    desk.deliver(desk.machine.tally.cohort[0])
     desk.holding = (Persist,)
     (extension,) = desk.pass_deadline()
     deadline = desk.machine.deadline
@@ -579,7 +580,7 @@ def test_two_effects_that_found_the_disk_full_are_both_tried_again() -> None:
     desk.post(Ticked(RETRY_S))
     assert desk.held == [first, second]
     desk.release()
-    assert desk.machine.seats == {0: "a", 1: "b"}
+    assert desk.machine.seats.names == {0: "a", 1: "b"}
     assert desk.machine.pause == ""
 
 
@@ -655,7 +656,7 @@ def _back(opened: OpenRound | None, *, committed: int = 0, rounds: int = 3, **sp
 def test_an_open_round_goes_on_with_what_the_spool_holds() -> None:
     desk = _back(OpenRound(1, (0, 1, 2)), c1=b"one")
     assert desk.records() == []
-    assert (desk.machine.phase, desk.machine.received) == (Phase.OPEN, {1: b"one"})
+    assert (desk.machine.phase, desk.machine.tally.received) == (Phase.OPEN, {1: b"one"})
     assert desk.machine.deadline == desk.now + 600.0
     assert [desk.machine.has_task(index) for index in range(3)] == [True, False, True]
     desk.deliver(0, 2)
@@ -675,7 +676,7 @@ def test_a_closed_round_counts_who_was_decided_and_nobody_else() -> None:
 
 def test_a_closed_round_whose_spool_has_lost_an_update_is_open_again() -> None:
     desk = _back(OpenRound(1, (0, 1, 2), closed=(0, 2)), c0=b"a")
-    assert (desk.machine.phase, desk.machine.closed) == (Phase.OPEN, None)
+    assert (desk.machine.phase, desk.machine.tally.closed) == (Phase.OPEN, None)
     desk.deliver(1, 2)
     assert desk.of(FoldRound) == [FoldRound(1, (0, 1, 2))]
 
@@ -684,13 +685,13 @@ def test_what_the_spool_holds_of_strangers_is_not_received() -> None:
     desk = Desk(3, cohort=2, min_updates=2)
     desk.spooled = {0: b"a", 2: b"b"}
     desk.post(Started(0.0, SEATS, 0, OpenRound(1, (0, 1))))
-    assert desk.machine.received == {0: b"a"}
+    assert desk.machine.tally.received == {0: b"a"}
 
 
 def test_a_round_that_was_extended_is_not_extended_again() -> None:
     desk = _back(OpenRound(1, (0, 1, 2), extended=True))
     desk.pass_deadline()
-    assert desk.machine.short
+    assert desk.machine.tally.short
     assert desk.records() == []
 
 
@@ -720,15 +721,15 @@ def test_online_clients_are_seated_one_by_one_and_cohorts_come_from_who_is_there
     desk.post(Started(0.0))
     desk.post(Online("z", 0.0))
     desk.post(Ready(0, 0.0))
-    assert (desk.machine.seats, desk.machine.phase) == ({0: "z"}, Phase.GATHERING)
+    assert (desk.machine.seats.names, desk.machine.phase) == ({0: "z"}, Phase.GATHERING)
     desk.post(Online("a", 0.0))
     desk.post(Ready(1, 0.0))
-    assert (desk.machine.seats, desk.machine.cohort) == ({0: "z", 1: "a"}, (0, 1))
+    assert (desk.machine.seats.names, desk.machine.tally.cohort) == ({0: "z", 1: "a"}, (0, 1))
     desk.post(Online("m", 0.0))
     desk.post(Ready(2, 0.0))
     desk.post(Offline("z", 0.0))
     desk.deliver(0, 1)
-    assert desk.machine.cohort == (1, 2)
+    assert desk.machine.tally.cohort == (1, 2)
 
 
 def test_online_rounds_rest_while_too_few_are_there() -> None:
@@ -747,9 +748,9 @@ def test_in_online_mode_a_late_id_finds_room_only_while_there_are_seats() -> Non
     desk = Desk(2, cohort=1, online=True)
     desk.post(Started(0.0))
     desk.post(Online("a", 0.0))
-    assert desk.machine.has_room_for("b")
+    assert desk.machine.seats.has_room_for("b")
     desk.post(Online("b", 0.0))
-    assert not desk.machine.has_room_for("c")
+    assert not desk.machine.seats.has_room_for("c")
     assert desk.post(Online("c", 0.0)) == []
 
 
@@ -759,7 +760,7 @@ def test_a_seat_whose_record_was_lost_in_a_crash_is_given_to_the_next() -> None:
     desk.post(Started(0.0, seats=((1, "b"),)))
     for name in ("c", "a"):
         desk.post(Online(name, 0.0))
-    assert desk.machine.seats == {0: "c", 1: "b", 2: "a"}
+    assert desk.machine.seats.names == {0: "c", 1: "b", 2: "a"}
 
 
 # --------------------------------------------------------------------------------- cohort scripts

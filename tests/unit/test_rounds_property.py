@@ -41,7 +41,8 @@ from edgeflock.server.events import (
     UpdateReceived,
     Verdict,
 )
-from edgeflock.server.rounds import RoundMachine, Rules
+from edgeflock.server.rounds import RoundMachine
+from edgeflock.server.rules import Rules
 
 NAMES = [f"c{index}" for index in range(5)]  # one more than there are seats
 FULL = "no space left on the disk"
@@ -130,10 +131,10 @@ class World(RuleBasedStateMachine):
     def check_published(self) -> None:
         """What a view shows now is in the journal."""
         machine = self.machine
-        assert set(machine.seats.items()) <= set(self.seats())
+        assert set(machine.seats.names.items()) <= set(self.seats())
         assert machine.committed <= len(self.commits)
         if machine.phase is Phase.OPEN:
-            assert self.cohort(machine.round) == machine.cohort
+            assert self.cohort(machine.round) == machine.tally.cohort
         if machine.ending is not None:
             assert machine.ending in self.journal
 
@@ -149,7 +150,7 @@ class World(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES))
     def gets_ready(self, name: str) -> None:
-        index = self.machine.index_of.get(name)
+        index = self.machine.seats.index_of.get(name)
         if index is not None:
             self.post(Ready(index, self.now))
 
@@ -249,18 +250,18 @@ class World(RuleBasedStateMachine):
         machine = self.machine
         assert machine.committed <= machine.round <= machine.committed + 1
         assert machine.committed == len(self.commits)
-        assert {name: index for index, name in machine.seats.items()} == machine.index_of
-        assert len(machine.seats) <= self.run.clients
-        assert set(machine.received) <= set(machine.cohort)
-        assert not machine.refused & set(machine.received)
-        assert machine.cohort == tuple(sorted(set(machine.cohort)))
-        if machine.closed is not None and machine.phase in (Phase.FOLDING, Phase.COMMITTING):
-            assert set(machine.closed) <= set(machine.received)
+        assert {name: index for index, name in machine.seats.names.items()} == machine.seats.index_of
+        assert len(machine.seats.names) <= self.run.clients
+        assert set(machine.tally.received) <= set(machine.tally.cohort)
+        assert not machine.tally.refused & set(machine.tally.received)
+        assert machine.tally.cohort == tuple(sorted(set(machine.tally.cohort)))
+        if machine.tally.closed is not None and machine.phase in (Phase.FOLDING, Phase.COMMITTING):
+            assert set(machine.tally.closed) <= set(machine.tally.received)
 
     @invariant()
     def an_open_round_never_waits_for_nothing(self) -> None:
         machine = self.machine
-        if machine.phase is Phase.OPEN and not machine.short and not self.gone:
+        if machine.phase is Phase.OPEN and not machine.tally.short and not self.gone:
             assert machine.wake_at is not None
 
     def teardown(self) -> None:

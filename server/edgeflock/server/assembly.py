@@ -21,7 +21,7 @@ from edgeflock.server.checkpoint import ModelLayouts
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.evaluate import Evaluator
 from edgeflock.server.learner import Learner
-from edgeflock.server.rounds import Rules
+from edgeflock.server.rules import Rules
 from edgeflock.server.tools import ServerTools
 from edgeflock.v1 import aggregator_pb2 as pb
 

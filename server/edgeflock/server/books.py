@@ -48,8 +48,8 @@ def cost_rows(
 ) -> dict[int, Row]:
     """Close the round's books: what the server counted, and what the clients stated in their headers."""
     rows: dict[int, Row] = {}
-    for index in machine.cohort:
-        session = sessions.by_id(machine.seats[index])
+    for index in machine.tally.cohort:
+        session = sessions.by_id(machine.seats.names[index])
         counted = session.take_bytes() if session is not None else {"bytes_down": 0, "bytes_up": 0}
         update = updates.get(index)
         resent = max(0, counted["bytes_up"] - update.package.size_bytes) if update is not None else 0
@@ -66,7 +66,7 @@ def canonical_line(
     return {
         "round": effect.round,
         "counted": len(effect.outcomes) - len(missed),
-        "not_counted": {machine.seats[item.index]: str(item.verdict) for item in missed},
+        "not_counted": {machine.seats.names[item.index]: str(item.verdict) for item in missed},
         **values,
         "seconds": round(seconds, 6),
         "bytes_down": sum(int(row["bytes_down"] or 0) for row in rows.values()),

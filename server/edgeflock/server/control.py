@@ -53,8 +53,8 @@ class ControlService(rpc.ControlServicer):
 
     def _members(self) -> list[pb.ClientStatus]:
         machine = self._engine.machine
-        seated = [self._member(name, index) for index, name in sorted(machine.seats.items())]
-        waiting = sorted(machine.online - set(machine.index_of))
+        seated = [self._member(name, index) for index, name in sorted(machine.seats.names.items())]
+        waiting = sorted(machine.seats.online - set(machine.seats.index_of))
         return seated + [pb.ClientStatus(client_id=name, online=True) for name in waiting]
 
     def _member(self, client_id: str, index: int) -> pb.ClientStatus:
@@ -63,11 +63,11 @@ class ControlService(rpc.ControlServicer):
             client_id=client_id,
             index=index,
             seated=True,
-            online=client_id in machine.online,
-            ready=index in machine.ready,
+            online=client_id in machine.seats.online,
+            ready=index in machine.seats.ready,
             samples=self._engine.samples.get(index, 0),
-            in_cohort=index in machine.cohort,
-            received=index in machine.received,
+            in_cohort=index in machine.tally.cohort,
+            received=index in machine.tally.received,
         )
 
     async def Pause(self, request: pb.PauseRequest, context: Context) -> pb.PauseResponse:

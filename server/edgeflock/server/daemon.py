@@ -201,7 +201,7 @@ def _signals(engine: Engine, config: ServerConfig) -> Iterator[None]:
 
 async def _linger(engine: Engine, seconds: float) -> None:
     """Stay until every client that has a seat has heard how the run ended."""
-    names = set(engine.machine.seats.values())
+    names = set(engine.machine.seats.names.values())
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while names - engine.heard:

@@ -72,7 +72,7 @@ class Delivery:
 
     async def _serve(self) -> None:
         package = package_from_wire(self._header.package)
-        index = self._engine.machine.index_of.get(self._session.client_id)
+        index = self._engine.machine.seats.index_of.get(self._session.client_id)
         if index is None:
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, "you have no seat in this run"))
         if settled := self._settled(index, package):

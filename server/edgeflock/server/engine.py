@@ -247,7 +247,7 @@ class Engine:
     def entry(self, index: int) -> Entry | None:
         """Return the spool entry of a member; made now if the round was extended by it."""
         opened = self.opened
-        if opened is None or index not in self.machine.cohort:
+        if opened is None or index not in self.machine.tally.cohort:
             return None
         if index not in opened.entries:
             opened.entries |= self.spool.prepare(opened.number, (index,), opened.work.upload_limit)
@@ -268,14 +268,14 @@ class Engine:
         """Fold what is complete without a gap while the rest is on its way."""
         self._folding_ahead = False
         if self.opened is not None and self.machine.phase is Phase.OPEN:
-            await self.compute(self.learner.advance, self.machine.cohort, dict(self.opened.updates))
+            await self.compute(self.learner.advance, self.machine.tally.cohort, dict(self.opened.updates))
 
     async def _fold(self, effect: FoldRound) -> None:
         assert self.opened is not None
         self._closed_at = time.monotonic()
         rejected = await self.compute(self.learner.fold, effect.counted, dict(self.opened.updates))
         if rejected:
-            clients = {self.machine.seats[index]: str(verdict) for index, verdict in rejected.items()}
+            clients = {self.machine.seats.names[index]: str(verdict) for index, verdict in rejected.items()}
             method = self.learner.method.name
             log.warning("updates_rejected", round=effect.round, method=method, clients=clients)
             self.journal.note("updates_rejected", round=effect.round, method=method, clients=clients)

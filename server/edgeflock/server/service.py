@@ -72,7 +72,7 @@ class AggregatorService:
         machine = self._engine.machine
         if machine.draining and machine.ending is None:
             return refusal(pb.REASON_DRAINING, "the server is going down", retry_after_ms=_RETRY_DRAINING_MS)
-        if not machine.has_room_for(request.client_id):
+        if not machine.seats.has_room_for(request.client_id):
             return self._roster_full()
         return check_data(request, self._run)
 
@@ -87,7 +87,7 @@ class AggregatorService:
         if session is None:
             yield pb.WatchResponse(refusal=refusal(pb.REASON_UNKNOWN_SESSION, UNKNOWN_SESSION))
             return
-        if not self._engine.machine.has_room_for(session.client_id):  # the seats went since it joined
+        if not self._engine.machine.seats.has_room_for(session.client_id):  # the seats went since it joined
             refused = self._roster_full()
             self._count(session.client_id, refused)
             yield pb.WatchResponse(refusal=refused)
@@ -155,7 +155,7 @@ class AggregatorService:
 
     async def _broadcast(self, session: Session, request: pb.FetchRequest) -> Broadcast | None:
         """Return the package that is meant, if the client has a task in that round."""
-        engine, index = self._engine, self._engine.machine.index_of.get(session.client_id)
+        engine, index = self._engine, self._engine.machine.seats.index_of.get(session.client_id)
         opened = engine.opened
         if opened is None or index is None or request.round != opened.number:
             return None
@@ -185,7 +185,7 @@ class AggregatorService:
             await context.write(pb.DeliverResponse(refusal=refused))
             return
         session.message_bytes_up += first.ByteSize()
-        index = self._engine.machine.index_of.get(session.client_id)
+        index = self._engine.machine.seats.index_of.get(session.client_id)
         if index is not None and first.header.HasField("previous"):
             self._take_cost(index, first.header.previous)
         delivery = Delivery(self._engine, self._pool, session, first.header, context)
@@ -200,7 +200,7 @@ class AggregatorService:
         session = self._session(request.session)
         if session is None:
             return pb.ReportResponse(refusal=refusal(pb.REASON_UNKNOWN_SESSION, UNKNOWN_SESSION))
-        index = self._engine.machine.index_of.get(session.client_id)
+        index = self._engine.machine.seats.index_of.get(session.client_id)
         if index is None:
             return pb.ReportResponse(refusal=refusal(pb.REASON_MALFORMED, "you have no seat yet"))
         refused: pb.Refusal | None = None

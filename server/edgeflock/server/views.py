@@ -49,10 +49,10 @@ def view_of(engine: Engine, client_id: str) -> pb.View:
     machine = engine.machine
     view = pb.View(round=machine.round, state=run_state(engine), reason=machine.pause)
     if view.state == pb.RUN_STATE_DRAINING:
-        view.return_within_ms = min(RETURN_WITHIN_MS, RETURN_MS_EACH * len(machine.online))
+        view.return_within_ms = min(RETURN_WITHIN_MS, RETURN_MS_EACH * len(machine.seats.online))
     if machine.phase is Phase.ENDED and machine.ending is not None:
         view.ending.CopyFrom(pb.Ending(kind=_ENDINGS[machine.ending.kind], reason=machine.ending.reason))
-    index = machine.index_of.get(client_id)
+    index = machine.seats.index_of.get(client_id)
     if index is not None:
         view.seat.CopyFrom(pb.Seat(index=index, seats=machine.rules.clients))
         view.outcomes.extend(_outcomes(engine, index))

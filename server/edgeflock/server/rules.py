@@ -1,0 +1,21 @@
+"""The part of the configuration that decides rounds. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the round machine goes by."""
+
+    rounds: int
+    clients: int  # seats
+    cohort: int  # members of a round
+    min_updates: int
+    seed: int = 0
+    over_select: int = 0
+    deadline_s: float = 600.0
+    gather_s: float = 3600.0
+    online: bool = False  # cohorts come from who is online, seats are given one by one
+    script: tuple[tuple[str, ...], ...] = ()  # cohorts by id, one per round
