@@ -123,7 +123,7 @@ async def _listen(parts: Parts, engine: Engine) -> grpc.aio.Server:
     server = grpc.aio.server(options=server_options())
     pool = CreditPool(config.credit_mib * 1024 * 1024)
     add_aggregator(server, AggregatorService(engine, parts.run, pool))
-    healthy = health.aio.HealthServicer()
+    healthy = health.aio.HealthServicer()  # pyright: ignore[reportAttributeAccessIssue] - made at import
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     if config.reflection:
         _add_reflection(server)

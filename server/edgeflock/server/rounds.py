@@ -31,12 +31,8 @@ from edgeflock.server.rules import Rules
 from edgeflock.server.seats import Seats
 from edgeflock.server.tally import Tally
 
-_LAST_EVENTS = (
-    events.Persisted,
-    events.SpaceMissing,
-    events.Broken,
-    events.Ticked,
-)  # what still matters once the end is decided
+# What still matters once the end is decided.
+_LAST_EVENTS = (events.Persisted, events.SpaceMissing, events.Broken, events.Ticked)
 RETRY_S = 2.0  # between two tries of an effect that found the disk full
 
 
