@@ -40,10 +40,10 @@ def measure(repeats: int) -> Iterator[Row]:
 
 
 def _bounded(clients: int, pairs: list[tuple[float, float]]) -> Row:
-    """Rule 8: idle (it holds the model) + FedAvg's one accumulator + one model for evaluation + credit."""
+    """Rule 8: idle + FedAvg's state and accumulator, a model each + one model for evaluation + credit."""
     idle = statistics.median(base for base, _ in pairs)
     peak = statistics.median(measured for _, measured in pairs)
-    bound = idle + 2 * SIZE_MIB + CREDIT_MIB
+    bound = idle + 3 * SIZE_MIB + CREDIT_MIB
     return Row(
         name=f"server peak RSS, {clients} x {SIZE_MIB:g} MiB",
         unit="MiB",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ from benchmarks.result import Benchmark, Row
 MIB = 1 << 20
 SLOPE_MIB = 1.0  # per 1,000 rounds
 WARM_UP = 0.2  # share of the rounds
+_HANDLES = ("fds", "threads")
 
 
 def measure(rounds: int, repeats: int) -> Iterator[Row]:
@@ -47,24 +49,24 @@ def _memory(run: Watched, end: str, samples: Sequence[Sample], rounds: int, skip
 
 
 def _handles(run: Watched, end: str, samples: Sequence[Sample], skip: int) -> Row:
-    """Return how many more descriptors and threads the second half of the run needs than the first."""
+    """Return how many more descriptors and threads the last third of the run needs than the first."""
     inside = run.between(samples, skip)
-    half = len(inside) // 2
-    first, second = inside[:half], inside[half:]
-    more = sum(max(0, _highest(second, name) - _highest(first, name)) for name in ("fds", "threads"))
-    shown = {name: [_highest(first, name), _highest(second, name)] for name in ("fds", "threads")}
+    third = len(inside) // 3
+    shown = {name: [_usual(part, name) for part in (inside[:third], inside[-third:])] for name in _HANDLES}
+    more = sum(max(0, last - first) for first, last in shown.values())
     return Row(
         name=f"{end} descriptors and threads, growth",
         unit="",
         measured=more,
         target="flat",
         held=more == 0,
-        details={"highest_in_halves": shown},
+        details={"usual_in_first_and_last_third": shown},
     )
 
 
-def _highest(samples: Sequence[Sample], name: str) -> int:
-    return max((int(getattr(sample, name)) for sample in samples), default=0)
+def _usual(samples: Sequence[Sample], name: str) -> int:
+    """Return the median: files are opened and closed all the time."""
+    return int(statistics.median_low([getattr(sample, name) for sample in samples])) if samples else 0
 
 
 def _thinned(run: Watched, samples: Sequence[Sample], points: int = 50) -> list[tuple[float, int]]:

@@ -125,8 +125,7 @@ class Home:
         """The run in motion, without a network."""
         story, brain, checkpoints, spool = self.assemble()
         with contextlib.closing(connect(self.journal_path)) as connection:
-            settled = range(max(1, story.committed - 1), story.committed + 1)
-            outcomes = records.read_outcomes(connection, story.epoch, settled)
+            outcomes = records.read_last_outcomes(connection, story.epoch, story.committed)
         journal = Journal(self.journal_path)
         scoring = Scoring(
             None,

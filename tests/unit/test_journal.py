@@ -164,6 +164,29 @@ def test_a_reader_follows_the_events_from_a_cursor(journal: Journal) -> None:
     assert found == [(4, '{"number": 3}'), (5, '{"number": 4}')]
 
 
+def test_who_gave_up_waiting_does_not_stop_the_others(journal: Journal) -> None:
+    held, free = threading.Event(), threading.Event()
+
+    def slow(connection: sqlite3.Connection) -> None:
+        held.set()
+        free.wait(WAIT_S)
+
+    first = journal.submit(slow)
+    held.wait(WAIT_S)
+    given_up, last = journal.submit(lambda connection: 1), journal.submit(lambda connection: 2)
+    assert given_up.cancel()
+    assert not first.cancel()
+    free.set()
+    assert last.result(WAIT_S) == 2
+
+
+def test_a_path_with_the_marks_of_a_uri_is_a_path(tmp_path: Path) -> None:
+    (tmp_path / "a?b#c%20").mkdir()
+    path = tmp_path / "a?b#c%20" / "journal.sqlite"
+    connect(path).close()
+    assert rows(path, "SELECT count(*) FROM events") == [(0,)]
+
+
 def test_a_reader_cannot_write(journal: Journal) -> None:
     with (
         contextlib.closing(read_only(journal.path)) as connection,

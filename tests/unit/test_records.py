@@ -104,15 +104,40 @@ def test_what_an_ending_discards_is_on_record(connection: sqlite3.Connection) ->
     assert records.read_outcomes(connection, 0, [1]) == {1: list(discarded)}
 
 
-def test_an_ending_that_is_decided_again_does_not_change_what_was_said(
-    connection: sqlite3.Connection,
-) -> None:
-    """A failed run that is tried again and fails again in the same round."""
+def test_a_word_that_was_given_is_never_changed(connection: sqlite3.Connection) -> None:
     first = (Outcome(0, b"x", Verdict.NON_FINITE), Outcome(1, b"y", Verdict.DISCARDED))
     tell(connection, SEATED, RoundOpened(1, (0, 1)), Ended(EndingKind.FAILED, "why", 1, first))
-    again = (Outcome(0, b"z", Verdict.MALFORMED), Outcome(1, b"y", Verdict.DISCARDED))
-    tell(connection, Ended(EndingKind.FAILED, "why", 1, again))
-    assert records.read_outcomes(connection, 0, [1]) == {1: list(first)}
+    assert records.is_settled(connection, 0, 1)
+    with pytest.raises(sqlite3.IntegrityError):
+        commit(connection, 1, Outcome(1, b"y", Verdict.COUNTED))
+
+
+def test_the_last_words_to_every_client(connection: sqlite3.Connection) -> None:
+    tell(connection, SEATED)
+    members = {1: (0, 1), 2: (0, 1), 3: (0, 2), 4: (0,)}
+    for round, cohort in members.items():
+        tell(connection, RoundOpened(round, cohort))
+        commit(connection, round, *(Outcome(index, b"%d" % round, Verdict.COUNTED) for index in cohort))
+    found = records.read_last_outcomes(connection, 0, 4)
+    assert {index: sorted(rounds) for index, rounds in found.items()} == {0: [3, 4], 1: [1, 2], 2: [3]}
+    assert found[1][2] == Outcome(1, b"2", Verdict.COUNTED)
+
+
+def test_an_epoch_knows_the_words_up_to_its_base_and_its_own(connection: sqlite3.Connection) -> None:
+    tell(connection, SEATED)
+    for epoch, first, last in ((0, 1, 3), (1, 3, 4), (2, 3, 3)):  # epoch 1 goes on from 2, epoch 2 as well
+        if epoch:
+            row = (epoch, 2)
+            connection.execute(
+                "INSERT INTO rounds (epoch, round, cohort, committed) VALUES (?, ?, '[]', 1)", row
+            )
+        for round in range(first, last + 1):
+            write(connection, epoch, RoundOpened(round, (epoch,)))
+            commit(connection, round, Outcome(0, b"%d" % epoch, Verdict.COUNTED), epoch=epoch)
+    known = records.read_outcomes(connection, 2, [1, 2, 3, 4])
+    assert [[item.digest for item in known[round]] for round in known] == [[b"0"], [b"0"], [b"2"], []]
+    assert [records.read_cohort(connection, 2, round) for round in (2, 3)] == [(0,), (2,)]
+    assert records.read_counted(connection, 1, 4) == (0,)
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))

@@ -14,7 +14,8 @@ import torch
 from structlog.testing import capture_logs
 
 from edgeflock.common.errors import CorruptCheckpoint
-from edgeflock.server import rundir
+from edgeflock.methods.base import Method, Params, Plan, Round, ServerHalf, State
+from edgeflock.server import records, rundir
 from edgeflock.server.events import PauseAsked, Ready
 from edgeflock.server.journal import connect, read_only
 from edgeflock.server.rundir import tell
@@ -201,6 +202,93 @@ def test_rounds_of_the_epoch_before_stay_and_help_a_second_time(home: Home) -> N
         damage(home, 2)
         story, _, _, _ = home.assemble()
     assert (story.committed, story.epoch) == (0, 2)
+
+
+def test_a_new_epoch_knows_what_the_clients_were_told_up_to_its_base(home: Home) -> None:
+    """They compare their own state with it: nobody starts afresh who has a state that still holds."""
+    play(home, 3)
+    with contextlib.closing(connect(home.journal_path)) as connection:
+        before = records.read_last_outcomes(connection, 0, 2)
+    damage(home, 3)
+    shutil.rmtree(home.run_dir / "spool")
+    with capture_logs():
+        story, _, _, _ = home.assemble()
+    with contextlib.closing(connect(home.journal_path)) as connection:
+        assert records.read_last_outcomes(connection, story.epoch, story.committed) == before
+    assert {index: sorted(rounds) for index, rounds in before.items()} == {
+        index: [1, 2] for index in range(3)
+    }
+
+
+def test_the_base_of_an_epoch_is_rebuilt_from_the_spool_of_the_epoch_before(home: Home) -> None:
+    home.rules = replace(home.rules, min_updates=2)
+    play(home, 2)
+    spoil(home, 3)
+    with capture_logs():
+        home.assemble()
+        expected = model(home)
+        damage(home, 2)
+        story, brain, _, _ = home.assemble()
+    assert (story.committed, story.epoch) == (2, 1)
+    assert torch.equal(brain.state.model, expected)
+
+
+def spoil(home: Home, number: int) -> None:
+    """Let the run fail in a round: two of three updates are not finite."""
+
+    async def poisoned() -> None:
+        async with home.engine() as engine:
+            await engine.open(number)
+            for index in range(3):
+                scalars = {"loss": float("nan")} if index else {}
+                engine.deliver(update(home.layouts, index, number, scalars=scalars), index)
+            await engine.until(lambda: engine.machine.ending is not None)
+
+    with capture_logs():
+        asyncio.run(poisoned())
+
+
+def test_a_failed_run_that_is_tried_again_holds_its_last_round_anew(home: Home) -> None:
+    """Everybody was told that nothing counts and has dropped it: what the spool holds is nobody's."""
+    home.rules = replace(home.rules, min_updates=2)
+    play(home, 2)
+    spoil(home, 3)
+    home.rules = replace(home.rules, min_updates=1)
+    with capture_logs() as logs:
+        story, _, _, spool = home.assemble()
+        assert (story.committed, story.epoch, story.open_round) == (2, 1, None)
+        assert not (spool.root / "000003").exists()
+        play(home, 3)
+    assert "round_begins_anew" in [entry["event"] for entry in logs]
+    with contextlib.closing(read_only(home.journal_path)) as connection:
+        rows = connection.execute("SELECT epoch, idx, verdict FROM outcomes WHERE round = 3").fetchall()
+    failed = [(0, 0, "discarded"), (0, 1, "non_finite"), (0, 2, "non_finite")]
+    assert rows == failed + [(1, index, "counted") for index in range(3)]
+
+
+class Stops(ServerHalf[Params]):
+    """Wants two rounds."""
+
+    def plan(self, state: State, plan: Plan, round: Round) -> Plan:
+        return replace(plan, stop="two are enough" if round.number > 2 else "")
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_method_that_stopped_stops_again_after_a_crash(home: Home, paused: bool) -> None:
+    """Its reason is a function of the committed state, asked for before a round is opened."""
+    play(home, 2 if paused else 3)  # the crash came before the ending, or nobody asked in a pause
+    if not paused:
+        with contextlib.closing(connect(home.journal_path)) as connection:
+            connection.execute("DELETE FROM rounds WHERE committed = 0")
+    home.method = Method("stops", "two rounds", server=Stops)
+
+    async def ended() -> str:
+        async with home.engine() as engine:
+            await engine.until(lambda: engine.machine.ending is not None)
+            assert engine.machine.ending is not None
+            return engine.machine.ending.reason
+
+    assert asyncio.run(ended()) == "two are enough"
 
 
 def test_when_nothing_is_intact_a_sentence_says_so_and_nothing_is_changed(home: Home) -> None:

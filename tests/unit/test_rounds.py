@@ -11,6 +11,8 @@ from edgeflock.server.events import (
     Broken,
     CommitRound,
     Committed,
+    Diverged,
+    Done,
     DrainAsked,
     Effect,
     Ended,
@@ -637,7 +639,41 @@ def test_an_effect_that_fails_for_good_ends_the_process_with_its_reason() -> Non
     desk = Desk(2).gather()
     desk.post(Broken("the journal cannot be written: disk I/O error", 0.0))
     assert desk.exits() == [Ended(EndingKind.FAILED, "the journal cannot be written: disk I/O error", 1)]
-    assert desk.machine.wake_at is None
+
+
+def test_such_a_failure_is_no_end_of_the_run() -> None:
+    """Clients see a server that goes down and will be back; nothing is decided any more."""
+    desk = Desk(2).gather()
+    before = desk.records()
+    desk.post(Broken("the spool cannot be written: Input/output error", 0.0))
+    assert (desk.machine.ending, desk.machine.draining) == (None, True)
+    desk.deliver(0, 1)
+    assert desk.records() == before
+
+
+@pytest.mark.parametrize("held", [FoldRound, CommitRound])
+def test_a_sum_that_is_not_finite_ends_the_run_and_every_member_is_told(held: type[Effect]) -> None:
+    desk = Desk(2).gather()
+    desk.holding = (held,)
+    desk.deliver(0, 1)
+    desk.post(Diverged(1, "the new state holds NaN", 0.0))
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert (ending.kind, ending.reason) == (EndingKind.FAILED, "the new state holds NaN")
+    assert [item.verdict for item in ending.discarded] == [Verdict.DISCARDED] * 2
+    assert ending in desk.records()
+
+
+def test_a_method_that_wants_no_further_round_is_heard_when_one_is_opened() -> None:
+    """After a pause or a crash: the stop came with no commit."""
+    desk = Desk(3)
+    desk.holding = (Persist,)
+    desk.post(Started(0.0, SEATS, 1))
+    assert desk.held == [Persist((RoundOpened(2, (0, 1, 2)),))]
+    desk.holding = ()
+    desk.post(Done("enough is learnt", 0.0))
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, "enough is learnt", 1)]
+    assert desk.post(Done("enough is learnt", 0.0)) == []
 
 
 # --------------------------------------------------------------------------------- coming back
@@ -778,7 +814,6 @@ def test_a_script_names_every_cohort() -> None:
     ("script", "reason"),
     [
         ((("c0",), ("c0", "dora")), "--cohort-script names 'dora', who has no seat; seated are c0, c1, c2"),
-        ((("c0",),), "--cohort-script has 1 lines, the run has 2 rounds"),
     ],
 )
 @pytest.mark.parametrize("resumed", [False, True])
@@ -790,7 +825,15 @@ def test_a_script_that_cannot_be_followed_ends_the_run_with_a_sentence(
         desk.post(Started(0.0, SEATS, 0, OpenRound(1, (0,))))
     else:
         desk.gather()
-    assert desk.exits() == [Ended(EndingKind.FAILED, reason, 0)]
+    discarded = (Outcome(0, b"", Verdict.DISCARDED),) if resumed else ()
+    assert desk.exits() == [Ended(EndingKind.FAILED, reason, len(discarded), discarded)]
+
+
+def test_an_open_round_beyond_the_last_one_asked_for_is_discarded() -> None:
+    desk = _back(OpenRound(2, (0, 1)), committed=1, rounds=1, c0=b"a")
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert ending.discarded == (Outcome(0, b"", Verdict.DISCARDED), Outcome(1, b"", Verdict.DISCARDED))
 
 
 # --------------------------------------------------------------------------------- persist, then speak

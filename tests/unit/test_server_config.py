@@ -145,12 +145,24 @@ def test_another_identity_is_another_run_and_is_named(
 def test_a_cohort_script_is_part_of_the_run_and_not_its_path(tmp_path: Path) -> None:
     script = tmp_path / "cohorts.txt"
     script.write_text("c0  c1\nc2 c3 c0\n")
-    config = started(tmp_path, cohort_script=script)
+    config = started(tmp_path, cohort_script=script, rounds=2)
     assert (config.cohort_lines, config.min_updates) == (("c0 c1", "c2 c3 c0"), 1)
     moved = resolve(replace(config, cohort_script=script.rename(tmp_path / "other.txt")))
     assert identity_difference(config, moved) == ""
-    (tmp_path / "other.txt").write_text("c0 c1\n")
-    assert "cohort lines (c0 c1; c2 c3 c0 there, c0 c1 here)" in identity_difference(config, resolve(moved))
+    (tmp_path / "other.txt").write_text("c0 c1\nc2\n")
+    assert "cohort lines (c0 c1; c2 c3 c0 there, c0 c1; c2 here)" in identity_difference(
+        config, resolve(moved)
+    )
+
+
+def test_a_cohort_script_must_reach_the_last_round(tmp_path: Path) -> None:
+    (tmp_path / "cohorts.txt").write_text("c0\nc1\n")
+    config = started(tmp_path, cohort_script=tmp_path / "cohorts.txt", rounds=2)
+    sentence = "--cohort-script has 2 lines, one per round, --rounds is 3"
+    with pytest.raises(UsageError, match=sentence):
+        resolve(replace(config, rounds=3))
+    with pytest.raises(UsageError, match=sentence):
+        combine({"run_dir": tmp_path, "rounds": 3})
 
 
 @pytest.mark.parametrize(
@@ -210,7 +222,10 @@ def test_what_cannot_work_is_refused_with_a_sentence(values: dict[str, Any], sen
         ({"participation": "online"}, "everybody needs every client in every round: --participation online"),
         ({"cohort": 3}, "everybody needs every client in every round: --cohort is 3 of --clients 4"),
         ({"min_updates": 3}, "everybody needs every client in every round: --min-updates is 3, allowed is 4"),
-        ({"cohort_lines": ("c0 c1",)}, "everybody needs every client in every round: --cohort-script leaves"),
+        (
+            {"cohort_lines": ("c0 c1",) * 20},
+            "everybody needs every client in every round: --cohort-script leaves",
+        ),
         (
             {"momentum": 0.5},
             "--momentum is 0.5, allowed is 0 with everybody, which has a momentum of its own",

@@ -76,7 +76,18 @@ TABLE: dict[str, tuple[Situation, Decision]] = {
     "it is delivered though the run is over": (at(replace(IDLE, ending="done"), pending=HELD), Deliver(3)),
     "one delivery at a time": (at(ASKED, pending=HELD, delivering=True), Wait()),
     "after RECEIVED it waits for the verdict": (at(ASKED, pending=SENT), Wait()),
-    "after RECEIVED no other task is taken": (at(replace(ASKED, task=5), pending=SENT), Wait()),
+    "after RECEIVED no other task is taken: it asks for the verdict that it has missed": (
+        at(replace(ASKED, round=5, task=5), pending=SENT),
+        Deliver(3),
+    ),
+    "the verdict was missed though no task came since": (
+        at(View(round=5, seated=True), pending=Pending(3, D, Stage.RELEASED)),
+        Deliver(3),
+    ),
+    "a missed verdict is asked for once at a time": (
+        at(View(round=5, seated=True), pending=SENT, delivering=True),
+        Wait(),
+    ),
     "a released update is not sent again unasked": (at(IDLE, pending=Pending(3, D, Stage.RELEASED)), Wait()),
     # the verdict
     "COUNTED promotes": (at(replace(IDLE, outcomes=(COUNTED,)), pending=SENT), Promote(COUNTED)),

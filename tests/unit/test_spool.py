@@ -112,6 +112,41 @@ def test_a_payload_that_is_shorter_than_its_marks(spool: Spool, size: int) -> No
     assert spool.scan(1, [0])[0].held == size // CHUNK * CHUNK
 
 
+def test_a_mark_that_was_cut_by_a_full_disk_is_written_over(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next chunks are believed after a crash too."""
+    entry = one(spool)
+    send(entry, upto=100)
+    whole = os.pwrite
+
+    def full(descriptor: int, data: bytes, offset: int) -> int:
+        if len(data) == 12:  # a mark
+            whole(descriptor, bytes(data)[:5], offset)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return whole(descriptor, data, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(OSError, match="No space"):
+            send(entry, upto=200)
+    held = entry.held
+    send(entry)
+    again = one(spool)
+    assert held < len(PAYLOAD)
+    assert again.held == len(PAYLOAD)
+    assert content(again) == PAYLOAD
+
+
+def test_what_is_complete_is_not_forgotten(spool: Spool) -> None:
+    """A second stream of the same client may come too late."""
+    entry = one(spool)
+    send(entry)
+    entry.finish()
+    entry.forget()
+    assert (entry.complete, entry.held) == (True, len(PAYLOAD))
+
+
 def test_another_update_starts_at_0(spool: Spool) -> None:
     """Both in one process and after a restart."""
     entry = one(spool)

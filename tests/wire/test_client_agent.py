@@ -165,6 +165,29 @@ def test_a_client_takes_part_from_join_to_the_end(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("damage", [False, True], ids=["whole", "damaged"])
+def test_a_model_that_comes_with_the_task_is_not_fetched_unless_it_is_damaged(
+    tmp_path: Path, damage: bool
+) -> None:
+    async def update(folder: Path, *, inline: bool) -> tuple[bytes, int]:
+        async with stage(folder) as on, on.living():
+            shown = view(on.server, 1)
+            if inline:
+                payload = bytearray(on.server.payload)
+                payload[7] ^= 0xFF if damage else 0
+                shown.task.downloads[0].payload = bytes(payload)
+            await on.server.show(shown)
+            await on.server.until(lambda: len(on.server.received) == 1)
+            return on.server.received[0], len(on.server.offsets)
+
+    async def scenario() -> None:
+        fetched, calls = await update(tmp_path / "fetched", inline=False)
+        assert calls == 2  # a fetch and a delivery
+        assert await update(tmp_path / "inline", inline=True) == (fetched, 2 if damage else 1)
+
+    asyncio.run(scenario())
+
+
 def test_the_same_seat_and_round_give_the_same_update_whoever_hosts_it(tmp_path: Path) -> None:
     """Two clients on one bench, one after the other, and each alone: the same digests."""
 

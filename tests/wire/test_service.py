@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import itertools
+import os
 import sqlite3
 import struct
 from collections.abc import Awaitable, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,9 @@ import torch
 from edgeflock.common.checksum import GRANULE, extend
 from edgeflock.common.package import Package
 from edgeflock.common.transport import PROTOCOL
-from edgeflock.server.events import DrainAsked, Phase, StopAsked, Ticked
+from edgeflock.server.events import DrainAsked, EndingKind, Phase, StopAsked, Ticked
 from edgeflock.server.journal import read_only
+from edgeflock.server.spool import Entry
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import bundle_pb2
 from support.tiny_run import Made, update, with_number
@@ -255,6 +258,31 @@ def test_the_model_comes_in_chunks_whose_checksums_run_on(tmp_path: Path) -> Non
                 assert len(answer.chunk.data) <= (size or MIB)
                 position += len(answer.chunk.data)
             assert (position, answers[-1].chunk.crc32c) == (described.size_bytes, described.crc32c)
+
+    serve(Home(tmp_path, numbers=BIG), talk)
+
+
+def test_a_small_model_comes_with_the_first_view_of_its_task_only(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        (download,) = (await peers[0].view(lambda view: view.HasField("task"))).task.downloads
+        assert len(download.payload) == download.package.size_bytes
+        assert extend(0, download.payload) == download.package.crc32c
+        served.engine.machine.deadline = None  # something changes in the view, the task stays
+        served.engine.machine.hold = "waiting"
+        served.engine.sessions.publish()
+        view = await peers[0].view(lambda view: view.reason == "waiting")
+        assert [item.payload for item in view.task.downloads] == [b""]
+        assert view.task.downloads[0].package == download.package
+
+    serve(Home(tmp_path), talk)
+
+
+def test_a_large_model_does_not_come_with_its_task(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        (peer, *_) = await served.gather()
+        view = await peer.view(lambda view: view.HasField("task"))
+        assert [item.payload for item in view.task.downloads] == [b""]
 
     serve(Home(tmp_path, numbers=BIG), talk)
 
@@ -652,7 +680,8 @@ def test_an_upload_that_the_deadline_overtakes_reaches_no_other_round(tmp_path: 
         assert engine.machine.deadline is not None
         engine.post(Ticked(engine.machine.deadline))
         await engine.open(2)
-        await upload.chunk(60, late.payload[60:], extend(0, late.payload))
+        with suppress(grpc.aio.AioRpcError):  # the refusal may be here already: the stream is over then
+            await upload.chunk(60, late.payload[60:], extend(0, late.payload))
         answer = await upload.read()
         assert answer.refusal.temporary, answer
         outcome = (await peers[2].deliver(late, round=1)).outcome
@@ -948,6 +977,28 @@ def test_strangers_bytes_on_the_port_leave_the_server_standing(tmp_path: Path) -
         await served.check_alive()
 
     serve(Home(tmp_path, rounds=1), talk)
+
+
+def test_a_disk_that_fails_an_upload_ends_the_process_and_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "0.data")
+
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        monkeypatch.setattr(Entry, "append", fail)
+        refused = (await peers[0].deliver(served.made(0))).refusal
+        assert (refused.reason, refused.temporary) == (pb.REASON_DRAINING, True)
+        ending = await served.engine.ended
+        assert ending is not None
+        assert (ending.kind, ending.reason) == (EndingKind.FAILED, "0.data: Input/output error")
+        view = await peers[1].view(lambda view: view.state == pb.RUN_STATE_DRAINING)
+        assert not view.HasField("ending")
+
+    home = Home(tmp_path)
+    serve(home, talk)
+    assert rows(home, "SELECT count(*) FROM meta WHERE name LIKE 'ended%'") == [(0,)]
 
 
 def test_a_run_that_was_stopped_tells_what_became_of_the_open_round(tmp_path: Path) -> None:

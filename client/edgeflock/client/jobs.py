@@ -93,7 +93,8 @@ async def _fetch(desk: Desk, bench: Bench, round: int, download: pb.Download, at
     package = package_from_wire(download.package) if download.HasField("package") else None
     incoming = Incoming(round, download.scope, package, partial(bench.room, desk.setup))
     try:
-        await attempt(lambda line: fetch(line.stub, line.session, incoming), lambda: incoming.position)
+        if not incoming.take_whole(download.payload):
+            await attempt(lambda line: fetch(line.stub, line.session, incoming), lambda: incoming.position)
     finally:
         desk.meter.bytes_down += incoming.received_bytes
     if incoming.encoded:

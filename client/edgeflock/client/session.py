@@ -171,9 +171,10 @@ def _resolve(view: View, pending: Pending, *, delivering: bool) -> Decision:
             return _verdict(verdict, pending)
     if pending.refused:
         return Discard(pending.round, pending.refused)
-    if delivering or pending.stage is not Stage.WAITING:
-        return Wait()
-    return Deliver(pending.round)
+    asked = pending.stage is not Stage.WAITING and not is_past(
+        pending.round, view
+    )  # past: the word was missed
+    return Wait() if delivering or asked else Deliver(pending.round)
 
 
 def _verdict(verdict: Verdict, pending: Pending) -> Decision:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -97,6 +98,13 @@ class Incoming:
         self._write(start, memoryview(data))
         if self.complete and self._marks.value != self.package.crc32c:
             raise self._broken(0)
+
+    def take_whole(self, payload: bytes) -> bool:
+        """Take a payload that came with the task; return whether the package is there now."""
+        if payload and len(payload) == self.package.size_bytes:
+            with suppress(Interrupted):
+                self.take(Piece(0, memoryview(payload), self.package.crc32c, len(payload)))
+        return self.complete
 
     def rest(self) -> None:
         """Stop at a granule, from where the server can go on."""

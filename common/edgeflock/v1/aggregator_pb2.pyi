@@ -847,7 +847,10 @@ class Download(_message.Message):
 
     SCOPE_FIELD_NUMBER: _builtins.int
     PACKAGE_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
     scope: Global___Scope.ValueType
+    payload: _builtins.bytes
+    """the whole payload if it has at most 256 KiB, in the first view of the task; else Fetch"""
     @_builtins.property
     def package(self) -> _bundle_pb2.Package:
         """absent with SCOPE_PERSONAL: it is formed when it is asked for"""
@@ -857,10 +860,11 @@ class Download(_message.Message):
         *,
         scope: Global___Scope.ValueType = ...,
         package: _bundle_pb2.Package | None = ...,
+        payload: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["package", b"package"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["package", b"package", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["package", b"package", "payload", b"payload", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -12,8 +12,10 @@ from edgeflock.common.checksum import Buffer, Marks
 from edgeflock.common.pack import Encoded
 from edgeflock.common.package import IDENTITY, Kind, Package, Section
 from edgeflock.common.tensorfile import Written
+from edgeflock.common.transport import SMALL_CHUNK
 from edgeflock.server.checkpoint import ModelLayouts
 
+INLINE = SMALL_CHUNK  # a package of so many bytes travels with its task: no Fetch is needed
 _CACHED_MESSAGES = 8  # clients of a round are near each other: the same chunk is asked for again at once
 
 
@@ -27,6 +29,8 @@ class Broadcast:
         self._descriptor = -1
         self._descriptor = os.open(path, os.O_RDONLY)  # stays good when the file is removed
         self._messages: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        small = package.size_bytes <= INLINE
+        self.inline = os.pread(self._descriptor, package.size_bytes, start) if small else b""
 
     def __del__(self) -> None:
         if self._descriptor >= 0:

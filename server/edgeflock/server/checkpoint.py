@@ -86,6 +86,7 @@ class Checkpoints:
         """
         folder = self.path(round)
         _, model = tensorfile.read(folder / MODEL_FILE, self._model_groups(into), digests[0])
+        into.scalars = {}
         if digests[1]:
             metadata, _ = tensorfile.read(folder / STATE_FILE, self._own_groups(into), digests[1])
             into.scalars = json.loads(metadata.get("scalars", "{}"))

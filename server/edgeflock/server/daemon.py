@@ -61,16 +61,21 @@ async def _serve(parts: Parts) -> int:
     journal = Journal(parts.run_dir / rundir.JOURNAL)
     engine = _engine(parts, journal)
     with _signals(engine, parts.config):
-        server = await _listen(parts, engine)
-        control = await _listen_control(parts, engine)
+        server, address = await _bound(parts, engine)
+        control, control_address = _bound_control(parts, engine)
         story = parts.story
         fields = {"run_id": story.meta["run_id"], "round": story.committed, "epoch": story.epoch}
         journal.note("run_started", **fields, method=parts.config.method, rounds=parts.config.rounds)
         log.info("run_started", **fields, run_dir=str(parts.run_dir), method=parts.config.method)
+        await engine.score_again(story.committed)
         engine.post(Started(time.monotonic(), story.seats, story.committed, _open_round(story)))
-        await engine.score_again()
+        await server.start()  # now, not before: the machine knows the seats when the first client comes
+        await control.start()
+        rundir.write_small(parts.run_dir / rundir.CONTROL, f"{control_address.target}\n")
+        rundir.write_small(parts.run_dir / rundir.ADDRESS, f"{address.target}\n")
+        log.info("listening", address=address.target)
         ending = await engine.ended
-        if ending is not None:
+        if engine.machine.ending is not None:
             await _linger(engine, parts.config.linger)
         await server.stop(_STREAMS_GRACE_S)
         await engine.close()
@@ -82,8 +87,7 @@ async def _serve(parts: Parts) -> int:
 def _engine(parts: Parts, journal: Journal) -> Engine:
     config, story = parts.config, parts.story
     with contextlib.closing(connect(journal.path)) as connection:
-        settled = range(max(1, story.committed - 1), story.committed + 1)
-        outcomes = records.read_outcomes(connection, story.epoch, settled)
+        outcomes = records.read_last_outcomes(connection, story.epoch, story.committed)
         best = records.read_best(connection)
         scored = records.read_scored(connection, story.epoch)
     scoring = Scoring(
@@ -117,8 +121,8 @@ def _open_round(story: Story) -> OpenRound | None:
     return OpenRound(opened.round, opened.cohort, story.extended, story.closed)
 
 
-async def _listen(parts: Parts, engine: Engine) -> grpc.aio.Server:
-    """Bind the clients' service; the bound address is logged and written to RUN_DIR/address."""
+async def _bound(parts: Parts, engine: Engine) -> tuple[grpc.aio.Server, Address]:
+    """Bind the clients' service: what cannot be bound is said before anything is decided."""
     config = parts.config
     server = grpc.aio.server(options=server_options())
     pool = CreditPool(config.credit_mib * 1024 * 1024)
@@ -127,13 +131,9 @@ async def _listen(parts: Parts, engine: Engine) -> grpc.aio.Server:
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     if config.reflection:
         _add_reflection(server)
-    address = _bind(server, _wanted_address(parts), "--listen")
-    await server.start()
     await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
     await healthy.set("edgeflock.v1.Aggregator", health_pb2.HealthCheckResponse.SERVING)
-    rundir.write_small(parts.run_dir / rundir.ADDRESS, f"{address.target}\n")
-    log.info("listening", address=address.target)
-    return server
+    return server, _bind(server, _wanted_address(parts), "--listen")
 
 
 def _wanted_address(parts: Parts) -> Address:
@@ -162,17 +162,14 @@ def _add_reflection(server: grpc.aio.Server) -> None:
     reflection.enable_server_reflection((name, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
 
 
-async def _listen_control(parts: Parts, engine: Engine) -> grpc.aio.Server:
+def _bound_control(parts: Parts, engine: Engine) -> tuple[grpc.aio.Server, Address]:
     server = grpc.aio.server(options=server_options())
     service = ControlService(engine, parts.story.meta["run_id"], parts.run_dir)
     control_pb2_grpc.add_ControlServicer_to_server(service, server)
     socket = parts.run_dir / "control.sock"
     short = len(os.fsencode(socket)) <= _LONGEST_SOCKET
     text = parts.config.control or (f"unix:{socket}" if short else "127.0.0.1:0")
-    address = _bind(server, parse_address(text, "--control", any_port=True), "--control")
-    await server.start()
-    rundir.write_small(parts.run_dir / rundir.CONTROL, f"{address.target}\n")
-    return server
+    return server, _bind(server, parse_address(text, "--control", any_port=True), "--control")
 
 
 @contextlib.contextmanager

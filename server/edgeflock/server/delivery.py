@@ -15,7 +15,7 @@ from edgeflock.common.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.common.wire import package_from_wire
 from edgeflock.server.admission import refusal
 from edgeflock.server.credit import CreditPool, Stream
-from edgeflock.server.engine import Engine
+from edgeflock.server.engine import FULL, Engine
 from edgeflock.server.events import Outcome, Verdict
 from edgeflock.server.sessions import Session
 from edgeflock.server.spool import Entry
@@ -28,6 +28,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 SLOWEST_BYTES_PER_S = 2048  # over at least twice a chunk's time, while credit is unused
 _RETRY_SPACE_MS = 2000
 _STEP_ASIDE_S = 1.0  # for a replaced stream to say so; its connection may be dead
+_PASSING = {
+    **dict.fromkeys(FULL, pb.REASON_NO_SPACE),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.ENOMEM), pb.REASON_BUSY),
+}
 _NEWER = "a newer stream of yours delivers this update"
 
 
@@ -60,15 +64,20 @@ class Delivery:
         except CorruptPayload as error:
             return refusal(pb.REASON_BAD_TRANSFER, str(error))
         except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            sentence = f"the server cannot write your update: {error.strerror}"
-            reason = pb.REASON_NO_SPACE if full else pb.REASON_BUSY
-            return refusal(reason, sentence, retry_after_ms=_RETRY_SPACE_MS)
+            return self._unwritten(error)
         except asyncio.CancelledError as error:
             if error.args != (_NEWER,):
                 raise
             return refusal(pb.REASON_BUSY, _NEWER)
         return None
+
+    def _unwritten(self, error: OSError) -> pb.Refusal:
+        """What passes is met by another try; a disk that fails ends this process (DESIGN rule 7)."""
+        reason = _PASSING.get(error.errno or 0, pb.REASON_DRAINING)
+        if reason == pb.REASON_DRAINING:
+            self._engine.broken(error)
+        sentence = f"the server cannot write your update: {error.strerror}"
+        return refusal(reason, sentence, retry_after_ms=_RETRY_SPACE_MS)
 
     async def _serve(self) -> None:
         package = package_from_wire(self._header.package)

@@ -12,7 +12,7 @@ import errno
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,7 @@ from typing import Any, TypeVar, assert_never
 
 import structlog
 
-from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.errors import EdgeflockError, NonFinite
 from edgeflock.common.package import Package
 from edgeflock.methods.base import Round
 from edgeflock.server import records
@@ -32,6 +32,8 @@ from edgeflock.server.events import (
     Broken,
     CommitRound,
     Committed,
+    Diverged,
+    Done,
     Effect,
     Ended,
     EndingKind,
@@ -45,6 +47,7 @@ from edgeflock.server.events import (
     Phase,
     PrepareRound,
     Publish,
+    RoundOpened,
     RoundPrepared,
     SpaceMissing,
     Ticked,
@@ -62,7 +65,8 @@ from edgeflock.server.spool import Entry, Spool
 log = structlog.get_logger()
 T = TypeVar("T")
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT)
+_LAST_WORDS = 2  # outcomes that a client is told again and again
 
 
 class Engine:
@@ -79,7 +83,7 @@ class Engine:
         *,
         epoch: int,
         keep_every: int,
-        outcomes: dict[int, list[Outcome]],
+        outcomes: dict[int, dict[int, Outcome]],
         samples: dict[int, int],
     ) -> None:
         self.machine, self.journal, self.learner = machine, journal, learner
@@ -87,7 +91,7 @@ class Engine:
         self.epoch = epoch
         self.sessions = Sessions()
         self.samples = samples  # roster index -> n_i
-        self.outcomes = outcomes  # of the last two settled rounds
+        self.outcomes = outcomes  # the last two of each client: by index, then by round
         self.opened: Opened | None = None  # the open round
         self.ended: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
         self.heard: set[str] = set()  # client ids that were told how the run ended
@@ -153,8 +157,9 @@ class Engine:
         except JournalBroken as error:
             self._failed(effect, str(error), error.no_space)
         except OSError as error:
-            where = error.filename or "the run directory"
-            self._failed(effect, f"{where}: {error.strerror}", error.errno in _FULL)
+            self._failed(effect, in_words(error), error.errno in FULL)
+        except NonFinite as error:
+            self.post(Diverged(self.machine.round, str(error), time.monotonic()))
         except EdgeflockError as error:
             self._failed(effect, str(error), False)
         except Exception as error:  # without an event the run would wait for ever
@@ -193,6 +198,9 @@ class Engine:
         for record in effect.records:
             if isinstance(record, Ended):
                 await self._finish(record)
+            if isinstance(record, RoundOpened) and (stop := await self.compute(self._stop, record)):
+                self.post(Done(stop, time.monotonic()))
+                return
 
         def transaction(connection: sqlite3.Connection) -> None:
             for record in effect.records:
@@ -202,7 +210,7 @@ class Engine:
         await asyncio.wrap_future(self.journal.submit(transaction))
         for record in effect.records:
             if isinstance(record, Ended) and record.discarded:
-                self.outcomes[record.round] = list(record.discarded)
+                self._settle(record.round, record.discarded)
             self.post(Persisted(record, time.monotonic()))
 
     async def _finish(self, ending: Ended) -> None:
@@ -242,7 +250,13 @@ class Engine:
                 self.compute(self.learner.personal, self.opened.work, index, scratch)
             )
             self._personal[index] = made
+            made.add_done_callback(partial(self._drop_failed, index))
         return await asyncio.shield(self._personal[index])  # others may wait for it when one has gone
+
+    def _drop_failed(self, index: int, made: asyncio.Future[Broadcast]) -> None:
+        """Who asks again after a full disk shall not get the old failure."""
+        if not made.cancelled() and made.exception() and self._personal.get(index) is made:
+            del self._personal[index]
 
     def entry(self, index: int) -> Entry | None:
         """Return the spool entry of a member; made now if the round was extended by it."""
@@ -283,9 +297,8 @@ class Engine:
 
     # ----------------------------------------------------------------------------- committing
 
-    async def score_again(self) -> None:
-        """Test the committed model if a crash came before its score was written down."""
-        round = self.machine.committed
+    async def score_again(self, round: int) -> None:
+        """Test the committed model if a crash came before its score was written down; call it first."""
         if round and not self.scoring.knows(round):
             await self.compute(self.scoring.take, round, self.learner)
             await self.scoring.started(round)
@@ -301,8 +314,7 @@ class Engine:
         commit = Commit(effect, saved, values, rows, line, stop)
         await asyncio.wrap_future(self.journal.submit(partial(self._write_commit, commit)))
         log.info("round_committed", **line)
-        self.outcomes[effect.round] = list(effect.outcomes)
-        self.outcomes.pop(effect.round - 2, None)
+        self._settle(effect.round, effect.outcomes)
         await self.scoring.started(effect.round)
         self.post(Committed(effect.round, time.monotonic(), stop))
         await self.write(self._prune, effect.round)
@@ -329,10 +341,12 @@ class Engine:
         metrics = self.learner.step(round)
         saved = self.learner.save(self.checkpoints, round.number)
         self.scoring.take(round.number, self.learner)
-        if effect.next is None:
-            return metrics, saved, ""
-        following = self.learner.round(effect.next.round, effect.next.cohort, self.samples)
-        return metrics, saved, self.learner.plan(following).stop
+        return metrics, saved, self._stop(effect.next) if effect.next is not None else ""
+
+    def _stop(self, opening: RoundOpened) -> str:
+        """Return why the method wants no such round: a function of the committed state, also after a crash."""
+        following = self.learner.round(opening.round, opening.cohort, self.samples)
+        return self.learner.plan(following).stop
 
     def _prune(self, round: int) -> None:
         """Remove the checkpoints that no recovery and no reader needs (DESIGN rule 4: r - 1 stays)."""
@@ -345,13 +359,20 @@ class Engine:
 
     # ------------------------------------------------------------------------------- the end
 
+    def _settle(self, round: int, outcomes: Iterable[Outcome]) -> None:
+        for outcome in outcomes:
+            mine = self.outcomes.setdefault(outcome.index, {})
+            mine[round] = outcome
+            if len(mine) > _LAST_WORDS:
+                del mine[min(mine)]
+
     def settled(self, index: int, round: int) -> Outcome | None:
         """Return the final word on a member's update of a settled round, from memory or the journal."""
-        known = self.outcomes.get(round)
-        if known is None:
-            with contextlib.closing(read_only(self.journal.path)) as connection:
-                known = records.read_outcomes(connection, self.epoch, [round])[round]
-        return next((item for item in known if item.index == index), None)
+        if (known := self.outcomes.get(index, {}).get(round)) is not None:
+            return known
+        with contextlib.closing(read_only(self.journal.path)) as connection:
+            found = records.read_outcomes(connection, self.epoch, [round])[round]
+        return next((item for item in found if item.index == index), None)
 
     def note_cost(self, round: int, index: int, row: Row) -> None:
         """Take what a client reports of a round that is over; the next decision writes it down."""
@@ -368,6 +389,10 @@ class Engine:
         """A client has the view that says how the run ended."""
         self.heard.add(client_id)
         self.hearing.set()
+
+    def broken(self, error: OSError) -> None:
+        """A disk that fails an upload has failed the server: the next start sees what is sound."""
+        self.post(Broken(in_words(error), time.monotonic()))
 
     def give_up(self) -> None:
         """The time to drain is over: leave the round as it is, the journal and the spool hold it."""
@@ -388,3 +413,7 @@ class Engine:
             self.opened.close()
         self._arithmetic.shutdown()
         self._files.shutdown()
+
+
+def in_words(error: OSError) -> str:
+    return f"{error.filename or 'the run directory'}: {error.strerror or error}"

@@ -208,8 +208,25 @@ class SpaceMissing:
 
 
 @dataclass(frozen=True)
+class Done:
+    """The method or a budget wants no further round: the one being opened is not."""
+
+    reason: str
+    now: float
+
+
+@dataclass(frozen=True)
+class Diverged:
+    """The aggregate of the round is not finite."""
+
+    round: int
+    reason: str
+    now: float
+
+
+@dataclass(frozen=True)
 class Broken:
-    """An effect failed for good."""
+    """An effect failed for good: this process cannot go on, a next one may."""
 
     reason: str
     now: float
@@ -238,7 +255,8 @@ class DrainAsked:
 
 Event = (
     Started | Ready | Online | Offline | UpdateReceived | TaskRefused | Ticked | Persisted | RoundPrepared
-    | Folded | Committed | SpaceMissing | Broken | PauseAsked | ResumeAsked | StopAsked | DrainAsked
+    | Folded | Committed | SpaceMissing | Done | Diverged | Broken | PauseAsked | ResumeAsked | StopAsked
+    | DrainAsked
 )  # fmt: skip
 
 # ---------------------------------------------------------------------------------------- effects
@@ -291,7 +309,7 @@ class Announce:
 
 @dataclass(frozen=True)
 class Exit:
-    """Leave the process: the run is over, or parked."""
+    """Leave the process: the run is over, parked, or cannot go on in this process (failed)."""
 
     ending: Ended | None
 

@@ -157,7 +157,8 @@ class Journal:
                 return batch, True
             if item is None:
                 return batch, False
-            batch.append(item)
+            if item.future.set_running_or_notify_cancel():  # who gave up must not break the thread
+                batch.append(item)
             patience = time.monotonic() + LAZY_S if patience is None else patience
             if self._queue.empty() and any(job.urgent for job in batch):
                 return batch, True
@@ -200,4 +201,5 @@ def write_event(
 
 def read_only(path: Path) -> sqlite3.Connection:
     """Open a journal for reading, from any thread of the caller's choice."""
-    return sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False, timeout=10)
+    uri = f"{path.absolute().as_uri()}?mode=ro"  # names may hold ? and #
+    return sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=10)

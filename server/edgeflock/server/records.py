@@ -58,9 +58,7 @@ def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
                 (json.dumps(counted), epoch, round),
             )
         case Ended():
-            known = {item.index for item in read_outcomes(connection, epoch, [record.round])[record.round]}
-            new = [item for item in record.discarded if item.index not in known]  # a failed run, tried again
-            write_outcomes(connection, epoch, record.round, new)
+            write_outcomes(connection, epoch, record.round, record.discarded)
             write_meta(connection, ended_kind=str(record.kind), ended_reason=record.reason)
 
 
@@ -145,28 +143,65 @@ def read_outcomes(
     connection: sqlite3.Connection, epoch: int, rounds: Iterable[int]
 ) -> dict[int, list[Outcome]]:
     """Return the outcomes of those rounds."""
-    found: dict[int, list[Outcome]] = {}
-    for round in rounds:
-        rows = connection.execute(
-            "SELECT idx, digest, verdict FROM outcomes WHERE epoch = ? AND round = ?", (epoch, round)
-        )
-        found[round] = [Outcome(index, bytes(digest), Verdict(verdict)) for index, digest, verdict in rows]
+    bases = _bases(connection, epoch)
+    return {round: _read_outcomes(connection, _epoch_of(bases, round), round) for round in rounds}
+
+
+def read_last_outcomes(
+    connection: sqlite3.Connection, epoch: int, committed: int
+) -> dict[int, dict[int, Outcome]]:
+    """Return the last two outcomes of every client: by index, then by round."""
+    bases = _bases(connection, epoch)
+    wanted = 2 * connection.execute("SELECT count(*) FROM seats").fetchone()[0]
+    found: dict[int, dict[int, Outcome]] = {}
+    for round in range(committed, 0, -1):
+        for outcome in _read_outcomes(connection, _epoch_of(bases, round), round):
+            mine = found.setdefault(outcome.index, {})
+            if len(mine) < 2:
+                mine[round] = outcome
+                wanted -= 1
+        if not wanted:
+            break
     return found
+
+
+def _bases(connection: sqlite3.Connection, epoch: int) -> list[tuple[int, int]]:
+    """Return the epochs after the first, newest first, each with the round that it goes on from."""
+    return connection.execute(
+        "SELECT epoch, min(round) FROM rounds WHERE epoch BETWEEN 1 AND ? GROUP BY epoch ORDER BY epoch DESC",
+        (epoch,),
+    ).fetchall()
+
+
+def _epoch_of(bases: list[tuple[int, int]], round: int) -> int:
+    """Return the epoch in which a round was held, as the newest one knows it."""
+    return next((epoch for epoch, base in bases if round > base), 0)
+
+
+def _read_outcomes(connection: sqlite3.Connection, epoch: int, round: int) -> list[Outcome]:
+    rows = connection.execute(
+        "SELECT idx, digest, verdict FROM outcomes WHERE epoch = ? AND round = ? ORDER BY idx", (epoch, round)
+    )
+    return [Outcome(index, bytes(digest), Verdict(verdict)) for index, digest, verdict in rows]
+
+
+def is_settled(connection: sqlite3.Connection, epoch: int, round: int) -> bool:
+    """Whether the final word on a round was given in that epoch, be it committed or discarded."""
+    row = connection.execute("SELECT 1 FROM outcomes WHERE epoch = ? AND round = ?", (epoch, round))
+    return row.fetchone() is not None
 
 
 def read_counted(connection: sqlite3.Connection, epoch: int, round: int) -> tuple[int, ...]:
     """Return who counted in a committed round, ascending."""
-    rows = connection.execute(
-        "SELECT idx FROM outcomes WHERE epoch = ? AND round = ? AND verdict = ? ORDER BY idx",
-        (epoch, round, str(Verdict.COUNTED)),
-    )
-    return tuple(index for (index,) in rows)
+    outcomes = read_outcomes(connection, epoch, [round])[round]
+    return tuple(outcome.index for outcome in outcomes if outcome.verdict is Verdict.COUNTED)
 
 
 def read_cohort(connection: sqlite3.Connection, epoch: int, round: int) -> tuple[int, ...]:
-    """Return with whom a round was opened, ascending."""
+    """Return with whom a committed round was opened, ascending."""
+    held = _epoch_of(_bases(connection, epoch), round)
     row = connection.execute(
-        "SELECT cohort FROM rounds WHERE epoch = ? AND round = ?", (epoch, round)
+        "SELECT cohort FROM rounds WHERE epoch = ? AND round = ?", (held, round)
     ).fetchone()
     return () if row is None else tuple(json.loads(row[0]))
 

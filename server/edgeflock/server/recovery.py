@@ -24,18 +24,38 @@ def recover(story: Story, path: Path, learner: Learner, checkpoints: Checkpoints
     """Bring the learner to the state of the last committed round; the story moves back if that is lost."""
     with contextlib.closing(journal.connect(path)) as connection:
         _remove_unknown(connection, story, checkpoints)
-        try:
-            _load(connection, story.epoch, story.committed, learner, checkpoints)
-            return
-        except CorruptCheckpoint as error:
-            log.error("checkpoint_damaged", round=story.committed, reason=str(error))
-        try:
-            _rebuild(connection, story, learner, checkpoints, spool)
-            log.warning("checkpoint_rebuilt", round=story.committed)
-        except (EdgeflockError, KeyError, OSError) as error:
-            log.error("checkpoint_not_rebuilt", round=story.committed, reason=str(error))
-            _go_back(connection, story, learner, checkpoints)
-            spool.clear()  # updates of rounds that are no more
+        if not _restore(connection, story, learner, checkpoints, spool):
+            number = _newest_intact(connection, story, learner, checkpoints)
+            spool.clear()  # updates of rounds that are no more; before the epoch, which they must not enter
+            _raise_epoch(connection, story, number)
+        elif story.open_round and records.is_settled(connection, story.epoch, story.open_round.round):
+            _begin_anew(connection, story, story.open_round.round, spool)
+
+
+def _begin_anew(connection: sqlite3.Connection, story: Story, round: int, spool: Spool) -> None:
+    """The run ended in the midst of a round and goes on: its members were told that their updates do not
+    count, and dropped them. That word stays; the round is held again, in a new epoch."""
+    log.warning("round_begins_anew", round=round)
+    spool.forget(round)
+    _raise_epoch(connection, story, story.committed)
+
+
+def _restore(
+    connection: sqlite3.Connection, story: Story, learner: Learner, checkpoints: Checkpoints, spool: Spool
+) -> bool:
+    """Load the last committed round, or rebuild it; return whether that was possible."""
+    try:
+        _load(connection, story.epoch, story.committed, learner, checkpoints)
+        return True
+    except CorruptCheckpoint as error:
+        log.error("checkpoint_damaged", round=story.committed, reason=str(error))
+    try:
+        _rebuild(connection, story, learner, checkpoints, spool)
+        log.warning("checkpoint_rebuilt", round=story.committed)
+        return True
+    except (EdgeflockError, KeyError, OSError) as error:
+        log.error("checkpoint_not_rebuilt", round=story.committed, reason=str(error))
+    return False
 
 
 def _load(
@@ -82,10 +102,10 @@ def _rebuild(
         raise CorruptCheckpoint(f"round {number} rebuilt differs from what the journal names")
 
 
-def _go_back(
+def _newest_intact(
     connection: sqlite3.Connection, story: Story, learner: Learner, checkpoints: Checkpoints
-) -> None:
-    """Take the newest round that is intact, in a new epoch; clients ahead of it will be told."""
+) -> int:
+    """Load the newest round that is intact and return its number."""
     for number in reversed(checkpoints.kept()):
         digests = records.read_digests(connection, story.epoch, number)
         try:
@@ -94,17 +114,18 @@ def _go_back(
             learner.load(checkpoints, number, digests)
         except CorruptCheckpoint:
             continue
-        _raise_epoch(connection, story, number, digests)
-        return
+        return number
     raise CorruptCheckpoint(
         f"no checkpoint in {checkpoints.root} is intact: restore a backup of the run directory"
     )
 
 
-def _raise_epoch(connection: sqlite3.Connection, story: Story, number: int, digests: tuple[str, str]) -> None:
-    lost = story.committed
+def _raise_epoch(connection: sqlite3.Connection, story: Story, number: int) -> None:
+    """Go on from that round in a new epoch; clients ahead of it will be told."""
+    lost, digests = story.committed, records.read_digests(connection, story.epoch, number)
+    assert digests is not None  # it was just loaded
     story.epoch += 1
-    story.committed, story.open_round, story.closed = number, None, None
+    story.committed, story.open_round, story.extended, story.closed = number, None, False, None
     connection.execute("BEGIN")
     connection.execute(
         "INSERT INTO rounds (epoch, round, cohort, committed, model_digest, state_digest) "

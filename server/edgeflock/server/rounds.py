@@ -114,8 +114,12 @@ class RoundMachine:
                 return self._cleared() + self._committed(event)
             case events.SpaceMissing():
                 return self._wait_for_space(event)
+            case events.Done(reason=reason):
+                return self._end(EndingKind.COMPLETED, reason) if self.phase is Phase.OPENING else []
+            case events.Diverged():
+                return self._diverged(event)
             case events.Broken(reason=reason):
-                return self._leave(Ended(EndingKind.FAILED, reason, self.round))
+                return self._break(reason)
             case events.PauseAsked():
                 return self._pause_on_request()
             case events.ResumeAsked():
@@ -131,18 +135,20 @@ class RoundMachine:
     def _start(self, event: events.Started) -> list[Effect]:
         self.seats.take(event.seats)
         self.committed = self.round = event.committed
-        if event.committed >= self.rules.rounds:  # the process went before it could say so
-            return self._end(EndingKind.COMPLETED, self._all_done())
+        if event.open is not None:
+            self._begin(RoundOpened(event.open.round, event.open.cohort))
+            self.tally.extended, self.tally.closed = event.open.extended, event.open.closed
+        if (
+            event.committed >= self.rules.rounds
+        ):  # the process went before it could say so, or fewer are asked
+            return self._end(EndingKind.COMPLETED, self._all_done(), self._discarded())
         if event.seats and (fault := self.seats.script_fault()):
-            return self._end(EndingKind.FAILED, fault)
-        if event.open is None:
-            self.phase = Phase.COMMITTED if event.committed else Phase.GATHERING
-            self._wake = None if event.committed else event.now + self.rules.gather_s
-            return self._proceed(event.now)
-        opened = event.open
-        self._begin(RoundOpened(opened.round, opened.cohort))
-        self.tally.extended, self.tally.closed = opened.extended, opened.closed
-        return [PrepareRound(opened.round, opened.cohort)]
+            return self._end(EndingKind.FAILED, fault, self._discarded())
+        if event.open is not None:
+            return [PrepareRound(self.round, self.tally.cohort)]
+        self.phase = Phase.COMMITTED if event.committed else Phase.GATHERING
+        self._wake = None if event.committed else event.now + self.rules.gather_s
+        return self._proceed(event.now)
 
     def _seat(self, client_id: str) -> list[Effect]:
         seated = self.seats.offer(client_id)
@@ -259,6 +265,11 @@ class RoundMachine:
         self.phase = Phase.COMMITTING
         self._next = self._following()
         return [events.CommitRound(self.round, outcomes, self._next)]
+
+    def _diverged(self, event: events.Diverged) -> list[Effect]:
+        if event.round != self.round or self.phase not in (Phase.FOLDING, Phase.COMMITTING):
+            return []
+        return self._end(EndingKind.FAILED, event.reason, self.tally.failed())
 
     def _poisoned(self, counted: int) -> str:
         rejected = self.tally.rejected or {}
@@ -383,6 +394,12 @@ class RoundMachine:
         """Go away with the round as it is; the journal and the spool hold it."""
         self.draining = self._parked = True
         return [Announce("run_parked", {"round": self.round}), Publish(), events.Exit(None)]
+
+    def _break(self, reason: str) -> list[Effect]:
+        """Go away like that with a reason. It is no end of the run: clients keep what they have, and wait."""
+        self.draining = self._parked = True
+        broken = Announce("run_broken", {"round": self.round, "reason": reason})
+        return [broken, Publish(), events.Exit(Ended(EndingKind.FAILED, reason, self.round))]
 
     def _end(self, kind: EndingKind, reason: str, outcomes: tuple[Outcome, ...] = ()) -> list[Effect]:
         self.phase, self._wake = Phase.ENDING, None

@@ -55,8 +55,6 @@ class Seats:
     def script_fault(self) -> str:
         """Return why the script's cohorts cannot be chosen, empty if they can."""
         script = self._rules.script
-        if script and len(script) < self._rules.rounds:
-            return f"--cohort-script has {len(script)} lines, the run has {self._rules.rounds} rounds"
         unknown = next((name for ids in script for name in ids if name not in self.index_of), "")
         seated = ", ".join(self.index_of)
         return f"--cohort-script names {unknown!r}, who has no seat; seated are {seated}" if unknown else ""

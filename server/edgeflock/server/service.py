@@ -13,7 +13,7 @@ import structlog
 
 from edgeflock.common.checksum import GRANULE
 from edgeflock.common.chunks import Piece
-from edgeflock.common.transport import CHUNK, MAX_CHUNK
+from edgeflock.common.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.common.wire import package_to_wire
 from edgeflock.server.admission import check_data, check_join, check_ready, refusal
 from edgeflock.server.broadcast import Broadcast
@@ -31,6 +31,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 UNKNOWN_SESSION = "this server does not know your session: join again"
 _SOFTWARE = version("edgeflock")
 _RETRY_DRAINING_MS = 1000
+MANY_FETCHES = 8
 
 
 class AggregatorService:
@@ -38,6 +39,7 @@ class AggregatorService:
 
     def __init__(self, engine: Engine, run: pb.Run, pool: CreditPool) -> None:
         self._engine, self._run, self._pool = engine, run, pool
+        self._fetching = 0  # streams that send a package now
         self.refusals: Counter[tuple[str, str]] = Counter()  # (client or peer, reason)
 
     # ------------------------------------------------------------------------------------- Join
@@ -107,8 +109,10 @@ class AggregatorService:
             session.changed.clear()
             view = view_of(self._engine, session.client_id)
             if last is None or not _same(view, last):
+                _send_once(view, last)
                 response = pb.WatchResponse(view=view)
                 session.message_bytes_down += response.ByteSize()
+                session.bytes_down += sum(len(download.payload) for download in view.task.downloads)
                 yield response
                 last = view
             if view.HasField("ending"):
@@ -137,7 +141,7 @@ class AggregatorService:
             yield pb.FetchResponse(refusal=refusal(pb.REASON_UNKNOWN_SESSION, UNKNOWN_SESSION))
             return
         broadcast = await self._broadcast(session, request)
-        size = request.chunk_bytes or CHUNK
+        size = request.chunk_bytes or self._fetch_chunk()
         if broadcast is None or request.offset % GRANULE or size % GRANULE or not 0 < size <= MAX_CHUNK:
             refused = refusal(pb.REASON_NO_SUCH_PACKAGE, f"round {request.round} has no such package for you")
             self._count(session.client_id, refused)
@@ -145,13 +149,21 @@ class AggregatorService:
             return
         if not request.digest:
             yield pb.FetchResponse(package=package_to_wire(broadcast.package))
-        for offset in range(request.offset, broadcast.package.size_bytes, size):
-            message = broadcast.cached(offset, size)
-            if message is None:
-                message = await self._engine.write(broadcast.message, offset, size)
-            session.bytes_down += min(size, broadcast.package.size_bytes - offset)
-            session.message_bytes_down += len(message)
-            yield message
+        self._fetching += 1
+        try:
+            for offset in range(request.offset, broadcast.package.size_bytes, size):
+                message = broadcast.cached(offset, size)
+                if message is None:
+                    message = await self._engine.write(broadcast.message, offset, size)
+                session.bytes_down += min(size, broadcast.package.size_bytes - offset)
+                session.message_bytes_down += len(message)
+                yield message
+        finally:
+            self._fetching -= 1
+
+    def _fetch_chunk(self) -> int:
+        """Many streams at a time get small chunks: each has one or two in gRPC's hands, and memory is bounded."""
+        return CHUNK if self._fetching < MANY_FETCHES else SMALL_CHUNK
 
     async def _broadcast(self, session: Session, request: pb.FetchRequest) -> Broadcast | None:
         """Return the package that is meant, if the client has a task in that round."""
@@ -276,6 +288,13 @@ class AggregatorService:
             log.warning("refused", client=key[0], reason=reason, sentence=refused.sentence, times=times)
             fields = {"client": key[0], "reason": reason, "sentence": refused.sentence, "times": times}
             self._engine.journal.note("refused", **fields)
+
+
+def _send_once(view: pb.View, last: pb.View | None) -> None:
+    """A small package goes with the first view of its task only."""
+    if last is not None and last.task.round == view.task.round:
+        for download in view.task.downloads:
+            download.ClearField("payload")
 
 
 def _same(view: pb.View, other: pb.View) -> bool:

@@ -38,6 +38,7 @@ class Entry:
         self.complete = False
         self._data: int | None = None
         self._log: int | None = None
+        self._log_end = 0  # where the next mark goes
         self._retired = False
         self._lock = threading.Lock()  # the stream that wrote may have been cancelled, its thread not
 
@@ -63,7 +64,9 @@ class Entry:
         if self._data is None or self._log is None:
             self._data, self._log = self._open()
         _pwrite(self._data, data, offset)
-        os.write(self._log, _MARK.pack(offset + len(data), running))
+        mark = _MARK.pack(offset + len(data), running)
+        _pwrite(self._log, mark, self._log_end)  # over what a full disk left of an attempt before
+        self._log_end += len(mark)
         self.held += len(data)
         self.running = running
 
@@ -74,17 +77,20 @@ class Entry:
         with contextlib.ExitStack() as undo:  # a full disk may be met many times
             data = os.open(self.data_path, os.O_WRONLY | os.O_CREAT, 0o600)
             undo.callback(os.close, data)
-            log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | fresh, 0o600)
+            log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | fresh, 0o600)
             undo.callback(os.close, log)
             if not self.held:
-                os.write(log, _HEAD.pack(len(self.header), extend(0, self.header)) + self.header)
+                head = _HEAD.pack(len(self.header), extend(0, self.header)) + self.header
+                _pwrite(log, head, 0)
+                self._log_end = len(head)
             undo.pop_all()
         return data, log
 
     def forget(self) -> None:
-        """Start again at 0 with the next header."""
+        """Start again at 0 with the next header; what is complete and checked stays."""
         with self._lock:
-            self._restart(b"")
+            if not self.complete:
+                self._restart(b"")
 
     def _restart(self, header: bytes) -> None:
         self._close()
@@ -120,7 +126,8 @@ class Entry:
             return
         self.header = header
         good = self._check_marks(log[_HEAD.size + size :])
-        os.truncate(self.log_path, _HEAD.size + size + good * _MARK.size)
+        self._log_end = _HEAD.size + size + good * _MARK.size
+        os.truncate(self.log_path, self._log_end)
 
     def _check_marks(self, marks: bytes) -> int:
         """Follow the marks through the payload; return how many hold."""
@@ -173,6 +180,11 @@ class Spool:
     def packages(self, round: int) -> Path:
         """Return the folder for what is encoded to go down in a round."""
         return self.root / f"{round:06d}.packages"
+
+    def forget(self, round: int) -> None:
+        """Remove what has come in a round."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self._folder(round))
 
     def clear(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)

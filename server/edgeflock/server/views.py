@@ -67,12 +67,8 @@ def outcome_to_wire(round: int, outcome: Outcome) -> pb.Outcome:
 
 
 def _outcomes(engine: Engine, index: int) -> list[pb.Outcome]:
-    return [
-        outcome_to_wire(round, outcome)
-        for round, outcomes in sorted(engine.outcomes.items())
-        for outcome in outcomes
-        if outcome.index == index
-    ]
+    mine = engine.outcomes.get(index, {})
+    return [outcome_to_wire(round, outcome) for round, outcome in sorted(mine.items())]
 
 
 def _task(engine: Engine, work: RoundWork) -> pb.Task:
@@ -112,4 +108,5 @@ def _template(work: RoundWork) -> pb.Task:
 
 
 def _download(scope: pb.Scope.ValueType, broadcast: Broadcast) -> pb.Download:
-    return pb.Download(scope=scope, package=package_to_wire(broadcast.package))
+    payload = broadcast.inline if scope == pb.SCOPE_SHARED else b""
+    return pb.Download(scope=scope, package=package_to_wire(broadcast.package), payload=payload)
