@@ -49,7 +49,7 @@ def measure(case: Case, repeats: int) -> Iterator[Row]:
 
 
 def _real(folder: Path, case: Case) -> Watched:
-    return noop_run.run(folder, clients=case.clients, mib=case.mib, rounds=case.rounds)
+    return noop_run.run(folder, clients=case.clients, mib=case.mib, rounds=case.rounds, sample_s=1.0)
 
 
 def _bare(folder: Path, case: Case) -> float:

@@ -84,6 +84,25 @@ def test_a_run_fails_with_its_reason_when_no_update_is_finite(flock: Flock) -> N
     assert list(flock.run_dir.glob("rounds/*/model.safetensors"))  # the last good one is kept
 
 
+def test_a_failed_run_goes_on_with_fewer_updates_and_both_ends_agree(flock: Flock, tmp_path: Path) -> None:
+    """Everybody was told that round 1 is discarded; it is held again, in a new epoch."""
+    x = np.full((16, 1, 8, 8), 3e38, np.float32)
+    np.savez(tmp_path / "huge.npz", x=x, y=np.arange(16) % 10)
+    server = flock.server("--clients=2", "--rounds=2", "--min-updates=2")
+    sane, mad = flock.client("c0"), flock.client("c1", f"--data={tmp_path / 'huge.npz'}")
+    assert [server.ended(), sane.ended(), mad.ended()] == [1, 0, 0]
+    server = flock.server("--min-updates=1")
+    sane, mad = flock.client("c0"), flock.client("c1", f"--data={tmp_path / 'huge.npz'}")
+    assert [server.ended(), sane.ended(), mad.ended()] == [0, 0, 0]
+    told = flock.rows("SELECT epoch, round, idx, verdict FROM outcomes ORDER BY epoch, round, idx")
+    assert told == [
+        (0, 1, 0, "discarded"), (0, 1, 1, "non_finite"),
+        (1, 1, 0, "counted"), (1, 1, 1, "non_finite"),
+        (1, 2, 0, "counted"), (1, 2, 1, "non_finite"),
+    ]  # fmt: skip
+    assert [line["counted"] for line in sane.events("update_settled")] == [True, True]
+
+
 def test_a_client_whose_shard_is_empty_takes_part_with_weight_0(flock: Flock) -> None:
     flags = ("--clients=12", "--rounds=2", "--partition=dirichlet:0.001", "--min-updates=12")
     server = flock.server(*flags)

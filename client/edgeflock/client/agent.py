@@ -155,6 +155,7 @@ class Agent:
             raise
         finally:
             part.detach()
+            line.lose(Interrupted("this connection is over"))  # whatever still waits on it
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
 

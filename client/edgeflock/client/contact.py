@@ -23,6 +23,10 @@ T = TypeVar("T")
 CALL_TIMEOUT_S = 10.0  # of a report
 
 
+class _Hung(Exception):
+    """The line is lost, and the call on it will not say so."""
+
+
 class Contact:
     """Jobs outlive connections: they ask here for the line that there is, or wait for the next one."""
 
@@ -50,7 +54,7 @@ class Contact:
         while True:
             line, before = await self._current(), reached()
             try:
-                done = await operation(line)
+                done = await _while_up(line, operation(line))
                 self._connecting.reset()
                 return done
             except Refused as refused:
@@ -66,6 +70,9 @@ class Contact:
                 log.info("transfer_interrupted", reason=str(error), reached=reached())
             except grpc.aio.AioRpcError as error:
                 line.lose(error)
+                continue
+            except (grpc.aio.UsageError, _Hung):  # the channel is closed, or as good as
+                line.lose(Interrupted("the connection broke"))
                 continue
             finally:
                 if reached() > before:
@@ -94,6 +101,24 @@ async def ask(line: Line, request: pb.ReportRequest) -> None:
     answer = await line.stub.Report(request, timeout=CALL_TIMEOUT_S)
     if answer.HasField("refusal"):
         raise Refused(answer.refusal)
+
+
+async def _while_up(line: Line, operation: Awaitable[T]) -> T:
+    """Wait for an operation on a line, but not longer than there is the line.
+
+    A call that begins on a connection in the instant in which that breaks may wait for ever in gRPC's
+    `write`, and a channel that is closed cancels the calls on it.
+    """
+    work = asyncio.ensure_future(operation)
+    try:
+        await asyncio.wait((work, line.lost), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not work.done():
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+    if work.cancelled():
+        raise _Hung
+    return work.result()
 
 
 async def _report(line: Line, request: pb.ReportRequest) -> None:

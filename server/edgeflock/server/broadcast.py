@@ -22,14 +22,17 @@ _CACHED_MESSAGES = 8  # clients of a round are near each other: the same chunk i
 class Broadcast:
     """One package on disk, read in chunks; safe for several threads."""
 
-    def __init__(self, package: Package, marks: Marks, path: Path, start: int = 0) -> None:
+    def __init__(
+        self, package: Package, marks: Marks, path: Path, start: int = 0, *, shared: bool = True
+    ) -> None:
         self.package = package
         self._marks = marks
         self._start = start
         self._descriptor = -1
         self._descriptor = os.open(path, os.O_RDONLY)  # stays good when the file is removed
         self._messages: OrderedDict[tuple[int, int], bytes] = OrderedDict()
-        small = package.size_bytes <= INLINE
+        self._shared = shared  # what is one client's alone is not kept: memory must not grow with the clients
+        small = shared and package.size_bytes <= INLINE
         self.inline = os.pread(self._descriptor, package.size_bytes, start) if small else b""
 
     def __del__(self) -> None:
@@ -38,9 +41,11 @@ class Broadcast:
 
     def message(self, offset: int, size: int) -> bytes:
         """Return the serialised FetchResponse with the chunk that begins at offset."""
-        message = self._messages[offset, size] = self._make(offset, size)
-        while len(self._messages) > _CACHED_MESSAGES:
-            self._messages.popitem(last=False)
+        message = self._make(offset, size)
+        if self._shared:
+            self._messages[offset, size] = message
+            while len(self._messages) > _CACHED_MESSAGES:
+                self._messages.popitem(last=False)
         return message
 
     def cached(self, offset: int, size: int) -> bytes | None:
@@ -69,10 +74,10 @@ def of_checkpoint(path: Path, written: Written, layouts: ModelLayouts) -> Broadc
     return Broadcast(package, written.marks, path, written.data_start)
 
 
-def of_pieces(path: Path, encoded: Encoded) -> Broadcast:
+def of_pieces(path: Path, encoded: Encoded, *, shared: bool) -> Broadcast:
     """A package that was encoded for this round; the file is not needed after a crash."""
     _write(path, encoded.pieces)
-    return Broadcast(encoded.package, encoded.marks, path)
+    return Broadcast(encoded.package, encoded.marks, path, shared=shared)
 
 
 def _write(path: Path, pieces: Sequence[Buffer]) -> None:

@@ -344,7 +344,7 @@ class Engine:
         return metrics, saved, self._stop(effect.next) if effect.next is not None else ""
 
     def _stop(self, opening: RoundOpened) -> str:
-        """Return why the method wants no such round: a function of the committed state, also after a crash."""
+        """Return why the method wants no such round: a function of the committed state."""
         following = self.learner.round(opening.round, opening.cohort, self.samples)
         return self.learner.plan(following).stop
 

@@ -170,7 +170,7 @@ class Learner:
             return torch.Generator().manual_seed(derive(self.setting.seed, "down", index, round.number, kind))
 
         path.parent.mkdir(parents=True, exist_ok=True)
-        return broadcast.of_pieces(path, pack(packed, {}, generator))
+        return broadcast.of_pieces(path, pack(packed, {}, generator), shared=index < 0)
 
     def _layout(self, kind: Kind) -> Layout:
         own = {Kind.BUFFERS: self.layouts.buffers, Kind.COUNTERS: self.layouts.counters}

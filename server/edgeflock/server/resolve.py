@@ -113,11 +113,11 @@ def _with_cohort(config: ServerConfig) -> ServerConfig:
         config = replace(config, cohort=config.cohort or config.clients)
     if config.cohort_script is not None:
         config = replace(config, cohort_lines=read_cohort_script(config.cohort_script))
+    if config.cohort_lines and config.participation == "online":
+        raise UsageError("--cohort-script needs --participation roster: it names clients of the fixed roster")
     lines = len(config.cohort_lines)
     if 0 < lines < config.rounds:
         raise UsageError(f"--cohort-script has {lines} lines, one per round, --rounds is {config.rounds}")
-    if config.cohort_lines and config.participation == "online":
-        raise UsageError("--cohort-script needs --participation roster: it names clients of the fixed roster")
     if config.cohort and config.cohort + config.over_select > config.clients:
         raise BadValue(
             "--over-select",

@@ -31,7 +31,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 UNKNOWN_SESSION = "this server does not know your session: join again"
 _SOFTWARE = version("edgeflock")
 _RETRY_DRAINING_MS = 1000
-MANY_FETCHES = 8
+MANY_FETCHES = 16
 
 
 class AggregatorService:
@@ -162,7 +162,7 @@ class AggregatorService:
             self._fetching -= 1
 
     def _fetch_chunk(self) -> int:
-        """Many streams at a time get small chunks: each has one or two in gRPC's hands, and memory is bounded."""
+        """Many streams at a time get small chunks: gRPC holds one or two of each, and memory is bounded."""
         return CHUNK if self._fetching < MANY_FETCHES else SMALL_CHUNK
 
     async def _broadcast(self, session: Session, request: pb.FetchRequest) -> Broadcast | None:
