@@ -168,10 +168,3 @@ def test_a_file_of_other_tensors_is_refused_before_a_number_is_read(tmp_path: Pa
     with pytest.raises(CorruptCheckpoint, match="does not hold the tensors it should"):
         tensorfile.read(tmp_path / "x", [(PARAMETERS, into)], digest)
     assert not into.any()
-
-
-def test_metadata_alone(tmp_path: Path) -> None:
-    tensorfile.write(tmp_path / "x", groups(), {"round": "3"})
-    assert tensorfile.read_metadata(tmp_path / "x") == {"round": "3"}
-    with pytest.raises(CorruptCheckpoint):
-        tensorfile.read_metadata(tmp_path / "y")

@@ -75,15 +75,6 @@ def read(path: Path, groups: Sequence[Group], digest: str) -> tuple[dict[str, st
     return metadata, Written(digest, len(header), marks)
 
 
-def read_metadata(path: Path) -> dict[str, str]:
-    """Return the metadata and tensor shapes of a file; nothing is checked but the header's form."""
-    try:
-        with path.open("rb", buffering=0) as file:
-            return _metadata(_read_header(file.fileno(), path), path)
-    except OSError as error:
-        raise CorruptCheckpoint(f"{path} cannot be read: {error.strerror}") from None
-
-
 def _header(layouts: Sequence[Layout], metadata: Mapping[str, str]) -> bytes:
     entries: dict[str, object] = {"__metadata__": dict(sorted(metadata.items()))}
     position = 0

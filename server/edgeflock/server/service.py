@@ -52,7 +52,6 @@ class AggregatorService:
         session = Session(
             client_id=request.client_id,
             instance_id=request.instance_id,
-            own_data=request.HasField("own_data"),
             software=request.software[:40],
             device=_device(request.device),
         )
@@ -238,7 +237,6 @@ class AggregatorService:
     def _take_ready(self, session: Session, index: int, report: pb.Ready) -> pb.Refusal | None:
         if refused := check_ready(report, self._run):
             return refused
-        session.ready = True
         samples = min(report.samples, 2**62)
         self._engine.samples[index] = samples
         statement = "UPDATE seats SET samples = ? WHERE idx = ?"

@@ -20,14 +20,12 @@ class Session:
 
     client_id: str
     instance_id: bytes
-    own_data: bool
     software: str
     device: dict[str, object]
     token: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # the view is to be sent again
     watching: int = 0  # open Watch streams; two while a half-open one is not yet noticed
     superseded: bool = False
-    ready: bool = False
     progress: tuple[int, int, int] = (0, 0, 0)  # round, steps done, steps in all
     upload: asyncio.Task[object] | None = None  # the Deliver stream in progress
     message_bytes_down: int = 0  # since the last commit
