@@ -192,5 +192,5 @@ def test_costs_of_a_round_come_in_parts(connection: sqlite3.Connection) -> None:
 def test_the_best_evaluation_is_the_earliest_of_the_most_accurate(connection: sqlite3.Connection) -> None:
     assert records.read_best(connection) is None
     scores = [(1, "global", 0.5), (2, "global", 0.9), (3, "global", 0.9), (4, "personal", 1.0)]
-    connection.executemany("INSERT INTO evaluations VALUES (0, ?, ?, ?, 0.1, 100)", scores)
+    connection.executemany("INSERT INTO evaluations VALUES (0, ?, ?, ?, 0.1, 100, 1, 0, 0)", scores)
     assert records.read_best(connection) == (0.9, 2)

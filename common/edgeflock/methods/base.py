@@ -7,7 +7,7 @@ Hooks are named in METHODS order: S0 prepare ... S7 result, C1 begin ... C6 end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -113,9 +113,13 @@ class ServerHalf(Generic[P]):
         state.model.add_(sums.mean("delta"))
         return {}
 
-    def models(self, state: State) -> Bundles | dict[str, Tensor]:
-        """S6: the models to test, by name; `global` is the one that targets and curves mean."""
-        return {"global": self.result(state)}
+    def models(self, state: State) -> Iterator[tuple[str, Tensor]]:
+        """S6: models to test beside the result (which is `global`), one after the other, each with its name.
+
+        Those of the same name are summarised: mean, deviation, worst tenth. Each vector is used before the
+        next one is asked for.
+        """
+        yield from ()
 
     def result(self, state: State) -> Tensor:
         """S7: the parameters of the run's model."""

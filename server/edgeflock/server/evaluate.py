@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from edgeflock.common.bundle import FlatModel
 from edgeflock.common.models.base import Net
+from edgeflock.server.summary import Score
 
 _BATCH = 256
-
-
-@dataclass(frozen=True)
-class Score:
-    """How a model does on the test set."""
-
-    accuracy: float
-    loss: float
-    samples: int
 
 
 class Evaluator:

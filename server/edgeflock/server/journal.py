@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from edgeflock.common.errors import CorruptCheckpoint, EdgeflockError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -54,6 +54,8 @@ CREATE TABLE round_costs (
 CREATE TABLE evaluations (
   epoch INTEGER NOT NULL, round INTEGER NOT NULL, model TEXT NOT NULL,
   accuracy REAL NOT NULL, loss REAL NOT NULL, samples INTEGER NOT NULL,
+  members INTEGER NOT NULL DEFAULT 1,         -- models of that name; accuracy and loss are means
+  deviation REAL NOT NULL DEFAULT 0, worst_tenth REAL NOT NULL DEFAULT 0, -- of their accuracy
   PRIMARY KEY (epoch, round, model)
 ) STRICT;
 CREATE TABLE events (

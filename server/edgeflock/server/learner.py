@@ -5,7 +5,7 @@ Everything here runs in one thread of its own, never on the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -230,6 +230,6 @@ class Learner:
         if self.layouts.counters.elements:
             self.state.vectors["counters"].copy_(self._fold.counters)
 
-    def models(self) -> dict[str, Tensor]:
-        """S6: what is tested, by name."""
-        return {str(name): flat for name, flat in self.half.models(self.state).items()}
+    def models(self) -> Iterator[tuple[str, Tensor]]:
+        """S6: what is tested beside the result, each with its name."""
+        return self.half.models(self.state)

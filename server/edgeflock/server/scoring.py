@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import structlog
 
-from edgeflock.server.evaluate import Evaluator, Score
+from edgeflock.server.evaluate import Evaluator
 from edgeflock.server.journal import Journal, JournalBroken, write_event
 from edgeflock.server.learner import Learner
+from edgeflock.server.summary import Score, Summary, summarise
 
 log = structlog.get_logger()
 
@@ -26,7 +28,7 @@ class _Taken:
     """What is to be told of a round: scores that are there, and the test that is not run yet."""
 
     round: int
-    others: dict[str, Score]
+    others: dict[str, Summary]  # of the method's other models
     run: Callable[[], Score]
 
 
@@ -67,11 +69,11 @@ class Scoring:
         """
         if self._evaluator is None or not self.due(round) or self._taken is not None:
             return
-        buffers, models = learner.state.vectors["buffers"], learner.models()
-        others = {
-            name: self._evaluator.load(vector, buffers)() for name, vector in models.items() if name != GLOBAL
-        }
-        self._taken = _Taken(round, others, self._evaluator.load(models[GLOBAL], buffers))
+        buffers, others = learner.state.vectors["buffers"], defaultdict[str, list[Score]](list)
+        for name, vector in learner.models():
+            others[name].append(self._evaluator.load(vector, buffers)())
+        found = {name: summarise(scores) for name, scores in others.items()}
+        self._taken = _Taken(round, found, self._evaluator.load(learner.result(), buffers))
 
     async def started(self, round: int) -> None:
         """Start the test of what was taken, now that the round is durable; wait for it if asked to."""
@@ -101,21 +103,37 @@ class Scoring:
         score = await asyncio.get_running_loop().run_in_executor(self._thread, taken.run)
         if self.best is None or score.accuracy > self.best[0]:
             self.best = (score.accuracy, taken.round)
-        for name, found in {**taken.others, GLOBAL: score}.items():
+        for name, found in {**taken.others, GLOBAL: summarise([score])}.items():
             await self._publish(taken.round, name, found)
 
-    async def _publish(self, round: int, model: str, score: Score) -> None:
-        fields = {"round": round, "model": model, "accuracy": score.accuracy, "loss": score.loss}
+    async def _publish(self, round: int, model: str, found: Summary) -> None:
+        fields = told(round, model, found)
         log.info("evaluated", **fields)
         with contextlib.suppress(JournalBroken):  # the next decision meets the same trouble, and handles it
             await asyncio.wrap_future(
-                self._journal.submit(lambda connection: self._write(connection, fields, score))
+                self._journal.submit(
+                    lambda connection: write_score(connection, self._epoch, round, model, found)
+                )
             )
 
-    def _write(self, connection: sqlite3.Connection, fields: dict[str, object], score: Score) -> None:
-        connection.execute(
-            "INSERT OR REPLACE INTO evaluations (epoch, round, model, accuracy, loss, samples) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            (self._epoch, fields["round"], fields["model"], score.accuracy, score.loss, score.samples),
-        )
-        write_event(connection, "evaluated", fields)
+
+def told(round: int, model: str, found: Summary) -> dict[str, object]:
+    """The fields of the event `evaluated`."""
+    fields = {"round": round, "model": model, "accuracy": found.accuracy, "loss": found.loss}
+    if found.members == 1 and model == GLOBAL:
+        return fields
+    return fields | {
+        "members": found.members,
+        "deviation": found.deviation,
+        "worst_tenth": found.worst_tenth,
+    }
+
+
+def write_score(connection: sqlite3.Connection, epoch: int, round: int, model: str, found: Summary) -> None:
+    """Write an evaluation and its event inside the caller's transaction."""
+    values = {"epoch": epoch, "round": round, "model": model, **asdict(found)}
+    connection.execute(
+        f"INSERT OR REPLACE INTO evaluations ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
+        tuple(values.values()),
+    )
+    write_event(connection, "evaluated", told(round, model, found))
