@@ -83,6 +83,8 @@ def _value(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, (int, float)):
         return repr(value)
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_key(key)} = {_value(entry)}' for key, entry in value.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(_value(entry) for entry in value)}]"
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from edgeflock.common import norms
 from edgeflock.common.layout import Layout
 from edgeflock.common.package import Kind
 from edgeflock.methods.values import Round, State
@@ -54,7 +55,7 @@ class Accumulators:
         for start, block in update.blocks(kind):
             total[start : start + block.numel()].add_(block, alpha=weight)
             if norm:
-                squares += float(torch.dot(block.double(), block.double()))
+                squares += norms.squared_norm(block)
         self.weights[name] += weight
         return squares
 

@@ -7,7 +7,7 @@ Hooks are named in METHODS order: S0 prepare ... S7 result, C1 begin ... C6 end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -46,6 +46,9 @@ class ServerHalf(Generic[P]):
 
     second_walk = False  # True: `second` sees every update again once all are folded
     scalars: tuple[str, ...] = ()  # the method's own numbers that every update must hold
+    closing_scalars: tuple[str, ...] = ()  # those that every answer to the closing task must hold
+
+    going = True  # False when the process goes down: what is long ends early, the round will be repeated
 
     def __init__(self, params: P, setting: Setting, tools: Tools | None = None) -> None:
         self.params = params
@@ -63,7 +66,10 @@ class ServerHalf(Generic[P]):
         """Add the method's own vectors and scalars to the initial state, which holds `model`."""
 
     def prepare(self, state: State, round: Round) -> State | None:
-        """S0: long computation that needs no update; runs while the round is open, repeatable."""
+        """S0: long computation that needs no update; runs beside the open round, in a thread of its own.
+
+        Repeatable: from committed state only. None says that it was cut short, `going` being False.
+        """
         return None
 
     def plan(self, state: State, plan: Plan, round: Round) -> Plan:
@@ -121,13 +127,39 @@ class ServerHalf(Generic[P]):
         """
         yield from ()
 
+    def buffers(self, state: State, name: str) -> Tensor:
+        """S6: the float buffers (BatchNorm) of the models of that name."""
+        return state.vectors["buffers"]
+
+    @property
+    def has_global(self) -> bool:
+        """S6: whether the result is a whole model; if not it is not tested (FedTR's private heads)."""
+        return True
+
     def result(self, state: State) -> Tensor:
         """S7: the parameters of the run's model."""
         return state.model
 
+    def used(self, state: State) -> Mapping[str, float]:
+        """What of the budgets is used, by resource, where the method itself counts it (FedADM's clock)."""
+        return {}
+
     def closing(self, state: State) -> Plan | None:
-        """S7: one last task to the whole roster before the result, not counted as a round."""
+        """S7: the plan of one last task to the whole roster, not counted as a round; None: there is none.
+
+        Its steps are 0 and its batch size is the run's, whatever the plan says. What is broadcast is asked for as in any round.
+        """
         return None
+
+    def fold_closing(self, sums: Accumulators, update: Update, weight: float) -> None:
+        """Count the numbers of one answer to the closing task (`sums.count` only: it holds no bundles)."""
+
+    def commit_closing(self, state: State, sums: Accumulators, round: Round) -> dict[str, float]:
+        """Settle what `result` returns after the closing task; perhaps nobody answered (`sums.updates` is 0).
+
+        `round.number` is one more than that of the last counted round, `round.cohort` holds those who answered.
+        """
+        return {}
 
 
 class ClientHalf(Generic[P]):
@@ -172,6 +204,16 @@ class ClientHalf(Generic[P]):
     def sent(self, work: Local, decoded: Bundles) -> None:
         """Move state that mirrors a server's sum by what the server will decode (SCAFFOLD, FedDyn)."""
 
+    def close(self, work: Local) -> None:
+        """Answer the closing task: no step is done; numbers go to `work.scalars`, the state does not change."""
+
+    def own_model(self, work: Local) -> Tensor | None:
+        """The client's own model, which it tests on its local test data; None: it has none.
+
+        Asked after the local work, or in the closing task after `close`. Its buffers are those of `work.model`.
+        """
+        return work.params
+
 
 @dataclass(frozen=True)
 class Training:
@@ -183,6 +225,10 @@ class Training:
     weight_decay: float | None = None
     batch_size: int | None = None
     epochs: int | None = None
+
+
+def _no_budget(params: Params) -> Mapping[str, float]:
+    return {}
 
 
 @dataclass(frozen=True)
@@ -198,7 +244,15 @@ class Method:
     uniform: bool = False  # the table's weighting: equal instead of by samples
     full_participation: bool = False
     own_momentum: bool = False  # the run's momentum must be 0
+    public_data: bool = False  # the server trains on data of its own, and scores on others
     central: bool = False  # no client is contacted
+    client_models: str = ""  # "local": clients test their own model on local data; "both": on pooled data, too
+    budget: Callable[[Any], Mapping[str, float]] = _no_budget  # limits where the run sets none
+
+    @property
+    def closes(self) -> bool:
+        """Whether the method may have a closing task."""
+        return self.server.closing is not ServerHalf.closing
 
     def weight(self, params: Params, samples: int) -> float:
         """Return the weight of an update in the mean."""

@@ -229,11 +229,21 @@ class Local:
 
     def delta(self) -> Tensor:
         """Return params - start, in a reused vector that the caller may change."""
-        return torch.sub(self.params, self.start, out=self.bench.scratch("delta"))
+        elements = self.start.numel()  # fewer where a method keeps the head, until it has put it in place
+        return torch.sub(self.params[:elements], self.start, out=self.bench.scratch("delta", elements))
 
     def mean_loss(self) -> float:
         """Return the mean training loss over the samples used; 0 without a step."""
         return float(self.loss_sum) / self.samples_done if self.samples_done else 0.0
+
+    def report(self) -> dict[str, float]:
+        """Return the scalars that travel with the update: the method's own, and those of every update."""
+        return {
+            **self.scalars,
+            "samples": float(len(self.data)),
+            "steps": float(self.steps_done),
+            "loss": self.mean_loss(),
+        }
 
     def finite(self) -> bool:
         """Whether training stayed finite: loss and parameters."""

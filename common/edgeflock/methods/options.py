@@ -11,14 +11,36 @@ from typing import Any, TypeVar
 from edgeflock.common.errors import BadValue, UnknownName
 from edgeflock.common.ranges import Range, above, at_least, one_of, unit
 
-__all__ = ["Params", "Range", "above", "at_least", "one_of", "option", "parse", "texts", "unit"]
+__all__ = [
+    "Params",
+    "Range",
+    "above",
+    "at_least",
+    "one_of",
+    "option",
+    "or_none",
+    "parse",
+    "shown",
+    "texts",
+    "unit",
+]
+
+NONE = "none"  # how an option without a value is written
 
 
 def option(default: Any, meaning: str, allowed: Range, *, symbol: str = "") -> Any:
-    """Declare one hyper-parameter; use as the default of a field of Params."""
+    """Declare one hyper-parameter; use as the default of a field of Params.
+
+    The default None makes it a number that may be absent, see `or_none`.
+    """
     return dataclasses.field(
         default=default, metadata={"meaning": meaning, "allowed": allowed, "symbol": symbol}
     )
+
+
+def or_none(allowed: Range) -> Range:
+    """Allow no value, too; it is written `none`."""
+    return Range(lambda value: value is None or allowed.accepts(value), f"{allowed.words} or {NONE}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +56,11 @@ class Params:
         0.0, "largest L2 norm of the local direction after weight decay; 0 turns it off", at_least(0)
     )
 
+    @classmethod
+    def defaults(cls, given: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the defaults that depend on what is given, where they are not those of the fields."""
+        return {}
+
 
 P = TypeVar("P", bound=Params)
 
@@ -45,7 +72,7 @@ def parse(kind: type[P], texts: Mapping[str, str]) -> P:
     """
     fields = {field.name: field for field in dataclasses.fields(kind)}
     values: dict[str, Any] = {}
-    for name, text in texts.items():
+    for name, text in {**kind.defaults(texts), **texts}.items():
         if name not in fields:
             raise UnknownName("option", name, fields)
         values[name] = _value(fields[name], text)
@@ -54,12 +81,19 @@ def parse(kind: type[P], texts: Mapping[str, str]) -> P:
 
 def texts(params: Params) -> dict[str, str]:
     """Return every option as text, such that `parse` gives the same options again."""
-    return {field.name: str(getattr(params, field.name)) for field in dataclasses.fields(params)}
+    return {field.name: shown(getattr(params, field.name)) for field in dataclasses.fields(params)}
+
+
+def shown(value: Any) -> str:
+    """Return a value the way `parse` reads it."""
+    return NONE if value is None else str(value)
 
 
 def _value(field: dataclasses.Field[Any], text: str) -> Any:
     allowed: Range = field.metadata["allowed"]
-    kind = type(field.default)
+    if field.default is None and text == NONE:
+        return None
+    kind = float if field.default is None else type(field.default)
     try:
         value = kind(text) if kind in (int, float) else text
     except ValueError:

@@ -18,3 +18,7 @@ class Tools(Protocol):
     def public_data(self) -> LocalData:
         """Return the training samples that the server holds; raises UsageError if it holds none."""
         ...
+
+    def score_data(self) -> LocalData:
+        """Return the samples on which the server scores updates; none of them is in `public_data`."""
+        ...

@@ -19,6 +19,9 @@ class Setting:
     features: int  # length of one sample's feature vector
     clients: int  # N: seats of the roster
     seed: int
+    head: tuple[str, ...] = ()  # names of the head's parameters; all others are the body
+    budgets: Mapping[str, float] = field(default_factory=dict)  # limits by resource; the server's half only
+    tested: bool = False  # whether clients test their own models; the server's half only
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Plan:
     clip: float = 0.0
     flags: Mapping[str, float] = field(default_factory=dict)  # the method's own numbers for the clients
     stop: str = ""  # a sentence: end the run instead of opening this round
+    steered: bool = False  # the method itself sees to the budgets of time and CPU
 
     def with_flags(self, **flags: float) -> Plan:
         return replace(self, flags={**self.flags, **flags})
@@ -59,6 +63,8 @@ class Round:
     number: int  # from 1
     lr: float
     cohort: tuple[int, ...]  # roster indices, ascending
-    samples: Mapping[int, int]  # n_i of every client that is ready, by roster index
+    samples: Mapping[int, int]  # n_i of all who were ready when it was opened, by seat: N and n
+    plan: Plan | None = None  # S1's, for S0
     prepared: State | None = None  # what S0 returned
+    closing: bool = False  # the closing task, which is no round of training
     costs: Mapping[str, float] = field(default_factory=dict)  # measured so far: seconds, bytes

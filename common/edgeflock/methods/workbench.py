@@ -38,6 +38,7 @@ class Workbench:
             module.generator = self.dropout
         self._mask = self.dropout.get_state()
         self._scratch: dict[str, Tensor] = {}
+        self._cuts: dict[int, list[Tensor]] = {}  # of scratch vectors, by id
         self._sizes = [spec.elements for spec in self.model.layout.tensors]
         self._shapes = [spec.shape for spec in self.model.layout.tensors]
         self._standing = self._cut(self.params)  # where the module's parameters point to
@@ -56,6 +57,7 @@ class Workbench:
         wanted = self.params.numel() if elements is None else elements
         found = self._scratch.get(name)
         if found is None or found.numel() != wanted or found.dtype != dtype:
+            self._cuts.clear()  # a vector that goes may leave its id to another
             found = torch.zeros(wanted, dtype=dtype, device=self.device)
             self._scratch[name] = found
         return found
@@ -79,13 +81,19 @@ class Workbench:
         extra = None if term is None else term(batch, features, logits)
         if extra is not None:
             loss = loss + extra
-        grads = torch.autograd.grad(loss, self.model.parameters, allow_unused=True)
-        torch.cat(
-            [self._zeros(at) if part is None else part.reshape(-1) for at, part in enumerate(grads)], out=out
-        )
+        self.derive(loss, out)
         if lone:
             self._train_norms(True)
         return loss.detach()
+
+    def derive(self, of: Tensor, out: Tensor, slope: Tensor | None = None, *, keep: bool = False) -> None:
+        """Write the gradient of a tensor (times `slope`) by the parameters to `out`; `keep` the graph."""
+        if slope is not None:  # not as grad_outputs: with them torch imports half a second of sympy
+            of = (of * slope).sum()
+        grads = torch.autograd.grad(of, self.model.parameters, retain_graph=keep, allow_unused=True)
+        torch.cat(
+            [self._zeros(at) if part is None else part.reshape(-1) for at, part in enumerate(grads)], out=out
+        )
 
     def fresh(self) -> None:
         """Remember where the dropout masks of a step begin."""
@@ -145,10 +153,14 @@ class Workbench:
         return torch.zeros(self._sizes[place], device=self.device)
 
     def _cut(self, vector: Tensor) -> list[Tensor]:
-        return [
-            part.view(shape)
-            for part, shape in zip(torch.split(vector, self._sizes), self._shapes, strict=True)
-        ]
+        """Return views in the parameters' shapes; those of scratch vectors are made once."""
+        found = self._cuts.get(id(vector))
+        if found is None:
+            parts = torch.split(vector, self._sizes)
+            found = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+            if any(vector is own for own in self._scratch.values()):
+                self._cuts[id(vector)] = found
+        return found
 
     def _stand(self, parts: list[Tensor]) -> None:
         self._standing = parts
