@@ -38,6 +38,7 @@ def view(message: pb.View) -> View:
         seated=message.HasField("seat"),
         draining=message.state == pb.RUN_STATE_DRAINING,
         task=message.task.round if message.HasField("task") else None,
+        closing=message.task.closing,
         outcomes=tuple(map(verdict, message.outcomes)),
         ending=(message.ending.reason or "the run is over") if _over(message) else None,
     )

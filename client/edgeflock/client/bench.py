@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from edgeflock.client.exam import TestSamples, examine
 from edgeflock.client.setup import Setup
 from edgeflock.common import codecs, seeds
 from edgeflock.common.errors import EdgeflockError, LayoutMismatch
 from edgeflock.common.layout import Layout
 from edgeflock.common.pack import Encoded, pack
 from edgeflock.common.package import CodecChoice, Kind, Package, Section
+from edgeflock.common.scores import ClientScore
 from edgeflock.common.wire import choice_from_wire, kind_from_wire
 from edgeflock.methods import steps
 from edgeflock.methods.base import Bundles
@@ -47,6 +50,7 @@ class Member:
     index: int
     data: LocalData
     class_counts: tuple[int, ...]
+    tests: TestSamples = field(default_factory=lambda: TestSamples({}))
 
     @property
     def samples(self) -> int:
@@ -61,6 +65,8 @@ class Result:
     state: State | None
     steps: int
     samples_done: int
+    scores: tuple[ClientScore, ...] = ()  # of the client's own model, as the task wants them
+    exam_s: float = 0.0  # that their test took
 
 
 class Bench:
@@ -96,6 +102,10 @@ class Bench:
         if Kind.MODEL not in self._received:
             raise LayoutMismatch(f"the task of round {task.round} names no model to start from")
         work = self._local(setup, member, task, state)
+        if task.closing:
+            setup.half.close(work)
+            scores, exam_s = _exam(setup, member, task, work, progress)
+            return Result(self._encode(setup, work, {}, {}), None, 0, 0, scores, exam_s)
         bundles = self._run(setup, work, progress)
         uploads = {kind_from_wire(upload.kind): upload for upload in task.uploads}
         wanted = {kind: _wanted(setup, kind, upload) for kind, upload in uploads.items()}
@@ -104,7 +114,8 @@ class Bench:
         if not work.steps_done:
             return Result(encoded, None, 0, 0)
         _after_encoding(setup, work, bundles, encoded)
-        return Result(encoded, work.new_state, work.steps_done, work.samples_done)
+        scores, exam_s = _exam(setup, member, task, work, progress)
+        return Result(encoded, work.new_state, work.steps_done, work.samples_done, scores, exam_s)
 
     def _local(self, setup: Setup, member: Member, task: pb.Task, state: State) -> Local:
         return Local(
@@ -143,19 +154,24 @@ class Bench:
                     raise LayoutMismatch(f"the task wants a {kind}, which {setup.run.method} does not make")
                 flat = torch.zeros(layout.elements, dtype=codecs.TORCH[layout.dtype])  # no step: all is zero
             parts[kind] = (flat.detach().reshape(-1).cpu(), layout, choice)
-        scalars = {
-            **work.scalars,
-            "samples": float(len(work.data)),
-            "steps": float(work.steps_done),
-            "loss": work.mean_loss(),
-        }
 
         def generator(kind: Kind) -> torch.Generator:
             return torch.Generator().manual_seed(
                 seeds.derive(work.seed, "codec", work.index, work.round, kind)
             )
 
-        return pack(parts, scalars, generator)
+        return pack(parts, work.report(), generator)
+
+
+def _exam(
+    setup: Setup, member: Member, task: pb.Task, work: Local, progress: Progress
+) -> tuple[tuple[ClientScore, ...], float]:
+    """Return the client's scores and the seconds that they took; raises Stopped."""
+    began = time.monotonic()
+    scores = examine(setup.half, work, member.tests, task.scores, lambda: not progress.stop.is_set())
+    if progress.stop.is_set():
+        raise Stopped(f"round {work.round} was stopped in its exam")
+    return scores, time.monotonic() - began
 
 
 def plan_of(task: pb.Task) -> Plan:

@@ -107,7 +107,7 @@ def _train(desk: Desk, bench: Bench, task: pb.Task, state: State, fetch_s: float
     began, cpu_s = time.monotonic(), time.thread_time()
     result = bench.train(desk.setup, desk.member, task, state, progress)
     cost = TrainCost(
-        train_s=time.monotonic() - began,
+        train_s=time.monotonic() - began - result.exam_s,
         cpu_s=time.thread_time() - cpu_s,
         peak_rss_bytes=peak_rss_bytes(),
         steps=result.steps,
@@ -117,6 +117,7 @@ def _train(desk: Desk, bench: Bench, task: pb.Task, state: State, fetch_s: float
     package = result.encoded.package
     candidate = desk.store.stage(result.state, Stamp(task.round, package.digest))
     samples = desk.member.samples
-    entry = Entry(desk.setup.run_id, task.round, package, samples, cost, candidate, result.encoded.marks)
+    marks = result.encoded.marks
+    entry = Entry(desk.setup.run_id, task.round, package, samples, cost, candidate, marks, result.scores)
     desk.outbox.put(entry, result.encoded.pieces)
     desk.meter.worked(time.thread_time() - cpu_s)

@@ -16,6 +16,7 @@ from edgeflock.client.statedir import replace_file
 from edgeflock.client.statefile import write_pieces
 from edgeflock.common.checksum import Buffer, Marks, extend
 from edgeflock.common.package import CodecChoice, Kind, Package, Section
+from edgeflock.common.scores import ClientScore
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +34,7 @@ class Entry:
     cost: TrainCost
     candidate: bool  # a candidate state was staged with it
     marks: Marks
+    scores: tuple[ClientScore, ...] = ()  # of the client's own model; they go with the header
 
 
 class Outbox:
@@ -95,6 +97,7 @@ def _encode(entry: Entry) -> bytes:
         "crc32c": entry.package.crc32c,
         "scalars": {name: float(value).hex() for name, value in entry.package.scalars.items()},
         "sections": [_section_fields(section) for section in entry.package.sections],
+        "scores": [asdict(score) for score in entry.scores],
     }
     text = json.dumps(fields).encode()
     return b"%s\n%08x\n" % (text, extend(0, text))
@@ -111,9 +114,15 @@ def _decode(content: bytes, marks: Marks) -> Entry:
         raise ValueError("the payload has another checksum")
     if package.digest.hex() != fields["digest"]:
         raise ValueError("the package has another digest")
-    cost = TrainCost(**fields["cost"])
     return Entry(
-        fields["run_id"], fields["round"], package, fields["samples"], cost, fields["candidate"], marks
+        run_id=fields["run_id"],
+        round=fields["round"],
+        package=package,
+        samples=fields["samples"],
+        cost=TrainCost(**fields["cost"]),
+        candidate=fields["candidate"],
+        marks=marks,
+        scores=tuple(ClientScore(**score) for score in fields["scores"]),
     )
 
 

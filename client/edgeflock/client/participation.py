@@ -116,7 +116,8 @@ class Participation:
     def _adopt(self) -> None:
         entry = self._outbox.entry
         if entry and entry.run_id == self.run_id and self._pending is None:
-            self._pending = Pending(entry.round, entry.package.digest)
+            closing = not entry.package.sections
+            self._pending = Pending(entry.round, entry.package.digest, closing=closing)
 
     def _drop(self, entry: Entry, reason: str) -> None:
         self._log.warning("outbox_discarded", round=entry.round, reason=reason)

@@ -28,6 +28,7 @@ class View:
     seated: bool = False
     draining: bool = False  # the server goes down and will be back; its view names no task then
     task: int | None = None  # the round of the task
+    closing: bool = False  # the task is the one after the last round of training
     outcomes: tuple[Verdict, ...] = ()  # the last two, oldest first
     ending: str | None = None  # the reason, once the run is over
 
@@ -48,6 +49,7 @@ class Pending:
     digest: bytes
     stage: Stage = Stage.WAITING
     refused: str = ""  # the server's sentence, once it has refused the update for good
+    closing: bool = False  # it answers a closing task
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,8 @@ def _resolve(view: View, pending: Pending, *, delivering: bool) -> Decision:
             return _verdict(verdict, pending)
     if pending.refused:
         return Discard(pending.round, pending.refused)
+    if view.task == pending.round and view.closing != pending.closing:
+        return Discard(pending.round, "the round is held anew, for another task")
     asked = pending.stage is not Stage.WAITING and not is_past(
         pending.round, view
     )  # past: the word was missed

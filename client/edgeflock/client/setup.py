@@ -75,7 +75,7 @@ def make(run: pb.Run, net: Net, model: FlatModel) -> Setup:
             _compare(f"{run.model.name}: {what}", mine, layout_from_wire(theirs))
     method = methods.load(run.method)
     params = parse(method.params, dict(run.options))
-    setting = Setting(model.layout, run.model.classes, net.features, run.clients, run.seed)
+    setting = Setting(model.layout, run.model.classes, net.features, run.clients, run.seed, net.head_names())
     return Setup(
         run=run,
         setting=setting,

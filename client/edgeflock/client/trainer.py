@@ -17,13 +17,15 @@ import torch
 from edgeflock.client import device, setup
 from edgeflock.client.bench import Bench, Member
 from edgeflock.client.config import ClientConfig, data_path
+from edgeflock.client.exam import TestSamples
 from edgeflock.client.setup import Setup
 from edgeflock.common import datasets
 from edgeflock.common.datasets import own
 from edgeflock.common.datasets.base import Part
 from edgeflock.common.errors import BadData, UsageError
 from edgeflock.common.models import Net
-from edgeflock.common.partition import cut
+from edgeflock.common.partition import cut, local_test
+from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.methods.batches import LocalData
 from edgeflock.methods.workbench import Workbench
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -60,6 +62,8 @@ class Trainer:
         self._place: _Place | None = None
         self._placing = threading.Lock()
         self._own: dict[str, own.OwnPart] = {}
+        self._pooled: dict[str, LocalData] = {}  # test samples by data set, once for all clients
+        self._pooling = threading.Lock()
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run in a worker thread. When cancelled, wait for it: what it holds is in use until it ends."""
@@ -132,7 +136,35 @@ class Trainer:
         else:
             raise UsageError("this run needs data of your own: name yours with --data")
         counts = np.bincount(part.y, minlength=run.model.classes)
-        return Member(index, self._tensors(part), tuple(map(int, counts)))
+        return Member(
+            index, self._tensors(part), tuple(map(int, counts)), self._tests(wanted, client_id, index, part)
+        )
+
+    def _tests(self, wanted: Setup, client_id: str, index: int, part: Part) -> TestSamples:
+        """Return what the client's own model is tested on: most runs never ask for it."""
+        run, mine = wanted.run, self._own.get(client_id)
+
+        def local() -> LocalData | None:
+            if mine is not None:
+                if mine.test is None:
+                    return None
+                return self._tensors(own.check(mine.test, wanted.input_shape, run.model.classes))
+            dataset = datasets.load(run.data.dataset, self._config.data_root)
+            return self._tensors(local_test(dataset, part, seed=run.data.seed, index=index))
+
+        return TestSamples({LOCAL: local, POOLED: lambda: self._pooled_test(wanted)})
+
+    def _pooled_test(self, wanted: Setup) -> LocalData | None:
+        """Return the test samples of the run's data set, the same tensors for every client."""
+        run = wanted.run
+        if not run.HasField("data"):
+            return None
+        with self._pooling:
+            if run.data.dataset not in self._pooled:
+                dataset = datasets.load(run.data.dataset, self._config.data_root)
+                test = own.check(dataset.ready(dataset.test), wanted.input_shape, run.model.classes)
+                self._pooled[run.data.dataset] = self._tensors(test)
+            return self._pooled[run.data.dataset]
 
     def _shard(self, run: pb.Run, index: int) -> Part:
         spec = run.data

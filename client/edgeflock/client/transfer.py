@@ -291,4 +291,5 @@ def _header(outgoing: Outgoing, session: bytes) -> pb.UpdateHeader:
         samples=entry.samples,
         cost=pb.TrainCost(**asdict(entry.cost)),
         previous=outgoing.previous,
+        scores=[pb.ClientScore(**asdict(score)) for score in entry.scores],
     )

@@ -791,6 +791,8 @@ class Task(_message.Message):
     UPLOADS_FIELD_NUMBER: _builtins.int
     UPLOAD_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
     REMAINING_MS_FIELD_NUMBER: _builtins.int
+    CLOSING_FIELD_NUMBER: _builtins.int
+    SCORES_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     epochs: _builtins.int
     """used if steps is absent"""
@@ -806,6 +808,8 @@ class Task(_message.Message):
     upload_limit_bytes: _builtins.int
     remaining_ms: _builtins.int
     """until the deadline, when this view was made"""
+    closing: _builtins.bool
+    """training is over: no step, an update of scalars alone; it changes no state"""
     @_builtins.property
     def flags(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """numbers of the method for this round"""
@@ -814,6 +818,10 @@ class Task(_message.Message):
     def downloads(self) -> _containers.RepeatedCompositeFieldContainer[Global___Download]: ...
     @_builtins.property
     def uploads(self) -> _containers.RepeatedCompositeFieldContainer[Global___Upload]: ...
+    @_builtins.property
+    def scores(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """test your own model and say how it does: "client_local", "client_pooled" """
+
     def __init__(
         self,
         *,
@@ -830,10 +838,12 @@ class Task(_message.Message):
         uploads: _abc.Iterable[Global___Upload] | None = ...,
         upload_limit_bytes: _builtins.int = ...,
         remaining_ms: _builtins.int = ...,
+        closing: _builtins.bool = ...,
+        scores: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_steps", b"_steps", "steps", b"steps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_steps", b"_steps", "batch_size", b"batch_size", "clip", b"clip", "downloads", b"downloads", "epochs", b"epochs", "flags", b"flags", "lr", b"lr", "momentum", b"momentum", "remaining_ms", b"remaining_ms", "round", b"round", "steps", b"steps", "upload_limit_bytes", b"upload_limit_bytes", "uploads", b"uploads", "weight_decay", b"weight_decay"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_steps", b"_steps", "batch_size", b"batch_size", "clip", b"clip", "closing", b"closing", "downloads", b"downloads", "epochs", b"epochs", "flags", b"flags", "lr", b"lr", "momentum", b"momentum", "remaining_ms", b"remaining_ms", "round", b"round", "scores", b"scores", "steps", b"steps", "upload_limit_bytes", b"upload_limit_bytes", "uploads", b"uploads", "weight_decay", b"weight_decay"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__steps: _TypeAlias = _typing.Literal["steps"]  # noqa: Y015
     _WhichOneofArgType__steps: _TypeAlias = _typing.Literal["_steps", b"_steps"]  # noqa: Y015
@@ -1009,6 +1019,7 @@ class UpdateHeader(_message.Message):
     SAMPLES_FIELD_NUMBER: _builtins.int
     COST_FIELD_NUMBER: _builtins.int
     PREVIOUS_FIELD_NUMBER: _builtins.int
+    SCORES_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
     round: _builtins.int
     samples: _builtins.int
@@ -1021,6 +1032,10 @@ class UpdateHeader(_message.Message):
     def previous(self) -> Global___RoundCost:
         """of an earlier round, if it was not reported yet: saves a call"""
 
+    @_builtins.property
+    def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientScore]:
+        """those of the task's that the client has data for; each name once"""
+
     def __init__(
         self,
         *,
@@ -1030,14 +1045,49 @@ class UpdateHeader(_message.Message):
         samples: _builtins.int = ...,
         cost: Global___TrainCost | None = ...,
         previous: Global___RoundCost | None = ...,
+        scores: _abc.Iterable[Global___ClientScore] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "package", b"package", "previous", b"previous"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "package", b"package", "previous", b"previous", "round", b"round", "samples", b"samples", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "package", b"package", "previous", b"previous", "round", b"round", "samples", b"samples", "scores", b"scores", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UpdateHeader: _TypeAlias = UpdateHeader  # noqa: Y015
+
+@_typing.final
+class ClientScore(_message.Message):
+    """How a client's own model does; not part of the update's digest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    HITS_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """"client_local": on the client's own test samples; "client_pooled": on the data set's"""
+    samples: _builtins.int
+    """at least 1"""
+    hits: _builtins.int
+    """at most samples"""
+    loss: _builtins.float
+    """mean over the samples"""
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        samples: _builtins.int = ...,
+        hits: _builtins.int = ...,
+        loss: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hits", b"hits", "loss", b"loss", "model", b"model", "samples", b"samples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientScore: _TypeAlias = ClientScore  # noqa: Y015
 
 @_typing.final
 class TrainCost(_message.Message):

@@ -13,10 +13,13 @@ from edgeflock.common.datasets import Dataset
 from edgeflock.common.datasets.own import check, load_own
 from edgeflock.common.models import Net
 from edgeflock.common.partition import assign
+from edgeflock.common.scores import WISHES
 from edgeflock.common.wire import layout_to_wire
 from edgeflock.methods import load
 from edgeflock.methods.base import Plan, Setting
+from edgeflock.methods.batches import LocalData
 from edgeflock.methods.options import parse
+from edgeflock.server import budget
 from edgeflock.server.checkpoint import ModelLayouts
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.evaluate import Evaluator
@@ -24,6 +27,8 @@ from edgeflock.server.learner import Learner
 from edgeflock.server.rules import Rules
 from edgeflock.server.tools import ServerTools
 from edgeflock.v1 import aggregator_pb2 as pb
+
+_YEAR_S = 365 * 86400.0
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,14 @@ def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatMod
         features=net.features,
         clients=config.clients,
         seed=config.seed,
+        head=net.head_names(),
+        tested=bool(config.eval_every and client_tests(config)),
+        budgets=budget.parse(config.budget),
     )
     params = parse(method.params, config.set)
+    tools = ServerTools(config, lambda: build_net(config, test), LocalData(test.x, test.y), test.classes)
+    if method.public_data:
+        tools.public_data()  # what is wrong with them is said now
     learner = Learner(
         method,
         params,
@@ -103,12 +114,17 @@ def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatMod
         layouts,
         build_plan(config),
         lr_decay=config.lr_decay or 1.0,
-        codec=config.codec,
-        codec_down=config.codec_down,
-        tools=ServerTools(config, lambda: build_net(config, test)),
+        codec=_wired(config, config.codec),
+        codec_down=_wired(config, config.codec_down),
+        tools=tools,
     )
     learner.begin(flat)
     return learner, flat
+
+
+def _wired(config: ServerConfig, codec: str) -> str:
+    """Codecs are for what goes over a wire."""
+    return "identity" if config.central else codec
 
 
 def build_plan(config: ServerConfig) -> Plan:
@@ -123,7 +139,23 @@ def build_plan(config: ServerConfig) -> Plan:
     )
 
 
+def client_tests(config: ServerConfig) -> tuple[str, ...]:
+    """Return what clients test their own models on, when the server tests its own."""
+    own = load(config.method).client_models or "off"
+    return WISHES[own if config.eval_clients == "auto" else config.eval_clients]
+
+
 def build_rules(config: ServerConfig) -> Rules:
+    if config.central:  # one member, for whom there is nobody to go on without
+        return Rules(
+            rounds=config.rounds,
+            clients=1,
+            cohort=1,
+            min_updates=1,
+            deadline_s=_YEAR_S,
+            central=True,
+            method=config.method,
+        )
     return Rules(
         rounds=config.rounds,
         clients=config.clients,
@@ -135,6 +167,8 @@ def build_rules(config: ServerConfig) -> Rules:
         gather_s=config.max_clients_wait,
         online=config.participation == "online",
         script=tuple(tuple(line.split()) for line in config.cohort_lines),
+        closes=load(config.method).closes,
+        method=config.method,
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgeflock.server import records
 from edgeflock.server.checkpoint import Saved
+from edgeflock.server.client_scores import ClientScores
 from edgeflock.server.events import CommitRound, Verdict
 from edgeflock.server.fold import SpooledUpdate
 from edgeflock.server.journal import write_event
@@ -26,6 +28,10 @@ class Commit:
     rows: Mapping[int, Row]  # costs by roster index
     line: dict[str, object]
     stop: str  # why the next round is not opened after all
+    closing: bool
+    measured: Mapping[str, float]  # what the method was told
+    used: Mapping[str, float]  # of the budgets, over all lives
+    scores: ClientScores
 
     def write(self, connection: sqlite3.Connection, epoch: int) -> None:
         """Make the round count, and open the next."""
@@ -33,11 +39,34 @@ class Commit:
         records.write_commit(connection, epoch, round, self.saved.model.digest, self.saved.state_digest)
         records.write_outcomes(connection, epoch, round, self.effect.outcomes)
         records.write_round_costs(connection, epoch, round, self.values)
+        records.write_measured(connection, epoch, round, self.measured)
+        records.write_used(connection, self.used)
         for index, row in self.rows.items():
             records.write_cost(connection, epoch, round, index, row)
+        self.scores.write(connection, epoch, round)
         if following is not None and not self.stop:
             records.write(connection, epoch, following)
-        write_event(connection, "round_committed", self.line)
+        write_event(connection, self.name, self.line)
+
+    @property
+    def name(self) -> str:
+        return "closing_committed" if self.closing else "round_committed"
+
+
+class LateCosts:
+    """What clients report of rounds that are over, until it is written; filled on the event loop."""
+
+    def __init__(self) -> None:
+        self._rows: deque[tuple[int, int, Row]] = deque()
+
+    def add(self, round: int, index: int, row: Row) -> None:
+        self._rows.append((round, index, row))
+
+    def write(self, connection: sqlite3.Connection, epoch: int) -> None:
+        """Empty this in the journal's thread."""
+        while self._rows:
+            round, index, row = self._rows.popleft()
+            records.write_cost(connection, epoch, round, index, row)
 
 
 def cost_rows(

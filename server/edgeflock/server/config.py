@@ -43,6 +43,14 @@ class ServerConfig:
         shown="the method's own",
     )
     rounds: int = option(20, INTEGER, "rounds of the run", group=_RUN, allowed=at_least(1, "an integer"))
+    budget: dict[str, str] = option(
+        {},
+        PAIRS,
+        "a limit on what the run may use, repeatable: time=60s, bytes=500MB, cpu=2h",
+        group=_RUN,
+        shown="the method's own, else none",
+        metavar="WHAT=LIMIT",
+    )
     clients: int = option(
         4,
         INTEGER,
@@ -130,8 +138,32 @@ class ServerConfig:
         allowed=at_least(0, "an integer"),
         identity=True,
     )
+    public_data: Path | None = option(
+        None,
+        PATH,
+        "x, y of this .npz for a method that trains on the server, too, instead of a share of the data set",
+        group=_DATA,
+        metavar="FILE",
+    )
+    score_data: Path | None = option(
+        None,
+        PATH,
+        "x, y of this .npz for scoring updates",
+        group=_DATA,
+        shown="a tenth of the public data",
+        metavar="FILE",
+    )
+    public_data_sha256: str | None = option(
+        None, TEXT, "content of the file", group=_DATA, identity=True, internal=True
+    )
+    score_data_sha256: str | None = option(
+        None, TEXT, "content of the file", group=_DATA, identity=True, internal=True
+    )
     public_fraction: float = option(
         0.0, NUMBER, "share of the data kept by the server", group=_DATA, identity=True, internal=True
+    )
+    central: bool = option(
+        False, FLAG, "the server trains; no client is contacted", group=_DATA, identity=True, internal=True
     )
 
     epochs: int | None = option(
@@ -193,6 +225,14 @@ class ServerConfig:
 
     eval_every: int = option(
         1, INTEGER, "evaluate every k-th round; 0 is never", group=_ROUND, allowed=at_least(0, "an integer")
+    )
+    eval_clients: str = option(
+        "auto",
+        TEXT,
+        "clients test their own model on their test data, or the data set's, too; auto: as the method says",
+        group=_ROUND,
+        allowed=one_of("auto", "off", "local", "both"),
+        metavar="auto|off|local|both",
     )
     eval_blocking: bool = option(False, FLAG, "open the next round only after the evaluation", group=_ROUND)
     deadline: float = option(

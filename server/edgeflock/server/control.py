@@ -44,7 +44,7 @@ class ControlService(rpc.ControlServicer):
             run_dir=str(self._run_dir),
             state=run_state(self._engine),
             reason=reason,
-            round=machine.committed,
+            round=machine.counted,
             rounds=machine.rules.rounds,
             clients=machine.rules.clients,
             members=self._members(),

@@ -18,14 +18,16 @@ from edgeflock.common.address import Address, parse_address
 from edgeflock.common.allocator import keep_pages
 from edgeflock.common.errors import EdgeflockError, UsageError
 from edgeflock.common.transport import server_options
-from edgeflock.server import assembly, records, rundir, startup
+from edgeflock.methods.workbench import Workbench
+from edgeflock.server import assembly, budget, records, rundir, startup
+from edgeflock.server.budget import Budget
+from edgeflock.server.central import CentralTrainer
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.control import ControlService
 from edgeflock.server.credit import CreditPool
 from edgeflock.server.engine import Engine
-from edgeflock.server.events import DrainAsked, Ended, EndingKind, OpenRound, Started
+from edgeflock.server.events import DrainAsked, Ended, EndingKind
 from edgeflock.server.journal import Journal, connect
-from edgeflock.server.records import Story
 from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.scoring import Scoring
 from edgeflock.server.service import AggregatorService
@@ -65,16 +67,21 @@ async def _serve(parts: Parts) -> int:
         control, control_address = _bound_control(parts, engine)
         story = parts.story
         fields = {"run_id": story.meta["run_id"], "round": story.committed, "epoch": story.epoch}
+        if parts.config.budget:
+            fields["budget"] = parts.config.budget
         journal.note("run_started", **fields, method=parts.config.method, rounds=parts.config.rounds)
         log.info("run_started", **fields, run_dir=str(parts.run_dir), method=parts.config.method)
-        await engine.score_again(story.committed)
-        engine.post(Started(time.monotonic(), story.seats, story.committed, _open_round(story)))
+        await engine.score_again(story.newest, last=bool(story.over))
+        engine.post(startup.started(story, time.monotonic()))
+        central = _take_part(parts, engine)
         await server.start()  # now, not before: the machine knows the seats when the first client comes
         await control.start()
         rundir.write_small(parts.run_dir / rundir.CONTROL, f"{control_address.target}\n")
         rundir.write_small(parts.run_dir / rundir.ADDRESS, f"{address.target}\n")
         log.info("listening", address=address.target)
         ending = await engine.ended
+        if central is not None:
+            central.stop()
         if engine.machine.ending is not None:
             await _linger(engine, parts.config.linger)
         await server.stop(_STREAMS_GRACE_S)
@@ -87,7 +94,7 @@ async def _serve(parts: Parts) -> int:
 def _engine(parts: Parts, journal: Journal) -> Engine:
     config, story = parts.config, parts.story
     with contextlib.closing(connect(journal.path)) as connection:
-        outcomes = records.read_last_outcomes(connection, story.epoch, story.committed)
+        outcomes = records.read_last_outcomes(connection, story.epoch, story.newest)
         best = records.read_best(connection)
         scored = records.read_scored(connection, story.epoch)
     scoring = Scoring(
@@ -99,6 +106,7 @@ def _engine(parts: Parts, journal: Journal) -> Engine:
         last=config.rounds,
         best=best,
         scored=scored,
+        clients=assembly.client_tests(config),
     )
     return Engine(
         RoundMachine(assembly.build_rules(config)),
@@ -111,14 +119,24 @@ def _engine(parts: Parts, journal: Journal) -> Engine:
         keep_every=config.keep_every,
         outcomes=outcomes,
         samples=dict(story.samples),
+        budget=_budget(parts),
     )
 
 
-def _open_round(story: Story) -> OpenRound | None:
-    opened = story.open_round
-    if opened is None:
+def _budget(parts: Parts) -> Budget:
+    """Return the limits, and what the lives before have used."""
+    used = {"time": 0.0, "bytes": 0.0, "cpu": 0.0} | parts.story.used
+    return Budget(budget.parse(parts.config.budget), used["time"], used["bytes"], used["cpu"])
+
+
+def _take_part(parts: Parts, engine: Engine) -> CentralTrainer | None:
+    """Let the server train where the method says so."""
+    if parts.union is None:
         return None
-    return OpenRound(opened.round, opened.cohort, story.extended, story.closed)
+    bench = Workbench(assembly.build_net(parts.config, parts.test), threads=1)
+    central = CentralTrainer(engine, bench, parts.union)
+    engine.accompany(central.run())
+    return central
 
 
 async def _bound(parts: Parts, engine: Engine) -> tuple[grpc.aio.Server, Address]:

@@ -15,11 +15,12 @@ from edgeflock.common.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.common.wire import package_from_wire
 from edgeflock.server.admission import refusal
 from edgeflock.server.credit import CreditPool, Stream
-from edgeflock.server.engine import FULL, Engine
+from edgeflock.server.drive import FULL
+from edgeflock.server.engine import Engine
 from edgeflock.server.events import Outcome, Verdict
 from edgeflock.server.sessions import Session
 from edgeflock.server.spool import Entry
-from edgeflock.server.uploads import Unfit, check_package, stored_header
+from edgeflock.server.uploads import Unfit, check_package, check_scores, stored_header
 from edgeflock.server.views import outcome_to_wire
 from edgeflock.v1 import aggregator_pb2 as pb
 
@@ -105,7 +106,7 @@ class Delivery:
             return None
         if self._header.round > machine.round:
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"there is no round {self._header.round}"))
-        outcome = self._engine.settled(index, self._header.round)
+        outcome = self._engine.verdicts.find(index, self._header.round)
         if outcome is None:
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"you had no task in round {self._header.round}"))
         if outcome.digest == package.digest:
@@ -132,7 +133,8 @@ class Delivery:
             raise Refused(refusal(pb.REASON_LATE, f"another update of yours is complete in round {number}"))
         if not engine.machine.has_task(index):
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"you have no task in round {number}"))
-        check_package(package, opened.work.uploads, engine.learner.half.scalars)
+        check_package(package, opened.work.uploads, opened.work.scalars)
+        check_scores(self._header.scores)
         entry = engine.entry(index)
         if entry is None:
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"you have no task in round {number}"))
@@ -171,6 +173,8 @@ class Delivery:
         stream = self._pool.admit(held, package.size_bytes)
         chunk = SMALL_CHUNK if held else CHUNK
         try:
+            if not package.size_bytes:
+                await self._engine.write(entry.note)
             await self._offer(entry, stream, chunk)
             while entry.held < package.size_bytes:
                 await self._take_chunk(entry, stream, chunk)

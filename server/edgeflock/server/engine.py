@@ -1,4 +1,4 @@
-"""The engine: feeds the round machine with events and executes its effects, each where it belongs.
+"""The engine: executes the round machine's effects, each where it belongs.
 
 The event loop only decides and speaks. Arithmetic and checkpoints run in one thread, spool writes in a few,
 evaluation in another, SQLite in the journal's own.
@@ -7,37 +7,33 @@ evaluation in another, SQLite in the journal's own.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
 import sqlite3
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar, assert_never
+from typing import assert_never
 
 import structlog
 
-from edgeflock.common.errors import EdgeflockError, NonFinite
 from edgeflock.common.package import Package
 from edgeflock.methods.base import Round
 from edgeflock.server import records
-from edgeflock.server.books import Commit, canonical_line, cost_rows
+from edgeflock.server.books import Commit, LateCosts, canonical_line, cost_rows
 from edgeflock.server.broadcast import Broadcast
+from edgeflock.server.budget import Budget
 from edgeflock.server.checkpoint import Checkpoints, Saved
+from edgeflock.server.client_scores import ClientScores
+from edgeflock.server.drive import Drive, in_words
 from edgeflock.server.events import (
     Announce,
     Broken,
     CommitRound,
     Committed,
-    Diverged,
     Done,
     Effect,
     Ended,
     EndingKind,
-    Event,
     Exit,
     Folded,
     FoldRound,
@@ -47,13 +43,12 @@ from edgeflock.server.events import (
     Phase,
     PrepareRound,
     Publish,
+    Ready,
     RoundOpened,
     RoundPrepared,
-    SpaceMissing,
-    Ticked,
     UpdateReceived,
 )
-from edgeflock.server.journal import Journal, JournalBroken, read_only
+from edgeflock.server.journal import Journal
 from edgeflock.server.learner import Learner
 from edgeflock.server.opened import Opened
 from edgeflock.server.records import Row
@@ -61,15 +56,12 @@ from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.scoring import Scoring
 from edgeflock.server.sessions import Sessions
 from edgeflock.server.spool import Entry, Spool
+from edgeflock.server.verdicts import Verdicts
 
 log = structlog.get_logger()
-T = TypeVar("T")
-
-FULL = (errno.ENOSPC, errno.EDQUOT)
-_LAST_WORDS = 2  # outcomes that a client is told again and again
 
 
-class Engine:
+class Engine(Drive):
     """One run in motion."""
 
     def __init__(
@@ -85,55 +77,37 @@ class Engine:
         keep_every: int,
         outcomes: dict[int, dict[int, Outcome]],
         samples: dict[int, int],
+        budget: Budget | None = None,
     ) -> None:
-        self.machine, self.journal, self.learner = machine, journal, learner
+        super().__init__(machine)
+        self.journal, self.learner = journal, learner
         self.checkpoints, self.spool, self.scoring = checkpoints, spool, scoring
         self.epoch = epoch
         self.sessions = Sessions()
         self.samples = samples  # roster index -> n_i
-        self.outcomes = outcomes  # the last two of each client: by index, then by round
+        self.budget = budget or Budget()
+        self._cpu_before_s = time.process_time()
+        self.verdicts = Verdicts(outcomes, journal.path, epoch)
         self.opened: Opened | None = None  # the open round
         self.ended: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
         self.heard: set[str] = set()  # client ids that were told how the run ended
         self.hearing = asyncio.Event()
         self._keep_every = keep_every
         self._personal: dict[int, asyncio.Future[Broadcast]] = {}
-        self._late_costs: deque[tuple[int, int, Row]] = deque()  # filled here, emptied by the journal
-        self._arithmetic = ThreadPoolExecutor(1, "arithmetic")
-        self._files = ThreadPoolExecutor(4, "spool")
-        self._queue: deque[Event] = deque()
-        self._handling = False
+        self._late_costs = LateCosts()
+        self._preparing: asyncio.Future[bool] | None = None  # S0 of the open round
         self._folding_ahead = False
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._opened_at = self._closed_at = time.monotonic()
 
-    # ------------------------------------------------------------------------- events and effects
-
-    def post(self, event: Event) -> None:
-        """Give the machine an event and start what it decides; only on the event loop."""
-        self._queue.append(event)
-        if self._handling:
-            return
-        self._handling = True
-        try:
-            while self._queue:
-                for effect in self.machine.handle(self._queue.popleft()):
-                    self._execute(effect)
-        finally:
-            self._handling = False
-        self._set_timer()
-
-    def _execute(self, effect: Effect) -> None:
+    def execute(self, effect: Effect) -> None:
         match effect:
             case Persist():
-                self._start(self._persist(effect), effect)
+                self.start(self._persist(effect), effect)
             case PrepareRound():
-                self._start(self._prepare(effect), effect)
+                self.start(self._prepare(effect), effect)
             case FoldRound():
-                self._start(self._fold(effect), effect)
+                self.start(self._fold(effect), effect)
             case CommitRound():
-                self._start(self._commit(effect), effect)
+                self.start(self._commit(effect), effect)
             case Publish():
                 self.sessions.publish()
             case Announce(name=name, fields=fields):
@@ -145,52 +119,13 @@ class Engine:
             case _:
                 assert_never(effect)
 
-    def _start(self, work: Coroutine[Any, Any, None], effect: Effect | None = None) -> None:
-        task = asyncio.create_task(self._guard(work, effect))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _guard(self, work: Coroutine[Any, Any, None], effect: Effect | None) -> None:
-        """A failed effect is an event."""
-        try:
-            await work
-        except JournalBroken as error:
-            self._failed(effect, str(error), error.no_space)
-        except OSError as error:
-            self._failed(effect, in_words(error), error.errno in FULL)
-        except NonFinite as error:
-            self.post(Diverged(self.machine.round, str(error), time.monotonic()))
-        except EdgeflockError as error:
-            self._failed(effect, str(error), False)
-        except Exception as error:  # without an event the run would wait for ever
-            log.exception("effect_failed", effect=type(effect).__name__)
-            self._failed(effect, f"this is a bug, {type(error).__name__}: {error}", False)
-
-    def _failed(self, effect: Effect | None, reason: str, no_space: bool) -> None:
-        now = time.monotonic()
-        if no_space and effect is not None:
-            self.post(SpaceMissing(effect, f"no space left on the disk ({reason})", now))
-        else:
-            self.post(Broken(reason, now))
-
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if (wake := self.machine.wake_at) is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(0.0, wake - time.monotonic()), self._tick)
-
-    def _tick(self) -> None:
-        self.post(Ticked(time.monotonic()))
-
-    async def compute(self, work: Callable[..., T], *arguments: object) -> T:
-        """Run in the thread that owns the state."""
-        return await asyncio.get_running_loop().run_in_executor(self._arithmetic, partial(work, *arguments))
-
-    async def write(self, work: Callable[..., T], *arguments: object) -> T:
-        """Run in a thread for small disk operations."""
-        return await asyncio.get_running_loop().run_in_executor(self._files, partial(work, *arguments))
+    def ready(self, client_id: str, index: int, samples: int) -> None:
+        """A member has its data and waits for tasks."""
+        self.samples[index] = samples
+        statement = "UPDATE seats SET samples = ? WHERE idx = ?"
+        self.journal.submit(lambda connection: connection.execute(statement, (samples, index)))
+        self.journal.note("client_ready", client=client_id, index=index, samples=samples)
+        self.post(Ready(index, time.monotonic()))
 
     # ------------------------------------------------------------------------------ persisting
 
@@ -198,19 +133,21 @@ class Engine:
         for record in effect.records:
             if isinstance(record, Ended):
                 await self._finish(record)
-            if isinstance(record, RoundOpened) and (stop := await self.compute(self._stop, record)):
+            if isinstance(record, RoundOpened) and (
+                stop := await self.compute(self._wants_no, record, self._used())
+            ):
                 self.post(Done(stop, time.monotonic()))
                 return
 
         def transaction(connection: sqlite3.Connection) -> None:
             for record in effect.records:
                 records.write(connection, self.epoch, record)
-            self._write_late_costs(connection)
+            self._late_costs.write(connection, self.epoch)
 
         await asyncio.wrap_future(self.journal.submit(transaction))
         for record in effect.records:
             if isinstance(record, Ended) and record.discarded:
-                self._settle(record.round, record.discarded)
+                self.verdicts.add(record.round, record.discarded)
             self.post(Persisted(record, time.monotonic()))
 
     async def _finish(self, ending: Ended) -> None:
@@ -220,25 +157,34 @@ class Engine:
             await self.compute(self._write_result)
 
     def _write_result(self) -> None:
-        self.checkpoints.write_result(self.learner.state, self.learner.result())
+        self.checkpoints.write_result(self.learner.result_state(), self.learner.result())
 
     # ------------------------------------------------------------------------------- opening
 
     async def _prepare(self, effect: PrepareRound) -> None:
-        self._opened_at = time.monotonic()
+        began = time.monotonic()
+        self.budget.begin(began)
         if self.opened is not None:
             self.opened.close()
         self.opened, self._personal = None, {}
-        round = self.learner.round(effect.round, effect.cohort, self.samples)
-        self.opened, received = await self.compute(self._open, round)
+        roster = await self._roster(effect.round)
+        round = self.learner.round(effect.round, effect.cohort, roster, closing=effect.closing)
+        self.opened, received = await self.compute(self._open, round, began)
+        self._preparing = asyncio.ensure_future(self.prepare(self.learner.prepare, round))
         self.post(RoundPrepared(effect.round, received, time.monotonic()))
-        if self.learner.prepares:
-            await self.compute(self.learner.prepare, round)
+        await self._preparing
 
-    def _open(self, round: Round) -> tuple[Opened, tuple[tuple[int, bytes], ...]]:
+    async def _roster(self, round: int) -> dict[int, int]:
+        """Return who was ready when the round was opened, as the journal has it: the same after a restart."""
+        read = partial(records.read_roster, epoch=self.epoch, round=round)
+        roster: dict[int, int] = await asyncio.wrap_future(self.journal.submit(read))
+        return roster
+
+    def _open(self, round: Round, began: float) -> tuple[Opened, tuple[tuple[int, bytes], ...]]:
         checkpoint = self.checkpoints.model_path(round.number - 1)
         work = self.learner.open(round, checkpoint, self.spool.packages(round.number))
-        opened = Opened(work, self.spool.prepare(round.number, round.cohort, work.upload_limit))
+        work = replace(work, scores=self.scoring.wishes(round.number, last=round.closing))
+        opened = Opened(work, self.spool.prepare(round.number, round.cohort, work.upload_limit), began)
         return opened, opened.restore()
 
     async def personal(self, index: int) -> Broadcast:
@@ -273,20 +219,31 @@ class Engine:
         """An update is complete and checked."""
         assert self.opened is not None
         self.opened.complete(index, package)
+        self._personal.pop(index, None)  # its file is closed; who asks again gets the same once more
         self.post(UpdateReceived(self.opened.number, index, package.digest, time.monotonic()))
         if self.machine.phase is Phase.OPEN and not self._folding_ahead:
             self._folding_ahead = True
-            self._start(self._fold_ahead())
+            self.start(self._fold_ahead())
 
     async def _fold_ahead(self) -> None:
         """Fold what is complete without a gap while the rest is on its way."""
+        prepared = await self._prepared()
         self._folding_ahead = False
-        if self.opened is not None and self.machine.phase is Phase.OPEN:
+        if prepared and self.opened is not None and self.machine.phase is Phase.OPEN:
             await self.compute(self.learner.advance, self.machine.tally.cohort, dict(self.opened.updates))
+
+    async def _prepared(self) -> bool:
+        """Wait for S0, which the fold may need; why it failed is told by the effect that started it."""
+        assert self._preparing is not None
+        if not self._preparing.done():
+            await asyncio.wait([self._preparing])
+        return self._preparing.exception() is None and self._preparing.result()
 
     async def _fold(self, effect: FoldRound) -> None:
         assert self.opened is not None
-        self._closed_at = time.monotonic()
+        self.opened.closed_at = time.monotonic()
+        if not await self._prepared():
+            return
         rejected = await self.compute(self.learner.fold, effect.counted, dict(self.opened.updates))
         if rejected:
             clients = {self.machine.seats.names[index]: str(verdict) for index, verdict in rejected.items()}
@@ -297,56 +254,65 @@ class Engine:
 
     # ----------------------------------------------------------------------------- committing
 
-    async def score_again(self, round: int) -> None:
+    async def score_again(self, round: int, *, last: bool = False) -> None:
         """Test the committed model if a crash came before its score was written down; call it first."""
         if round and not self.scoring.knows(round):
-            await self.compute(self.scoring.take, round, self.learner)
+            await self.compute(partial(self.scoring.take, round, self.learner, last=last))
             await self.scoring.started(round)
 
     async def _commit(self, effect: CommitRound) -> None:
         assert self.opened is not None
         folded_at = time.monotonic()
-        round = replace(self.opened.work.round, costs=self._measured())
+        round = replace(self.opened.work.round, costs=self.opened.measured() | self._used())
         metrics, saved, stop = await self.compute(self._step_and_save, round, effect)
-        values = metrics | self._seconds(folded_at)
+        values = metrics | self.opened.seconds(folded_at)
         rows = cost_rows(self.machine, self.sessions, self.opened.updates, self.opened.costs)
-        line = canonical_line(self.machine, effect, values, rows)
-        commit = Commit(effect, saved, values, rows, line, stop)
+        self.budget.settle(effect.round, rows)
+        used = self._used()
+        line = canonical_line(self.machine, effect, values, rows) | self._told(used)
+        scores = ClientScores.of(self.opened.scores, effect.outcomes)
+        commit = Commit(effect, saved, values, rows, line, stop, round.closing, round.costs, used, scores)
         await asyncio.wrap_future(self.journal.submit(partial(self._write_commit, commit)))
-        log.info("round_committed", **line)
-        self._settle(effect.round, effect.outcomes)
+        log.info(commit.name, **line)
+        scores.say(effect.round)
+        self.verdicts.add(effect.round, effect.outcomes)
         await self.scoring.started(effect.round)
+        self.budget.rest(time.monotonic())
         self.post(Committed(effect.round, time.monotonic(), stop))
         await self.write(self._prune, effect.round)
 
     def _write_commit(self, commit: Commit, connection: sqlite3.Connection) -> None:
         commit.write(connection, self.epoch)
-        self._write_late_costs(connection)
-
-    def _measured(self) -> dict[str, float]:
-        """What the method may steer by: seconds of the round so far, and of its slowest client's training."""
-        assert self.opened is not None
-        training = [cost["train_s"] for cost in self.opened.costs.values()]
-        return {"round_s": self._closed_at - self._opened_at, "train_s": max(training, default=0.0)}
-
-    def _seconds(self, folded_at: float) -> dict[str, float]:
-        parts = {
-            "open_s": self._closed_at - self._opened_at,
-            "fold_s": folded_at - self._closed_at,
-            "commit_s": time.monotonic() - folded_at,
-        }
-        return {name: round(value, 6) for name, value in parts.items()}
+        self._late_costs.write(connection, self.epoch)
 
     def _step_and_save(self, round: Round, effect: CommitRound) -> tuple[dict[str, float], Saved, str]:
         metrics = self.learner.step(round)
         saved = self.learner.save(self.checkpoints, round.number)
-        self.scoring.take(round.number, self.learner)
-        return metrics, saved, self._stop(effect.next) if effect.next is not None else ""
+        self.scoring.take(round.number, self.learner, last=round.closing)
+        stop = self._wants_no(effect.next, round.costs) if effect.next is not None else ""
+        return metrics, saved, stop
 
-    def _stop(self, opening: RoundOpened) -> str:
-        """Return why the method wants no such round: a function of the committed state."""
-        following = self.learner.round(opening.round, opening.cohort, self.samples)
-        return self.learner.plan(following).stop
+    def _wants_no(self, opening: RoundOpened, used: Mapping[str, float]) -> str:
+        """Return why there is no such round: the method wants none, or the budgets leave no room."""
+        closing = bool(opening.closing)
+        following = self.learner.round(opening.round, opening.cohort, self.samples, closing=closing)
+        if (stop := self.learner.wants_no(following)) or closing or not self.budget.limits:
+            return stop
+        counted = {**used, **self.learner.half.used(self.learner.state)}
+        expected = self.learner.expected_bytes(following)
+        return self.budget.beyond(counted, expected, steered=self.learner.plan(following).steered)
+
+    def _used(self) -> dict[str, float]:
+        """What the run has used until now, over all its lives."""
+        moved = sum(session.bytes_down + session.bytes_up for session in self.sessions)
+        server_cpu_s = time.process_time() - self._cpu_before_s
+        return self.budget.used(time.monotonic(), moved=moved, server_cpu_s=server_cpu_s)
+
+    def _told(self, used: Mapping[str, float]) -> dict[str, object]:
+        """What the line of a round says of the budgets."""
+        if not self.budget.limits:
+            return {}
+        return {"budget": self.budget.told({**used, **self.learner.half.used(self.learner.state)})}
 
     def _prune(self, round: int) -> None:
         """Remove the checkpoints that no recovery and no reader needs (DESIGN rule 4: r - 1 stays)."""
@@ -359,31 +325,12 @@ class Engine:
 
     # ------------------------------------------------------------------------------- the end
 
-    def _settle(self, round: int, outcomes: Iterable[Outcome]) -> None:
-        for outcome in outcomes:
-            mine = self.outcomes.setdefault(outcome.index, {})
-            mine[round] = outcome
-            if len(mine) > _LAST_WORDS:
-                del mine[min(mine)]
-
-    def settled(self, index: int, round: int) -> Outcome | None:
-        """Return the final word on a member's update of a settled round, from memory or the journal."""
-        if (known := self.outcomes.get(index, {}).get(round)) is not None:
-            return known
-        with contextlib.closing(read_only(self.journal.path)) as connection:
-            found = records.read_outcomes(connection, self.epoch, [round])[round]
-        return next((item for item in found if item.index == index), None)
-
     def note_cost(self, round: int, index: int, row: Row) -> None:
         """Take what a client reports of a round that is over; the next decision writes it down."""
-        self._late_costs.append((round, index, row))
+        self.budget.correct(round, index, row.get("cpu_s"))
+        self._late_costs.add(round, index, row)
         if self.machine.ending is not None:
-            self.journal.submit(self._write_late_costs, urgent=False)
-
-    def _write_late_costs(self, connection: sqlite3.Connection) -> None:
-        while self._late_costs:
-            round, index, row = self._late_costs.popleft()
-            records.write_cost(connection, self.epoch, round, index, row)
+            self.journal.submit(partial(self._late_costs.write, epoch=self.epoch), urgent=False)
 
     def told(self, client_id: str) -> None:
         """A client has the view that says how the run ended."""
@@ -401,19 +348,14 @@ class Engine:
 
     async def close(self) -> None:
         """Let what is being written be written; give threads and files back."""
-        if self._timer is not None:
-            self._timer.cancel()
         for session in self.sessions:
             if session.upload is not None:
                 session.upload.cancel()
-        if pending := list(self._tasks):
-            await asyncio.wait(pending)
+        self.learner.hurry()
+        await self.settle()
         await self.scoring.close()
+        self.budget.rest(time.monotonic())
+        self.journal.submit(partial(records.write_used, used=self._used()), urgent=False)
         if self.opened is not None:
             self.opened.close()
-        self._arithmetic.shutdown()
-        self._files.shutdown()
-
-
-def in_words(error: OSError) -> str:
-    return f"{error.filename or 'the run directory'}: {error.strerror or error}"
+        self.shut_threads()

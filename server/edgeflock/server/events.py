@@ -66,10 +66,14 @@ class Seated:
 
 @dataclass(frozen=True)
 class RoundOpened:
-    """A round begins with this cohort."""
+    """A round begins with this cohort.
+
+    `closing`: it is the one after the last that counts, and this is why none follows.
+    """
 
     round: int
     cohort: tuple[int, ...]
+    closing: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,7 @@ class OpenRound:
     cohort: tuple[int, ...]
     extended: bool = False
     closed: tuple[int, ...] | None = None
+    closing: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,7 @@ class Started:
     seats: tuple[tuple[int, str], ...] = ()
     committed: int = 0
     open: OpenRound | None = None
+    closed: str = ""  # the last one committed is the closing round: why the run is over
 
 
 @dataclass(frozen=True)
@@ -209,7 +215,7 @@ class SpaceMissing:
 
 @dataclass(frozen=True)
 class Done:
-    """The method or a budget wants no further round: the one being opened is not."""
+    """The method or a budget wants no further round, or no closing task: the one being opened is not."""
 
     reason: str
     now: float
@@ -275,6 +281,7 @@ class PrepareRound:
 
     round: int
     cohort: tuple[int, ...]
+    closing: bool = False
 
 
 @dataclass(frozen=True)

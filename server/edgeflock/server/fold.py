@@ -120,7 +120,7 @@ class Fold:
             rejected |= dict.fromkeys(bad, Verdict.NON_FINITE)
             self.reset()
             self.advance(set(counted) - set(bad), updates)
-        if self._half.second_walk:
+        if self._half.second_walk and not self.sums.round.closing:
             self._walk_again(updates)
         return rejected
 
@@ -130,6 +130,9 @@ class Fold:
             return
         weight = self._weigh(update.samples)
         self.sums.updates += 1
+        if self.sums.round.closing:
+            self._half.fold_closing(self.sums, update, weight)
+            return
         self._half.fold(self.sums, update, weight)
         self._add_buffers(update, weight)
         self.loss += update.samples * update.scalars["loss"]

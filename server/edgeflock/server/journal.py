@@ -19,16 +19,22 @@ from typing import Any, NamedTuple
 
 from edgeflock.common.errors import CorruptCheckpoint, EdgeflockError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE seats (idx INTEGER PRIMARY KEY, client_id TEXT NOT NULL UNIQUE, samples INTEGER) STRICT;
+CREATE TABLE rosters (                        -- who was ready when a round was opened
+  number INTEGER PRIMARY KEY,
+  samples TEXT NOT NULL UNIQUE                -- n_i by roster index, JSON; the methods' N and n
+) STRICT;
 CREATE TABLE rounds (
   epoch INTEGER NOT NULL, round INTEGER NOT NULL,
   cohort TEXT NOT NULL,                       -- roster indices, JSON
+  roster INTEGER REFERENCES rosters (number),
   extended TEXT,                              -- indices added, JSON; NULL: not extended
   closed TEXT,                                -- the counted set as decided, JSON
+  closing TEXT,                               -- why training is over; NULL: a round of training
   committed INTEGER NOT NULL DEFAULT 0,
   model_digest TEXT, state_digest TEXT,
   PRIMARY KEY (epoch, round)
@@ -57,6 +63,11 @@ CREATE TABLE evaluations (
   members INTEGER NOT NULL DEFAULT 1,         -- models of that name; accuracy and loss are means
   deviation REAL NOT NULL DEFAULT 0, worst_tenth REAL NOT NULL DEFAULT 0, -- of their accuracy
   PRIMARY KEY (epoch, round, model)
+) STRICT;
+CREATE TABLE client_scores (                  -- clients' own models, on their own test samples or the pooled
+  epoch INTEGER NOT NULL, round INTEGER NOT NULL, idx INTEGER NOT NULL REFERENCES seats (idx),
+  model TEXT NOT NULL, samples INTEGER NOT NULL, accuracy REAL NOT NULL, loss REAL NOT NULL,
+  PRIMARY KEY (epoch, round, idx, model)
 ) STRICT;
 CREATE TABLE events (
   cursor INTEGER PRIMARY KEY, at REAL NOT NULL, name TEXT NOT NULL, fields TEXT NOT NULL

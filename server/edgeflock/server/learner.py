@@ -55,6 +55,8 @@ class RoundWork:
     shared: Broadcast
     optional: Broadcast | None
     personal: bool
+    scalars: tuple[str, ...] = ()  # the method's own that an update must hold
+    scores: tuple[str, ...] = ()  # what clients test their own model on
 
     @cached_property
     def layouts(self) -> dict[Kind, Layout]:
@@ -111,15 +113,31 @@ class Learner:
     def result(self) -> Tensor:
         return self.half.result(self.state)
 
+    def result_state(self) -> State:
+        """Return the state that goes with the result: its buffers in place of the latest."""
+        buffers = self.half.buffers(self.state, "global")
+        return State({**self.state.vectors, "buffers": buffers}, self.state.scalars)
+
     # --------------------------------------------------------------------------------- opening
 
     def plan(self, round: Round) -> Plan:
-        """S1. A function of the committed state."""
+        """S1, or S7 for the closing task. A function of the committed state."""
+        if round.closing:
+            plan = self.half.closing(self.state) or Plan(lr=round.lr)
+            return replace(plan, steps=0, batch_size=self._plan.batch_size)
         return self.half.plan(self.state, replace(self._plan, lr=round.lr, clip=self.params.clip), round)
 
-    def round(self, number: int, cohort: Collection[int], samples: Mapping[int, int]) -> Round:
+    def round(
+        self, number: int, cohort: Collection[int], samples: Mapping[int, int], *, closing: bool = False
+    ) -> Round:
         lr = self._plan.lr * self._lr_decay ** (number - 1)
-        return Round(number=number, lr=lr, cohort=tuple(sorted(cohort)), samples=dict(samples))
+        return Round(number, lr, tuple(sorted(cohort)), dict(samples), closing=closing)
+
+    def wants_no(self, round: Round) -> str:
+        """Return why the method wants no such round, or no closing task; empty if it does."""
+        if round.closing:
+            return "" if self.half.closing(self.state) is not None else "there is nothing to ask"
+        return self.plan(round).stop
 
     def open(self, round: Round, checkpoint: Path, scratch: Path) -> RoundWork:
         """Make what goes down; `scratch` is a folder for encoded packages."""
@@ -132,7 +150,26 @@ class Learner:
             shared=self._shared(round, checkpoint, scratch / "shared.package"),
             optional=self._encode(optional, round, scratch / "optional.package") if optional else None,
             personal=bool(self.half.personal_kinds(round)),
+            scalars=self.half.closing_scalars if round.closing else self.half.scalars,
         )
+
+    def expected_bytes(self, round: Round) -> int:
+        """Return the payload of a round, at most, and of the closing task that the run still needs.
+
+        Both ways, if everybody fetches all there is and delivers.
+        """
+        bundles = self._with_buffers(self.half.broadcast(self.state, round))
+        kinds = [*bundles, *self.half.optional(self.state, round), *self.half.personal_kinds(round)]
+        down = sum(self._largest_down(kind) for kind in kinds)
+        each = down + sum(spec.largest for spec in self._uploads(round))
+        if round.closing or self.half.closing(self.state) is None:
+            return len(round.cohort) * each
+        following = replace(round, number=round.number + 1, closing=True, cohort=tuple(sorted(round.samples)))
+        return len(round.cohort) * each + self.expected_bytes(following)
+
+    def _largest_down(self, kind: Kind) -> int:
+        layout = self._layout(kind)
+        return codecs.largest(for_kind(self._down, kind), layout.elements, layout.dtype)
 
     def personal(self, work: RoundWork, index: int, scratch: Path) -> Broadcast:
         """S3: form one client's package when it is asked for."""
@@ -140,6 +177,8 @@ class Learner:
         return self._encode(bundles, work.round, scratch / f"personal-{index:06d}.package", index)
 
     def _uploads(self, round: Round) -> tuple[UploadSpec, ...]:
+        if round.closing:
+            return ()
         specs = [
             UploadSpec(kind, self.half.layout(kind), for_kind(self._up, kind))
             for kind in self.half.uploads(round)
@@ -189,17 +228,31 @@ class Learner:
         self._fold.advance(cohort, updates)
 
     def fold(self, counted: Collection[int], updates: Mapping[int, SpooledUpdate]) -> dict[int, Verdict]:
-        """Fold the counted set; return those of it that are left out."""
-        return self._fold.finish(counted, updates)
+        """Fold the counted set; return those of it that are left out.
 
-    @property
-    def prepares(self) -> bool:
-        """Whether the method has long work while a round is open."""
-        return type(self.half).prepare is not ServerHalf.prepare
+        Raises NonFinite if what was prepared, or the sum, is not finite.
+        """
+        prepared, number = self._fold.sums.round.prepared, self._fold.sums.round.number
+        if prepared is not None and not all(map(finite, prepared.vectors.values())):
+            raise NonFinite(
+                f"round {number}: what {self.method.name} trains on the server holds NaN or infinity"
+            )
+        try:
+            return self._fold.finish(counted, updates)
+        except NonFinite as error:
+            raise NonFinite(f"round {number} of {self.method.name}: {error}") from None
 
-    def prepare(self, round: Round) -> None:
-        """S0: runs while the round is open."""
-        self._fold.sums.round = replace(round, prepared=self.half.prepare(self.state, round))
+    def prepare(self, round: Round) -> bool:
+        """S0: runs beside the open round, in any thread; return False if it was cut short by `hurry`."""
+        if round.closing or type(self.half).prepare is ServerHalf.prepare:
+            return True
+        prepared = self.half.prepare(self.state, replace(round, plan=self.plan(round)))
+        self._fold.sums.round = replace(round, prepared=prepared)
+        return prepared is not None
+
+    def hurry(self) -> None:
+        """End what is long: the process goes down, and the round will be repeated."""
+        self.half.going = False
 
     def step(self, round: Round) -> dict[str, float]:
         """Move the state by the folded round; does nothing when called again for the same round.
@@ -217,6 +270,9 @@ class Learner:
         return self._metrics
 
     def _move(self, round: Round) -> dict[str, float]:
+        if round.closing:
+            answered = replace(round, cohort=tuple(self._fold.folded))
+            return self.half.commit_closing(self.state, self._fold.sums, answered)
         metrics = {"loss": self._fold.loss / self._fold.samples} if self._fold.samples else {}
         if self._fold.sums.updates:
             self._average_buffers()

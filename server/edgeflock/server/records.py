@@ -21,6 +21,9 @@ from edgeflock.server.events import (
 
 Row = Mapping[str, float | int | None]
 
+_MEASURED = "measured "  # before the names of costs that a method was told
+_USED = "used_"
+
 
 @dataclass
 class Story:
@@ -34,7 +37,19 @@ class Story:
     open_round: RoundOpened | None = None
     extended: bool = False
     closed: tuple[int, ...] | None = None
+    over: str = ""  # the closing round is committed, too: why training is over
     ended: Ended | None = None
+
+    @property
+    def used(self) -> dict[str, float]:
+        """What the lives before have used, by resource."""
+        names = [name for name in self.meta if name.startswith(_USED)]
+        return {name.removeprefix(_USED): float(self.meta[name]) for name in names}
+
+    @property
+    def newest(self) -> int:
+        """The last round whose state is on disk: the closing round, or that of the last training."""
+        return self.committed + 1 if self.over else self.committed
 
 
 def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
@@ -42,10 +57,10 @@ def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
     match record:
         case Seated(seats=seats):
             connection.executemany("INSERT INTO seats (idx, client_id) VALUES (?, ?)", seats)
-        case RoundOpened(round=round, cohort=cohort):
+        case RoundOpened(round=round, cohort=cohort, closing=closing):
             connection.execute(
-                "INSERT INTO rounds (epoch, round, cohort) VALUES (?, ?, ?)",
-                (epoch, round, json.dumps(cohort)),
+                "INSERT INTO rounds (epoch, round, cohort, roster, closing) VALUES (?, ?, ?, ?, ?)",
+                (epoch, round, json.dumps(cohort), _write_roster(connection), closing or None),
             )
         case RoundExtended(round=round, added=added):
             connection.execute(
@@ -60,6 +75,15 @@ def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
         case Ended():
             write_outcomes(connection, epoch, record.round, record.discarded)
             write_meta(connection, ended_kind=str(record.kind), ended_reason=record.reason)
+
+
+def _write_roster(connection: sqlite3.Connection) -> int:
+    """Fix who is ready now and with how many samples; return the number of that roster."""
+    known = connection.execute("SELECT idx, samples FROM seats WHERE samples IS NOT NULL ORDER BY idx")
+    samples = json.dumps(dict(known.fetchall()))
+    connection.execute("INSERT OR IGNORE INTO rosters (samples) VALUES (?)", (samples,))
+    found = connection.execute("SELECT number FROM rosters WHERE samples = ?", (samples,))
+    return int(found.fetchone()[0])
 
 
 def write_meta(connection: sqlite3.Connection, **values: str) -> None:
@@ -108,6 +132,19 @@ def write_round_costs(
     )
 
 
+def write_measured(
+    connection: sqlite3.Connection, epoch: int, round: int, measured: Mapping[str, float]
+) -> None:
+    """Write what a method may have steered by, so that the round can be computed again."""
+    named = {f"{_MEASURED}{name}": value for name, value in measured.items()}
+    write_round_costs(connection, epoch, round, named)
+
+
+def write_used(connection: sqlite3.Connection, used: Mapping[str, float]) -> None:
+    """Write what the run has used so far."""
+    write_meta(connection, **{f"{_USED}{name}": repr(value) for name, value in used.items()})
+
+
 def read_story(connection: sqlite3.Connection) -> Story:
     """Read what a resuming server needs."""
     story = Story(meta=dict(connection.execute("SELECT name, value FROM meta")))
@@ -124,19 +161,29 @@ def read_story(connection: sqlite3.Connection) -> Story:
 def _read_rounds(connection: sqlite3.Connection, story: Story) -> None:
     base = int(story.meta.get("epoch_base", "0"))
     found = connection.execute(
-        "SELECT max(round) FROM rounds WHERE epoch = ? AND committed = 1", (story.epoch,)
+        "SELECT max(round) FROM rounds WHERE epoch = ? AND committed = 1 AND closing IS NULL", (story.epoch,)
     ).fetchone()[0]
     story.committed = base if found is None else found
+    story.over = read_closing(connection, story.epoch, story.committed + 1)
     row = connection.execute(
-        "SELECT round, cohort, extended, closed FROM rounds WHERE epoch = ? AND committed = 0", (story.epoch,)
+        "SELECT round, cohort, extended, closed, closing FROM rounds WHERE epoch = ? AND committed = 0",
+        (story.epoch,),
     ).fetchone()
     if row is None:
         return
-    round, cohort, extended, closed = row
+    round, cohort, extended, closed, closing = row
     members = {*json.loads(cohort), *json.loads(extended or "[]")}
-    story.open_round = RoundOpened(round, tuple(sorted(members)))
+    story.open_round = RoundOpened(round, tuple(sorted(members)), closing or "")
     story.extended = extended is not None
     story.closed = None if closed is None else tuple(json.loads(closed))
+
+
+def read_closing(connection: sqlite3.Connection, epoch: int, round: int) -> str:
+    """Return why training was over if that is a committed closing round, else nothing."""
+    row = connection.execute(
+        "SELECT closing FROM rounds WHERE epoch = ? AND round = ? AND committed = 1", (epoch, round)
+    ).fetchone()
+    return "" if row is None else row[0] or ""
 
 
 def read_outcomes(
@@ -206,6 +253,16 @@ def read_cohort(connection: sqlite3.Connection, epoch: int, round: int) -> tuple
     return () if row is None else tuple(json.loads(row[0]))
 
 
+def read_roster(connection: sqlite3.Connection, epoch: int, round: int) -> dict[int, int]:
+    """Return n_i of everybody who was ready when a round was opened, by roster index."""
+    held = _epoch_of(_bases(connection, epoch), round)
+    row = connection.execute(
+        "SELECT samples FROM rounds JOIN rosters ON number = roster WHERE epoch = ? AND round = ?",
+        (held, round),
+    ).fetchone()
+    return {} if row is None else {int(index): samples for index, samples in json.loads(row[0]).items()}
+
+
 def read_digests(connection: sqlite3.Connection, epoch: int, round: int) -> tuple[str, str] | None:
     """Return the digests of a committed round's model and state files, of that epoch or an earlier one."""
     row = connection.execute(
@@ -214,6 +271,16 @@ def read_digests(connection: sqlite3.Connection, epoch: int, round: int) -> tupl
         (epoch, round),
     ).fetchone()
     return None if row is None else (row[0], row[1])
+
+
+def read_measured(connection: sqlite3.Connection, epoch: int, round: int) -> dict[str, float]:
+    """Return what the method was told when that round was committed."""
+    held = _epoch_of(_bases(connection, epoch), round)
+    rows = connection.execute(
+        "SELECT name, value FROM round_costs WHERE epoch = ? AND round = ? AND name LIKE ?",
+        (held, round, f"{_MEASURED}%"),
+    )
+    return {name.removeprefix(_MEASURED): value for name, value in rows}
 
 
 def read_scored(connection: sqlite3.Connection, epoch: int) -> int:

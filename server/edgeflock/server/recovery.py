@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -20,9 +21,21 @@ from edgeflock.server.uploads import package_of
 log = structlog.get_logger()
 
 
-def recover(story: Story, path: Path, learner: Learner, checkpoints: Checkpoints, spool: Spool) -> None:
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of the run now."""
+
+    rounds: int
+    more: bool = False  # than when it was last taken up
+
+
+def recover(
+    story: Story, path: Path, learner: Learner, checkpoints: Checkpoints, spool: Spool, asked: Asked
+) -> None:
     """Bring the learner to the state of the last committed round; the story moves back if that is lost."""
     with contextlib.closing(journal.connect(path)) as connection:
+        if _is_unwanted(story, learner, asked):
+            _begin_anew(connection, story, story.committed + 1, spool)
         _remove_unknown(connection, story, checkpoints)
         if not _restore(connection, story, learner, checkpoints, spool):
             number = _newest_intact(connection, story, learner, checkpoints)
@@ -32,9 +45,19 @@ def recover(story: Story, path: Path, learner: Learner, checkpoints: Checkpoints
             _begin_anew(connection, story, story.open_round.round, spool)
 
 
+def _is_unwanted(story: Story, learner: Learner, asked: Asked) -> bool:
+    """Whether what follows the last round of training is not what is asked for now: training goes on after a
+    closing task, or a closing task takes the place of the round that is open."""
+    if story.over or (story.open_round and story.open_round.closing):
+        return asked.more and asked.rounds > story.committed
+    return story.open_round is not None and learner.method.closes and asked.rounds <= story.committed
+
+
 def _begin_anew(connection: sqlite3.Connection, story: Story, round: int, spool: Spool) -> None:
     """The run ended in the midst of a round and goes on: its members were told that their updates do not
-    count, and dropped them. That word stays; the round is held again, in a new epoch."""
+    count, and dropped them. That word stays; the round is held again, in a new epoch.
+
+    So it is with a round whose number another one takes."""
     log.warning("round_begins_anew", round=round)
     spool.forget(round)
     _raise_epoch(connection, story, story.committed)
@@ -45,16 +68,16 @@ def _restore(
 ) -> bool:
     """Load the last committed round, or rebuild it; return whether that was possible."""
     try:
-        _load(connection, story.epoch, story.committed, learner, checkpoints)
+        _load(connection, story.epoch, story.newest, learner, checkpoints)
         return True
     except CorruptCheckpoint as error:
-        log.error("checkpoint_damaged", round=story.committed, reason=str(error))
+        log.error("checkpoint_damaged", round=story.newest, reason=str(error))
     try:
         _rebuild(connection, story, learner, checkpoints, spool)
-        log.warning("checkpoint_rebuilt", round=story.committed)
+        log.warning("checkpoint_rebuilt", round=story.newest)
         return True
     except (EdgeflockError, KeyError, OSError) as error:
-        log.error("checkpoint_not_rebuilt", round=story.committed, reason=str(error))
+        log.error("checkpoint_not_rebuilt", round=story.newest, reason=str(error))
     return False
 
 
@@ -69,7 +92,7 @@ def _load(
 
 def _remove_unknown(connection: sqlite3.Connection, story: Story, checkpoints: Checkpoints) -> None:
     """Remove directories of rounds that the journal does not name: a crash came between rename and commit."""
-    kept = [n for n in checkpoints.kept() if n <= story.committed]
+    kept = [n for n in checkpoints.kept() if n <= story.newest]
     checkpoints.prune([n for n in kept if records.read_digests(connection, story.epoch, n) is not None])
 
 
@@ -77,14 +100,15 @@ def _rebuild(
     connection: sqlite3.Connection, story: Story, learner: Learner, checkpoints: Checkpoints, spool: Spool
 ) -> None:
     """Fold the kept spool of round r onto state r - 1; the result must be what the journal names."""
-    number = story.committed
+    number = story.newest
     if number < 1:
         raise CorruptCheckpoint("the initial model is damaged")
     wanted = records.read_digests(connection, story.epoch, number)
     _load(connection, story.epoch, number - 1, learner, checkpoints)
     counted = records.read_counted(connection, story.epoch, number)
     cohort = records.read_cohort(connection, story.epoch, number)
-    round = learner.round(number, cohort, story.samples)
+    roster = records.read_roster(connection, story.epoch, number)
+    round = learner.round(number, cohort, roster, closing=bool(story.over))
     layouts = learner.update_layouts(round)
     updates = {}
     for index, entry in spool.scan(number, counted).items():
@@ -93,10 +117,9 @@ def _rebuild(
             raise CorruptCheckpoint(f"the spool of round {number} is not complete")
         updates[index] = SpooledUpdate(index, package, entry.data_path, layouts)
     learner.begin_fold(round)
-    if learner.prepares:
-        learner.prepare(round)
+    learner.prepare(round)
     learner.fold(counted, updates)
-    learner.step(round)
+    learner.step(replace(round, costs=records.read_measured(connection, story.epoch, number)))
     saved = learner.save(checkpoints, number)
     if wanted != (saved.model.digest, saved.state_digest):
         raise CorruptCheckpoint(f"round {number} rebuilt differs from what the journal names")
@@ -122,10 +145,11 @@ def _newest_intact(
 
 def _raise_epoch(connection: sqlite3.Connection, story: Story, number: int) -> None:
     """Go on from that round in a new epoch; clients ahead of it will be told."""
-    lost, digests = story.committed, records.read_digests(connection, story.epoch, number)
-    assert digests is not None  # it was just loaded
+    lost, digests = story.newest, records.read_digests(connection, story.epoch, number)
+    assert digests is not None  # a round that was committed
     story.epoch += 1
-    story.committed, story.open_round, story.extended, story.closed = number, None, False, None
+    story.committed, story.over = number, ""
+    story.open_round, story.extended, story.closed = None, False, None
     connection.execute("BEGIN")
     connection.execute(
         "INSERT INTO rounds (epoch, round, cohort, committed, model_digest, state_digest) "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +11,23 @@ from typing import Any
 from edgeflock.common import choice, models, partition
 from edgeflock.common.address import Address, parse_address, require_trust
 from edgeflock.common.errors import BadValue, MissingData, UnknownName, UsageError
+from edgeflock.common.kinds import duration
 from edgeflock.common.options import check
 from edgeflock.common.package import Kind
 from edgeflock.methods import load
 from edgeflock.methods.base import Method
 from edgeflock.methods.options import parse, texts
+from edgeflock.server import budget
 from edgeflock.server.config import ServerConfig, default_run_dir, from_toml, identity_difference
 
-_TRAINING = {"batch_size": 32, "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0, "lr_decay": 1.0}
+_TRAINING = {
+    "lr": 0.05,
+    "lr_decay": 1.0,
+    "momentum": 0.0,
+    "weight_decay": 0.0,
+    "batch_size": 32,
+    "epochs": 1,
+}
 
 
 def resolve(config: ServerConfig) -> ServerConfig:
@@ -28,10 +38,14 @@ def resolve(config: ServerConfig) -> ServerConfig:
     check(config)
     method = load(config.method)
     config = _with_method_options(config, method)
+    config = _with_budget(config, method)
     config = _with_names(config)
     config = _with_training(config, method)
     config = _with_cohort(config)
     config = _with_participation(config, method)
+    config = _with_central(config, method)
+    config = _with_public(config, method)
+    _check_evaluation(config)
     _check_network(config)
     _check_files(config)
     return replace(config, run_dir=config.run_dir or default_run_dir(config.method))
@@ -61,7 +75,7 @@ def _over(old: ServerConfig, given: Mapping[str, Any]) -> dict[str, Any]:
     for name, other in (("epochs", "steps"), ("steps", "epochs")):
         if name in given and other not in given:
             changes[other] = None
-    for name in ("set", "model_arg"):
+    for name in ("set", "model_arg", "budget"):
         if name in given:
             changes[name] = {**getattr(old, name), **given[name]}
     return changes
@@ -70,6 +84,14 @@ def _over(old: ServerConfig, given: Mapping[str, Any]) -> dict[str, Any]:
 def _with_method_options(config: ServerConfig, method: Method) -> ServerConfig:
     params = parse(method.params, config.set)
     return replace(config, set=texts(params), public_fraction=getattr(params, "public_fraction", 0.0))
+
+
+def _with_budget(config: ServerConfig, method: Method) -> ServerConfig:
+    """Take the method's own limits where the run sets none; check all."""
+    own = method.budget(parse(method.params, config.set))
+    limits = {**{name: duration(limit) for name, limit in own.items()}, **config.budget}
+    budget.parse(limits)
+    return replace(config, budget=limits)
 
 
 def _with_names(config: ServerConfig) -> ServerConfig:
@@ -85,17 +107,21 @@ def _with_names(config: ServerConfig) -> ServerConfig:
     return replace(config, codec=str(up), codec_down=str(down), partition=scheme)
 
 
+def training_defaults(method: Method) -> dict[str, Any]:
+    """Return the training options of a run in which nobody says anything."""
+    own = {name: getattr(method.training, name) for name in _TRAINING}
+    return {name: default if own[name] is None else own[name] for name, default in _TRAINING.items()}
+
+
 def _with_training(config: ServerConfig, method: Method) -> ServerConfig:
     """Fill what was not said: with the method's own default, else the run's."""
     if config.epochs is not None and config.steps is not None:
         raise UsageError("--epochs and --steps exclude each other: give one of them")
-    changes: dict[str, Any] = {}
-    for name, default in _TRAINING.items():
-        own = getattr(method.training, name)
-        if getattr(config, name) is None:
-            changes[name] = default if own is None else own
-    if config.epochs is None and config.steps is None:
-        changes["epochs"] = method.training.epochs or 1
+    changes = {
+        name: value for name, value in training_defaults(method).items() if getattr(config, name) is None
+    }
+    if config.steps is not None:
+        changes.pop("epochs", None)
     config = replace(config, **changes)
     if config.lr == 0 and config.steps != 0:
         raise BadValue("--lr", config.lr, "a number > 0 (0 only with --steps 0)")
@@ -149,6 +175,65 @@ def _with_participation(config: ServerConfig, method: Method) -> ServerConfig:
     return replace(config, min_updates=config.clients)
 
 
+def _with_central(config: ServerConfig, method: Method) -> ServerConfig:
+    """Hold a run without clients to what it can mean."""
+    config = replace(config, central=method.central)
+    if not method.central:
+        return config
+    alone = f"{method.name} trains on the server, where no client is contacted"
+    if config.dataset is None:
+        raise UsageError(
+            f"{alone}: it needs the union of a named data set's shards, give --dataset "
+            "(data of the clients' own stay with them)"
+        )
+    if config.cohort_lines:
+        raise UsageError(f"{alone}: --cohort-script names cohorts")
+    asked = {
+        "--participation": (config.participation, "roster"),
+        "--cohort": (config.cohort, config.clients),
+        "--over-select": (config.over_select, 0),
+    }
+    for flag, (value, allowed) in asked.items():
+        if value != allowed:
+            raise UsageError(f"{alone}: {flag} is {value}, allowed is {allowed}")
+    return replace(config, min_updates=1)
+
+
+def _with_public(config: ServerConfig, method: Method) -> ServerConfig:
+    """Settle which data the server trains and scores on, if the method does."""
+    given = {
+        flag: path
+        for flag, path in (("--public-data", config.public_data), ("--score-data", config.score_data))
+        if path is not None
+    }
+    for flag, path in given.items():
+        if not method.public_data:
+            raise UsageError(f"{method.name} has no use for data on the server: {flag} is refused")
+        if not path.is_file():
+            raise MissingData(f"{flag} {str(path)!r} is not a file")
+    if "--score-data" in given and config.set.get("score_set") == "test":
+        raise UsageError("--score-data and --set score_set=test exclude each other: give one of them")
+    if method.public_data and config.dataset is None and config.public_data is None:
+        raise UsageError(
+            f"{method.name} trains on the server, too: without --dataset it needs --public-data FILE.npz"
+        )
+    return replace(
+        config,
+        public_fraction=0.0 if config.public_data else config.public_fraction,
+        public_data_sha256=content_digest(config.public_data) if config.public_data else None,
+        score_data_sha256=content_digest(config.score_data) if config.score_data else None,
+    )
+
+
+def content_digest(path: Path) -> str:
+    """Return what tells two files apart, whatever they are called."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise MissingData(f"cannot read {str(path)!r}: {error.strerror}") from None
+
+
 def read_cohort_script(path: Path) -> tuple[str, ...]:
     """Return the ids of every round's cohort, one line each, separated by one blank.
 
@@ -171,6 +256,13 @@ def read_cohort_script(path: Path) -> tuple[str, ...]:
     if not lines:
         raise UsageError(f"--cohort-script {str(path)!r} is empty")
     return tuple(" ".join(line.split()) for line in lines)
+
+
+def _check_evaluation(config: ServerConfig) -> None:
+    if config.eval_clients == "both" and config.dataset is None:
+        raise UsageError("--eval-clients both needs the test samples of a named data set: give --dataset")
+    if config.eval_clients in ("local", "both") and config.central:
+        raise UsageError(f"{config.method} has no clients: --eval-clients is {config.eval_clients}")
 
 
 def _check_network(config: ServerConfig) -> None:

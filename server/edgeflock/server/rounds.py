@@ -3,6 +3,9 @@
     gathering -> opening(r) -> open(r) -> folding(r) -> committing(r) -> committed(r) -> opening(r + 1)
     ... -> ending -> ended
 
+After the last counted round a method may ask everybody once more: that closing round is opened, closed and
+committed like any other, with as many answers as come.
+
 One event goes in, a list of effects comes out; time is a field of the event. An outward message that reveals
 a decision is an effect of `Persisted` or `Committed`, never of the decision itself (DESIGN rule 17).
 """
@@ -27,55 +30,16 @@ from edgeflock.server.events import (
     RoundOpened,
     Verdict,
 )
-from edgeflock.server.rules import Rules
-from edgeflock.server.seats import Seats
+from edgeflock.server.space import is_ending
+from edgeflock.server.standing import Standing
 from edgeflock.server.tally import Tally
 
 # What still matters once the end is decided.
 _LAST_EVENTS = (events.Persisted, events.SpaceMissing, events.Broken, events.Ticked)
-RETRY_S = 2.0  # between two tries of an effect that found the disk full
 
 
-class RoundMachine:
-    """The state of a run; changed by `handle` alone."""
-
-    def __init__(self, rules: Rules) -> None:
-        self.rules = rules
-        self.phase = Phase.IDLE
-        self.seats = Seats(rules)
-        self.tally = Tally()  # of the last round opened
-        self.round = 0  # the last one opened
-        self.committed = 0  # Invariant: committed <= round <= committed + 1
-        self.deadline: float | None = None
-        self.hold = ""  # why no round goes on, beside the disk; empty if none
-        self.space_missing = ""  # what the disk says while effects wait for space
-        self.draining = False
-        self.ending: Ended | None = None
-        self._next: RoundOpened | None = None  # becomes durable with the running commit
-        self._pause_asked = False
-        self._stop_asked = ""
-        self._starved: list[Effect] = []  # found the disk full, tried again at _retry_at
-        self._retry_at: float | None = None
-        self._wake: float | None = None  # when the phase has lasted too long
-        self._parked = False  # the process goes; nothing is decided any more
-
-    # ------------------------------------------------------------------ questions of the shell
-
-    @property
-    def wake_at(self) -> float | None:
-        """When the machine wants a `Ticked`."""
-        return min((time for time in (self._wake, self._retry_at) if time is not None), default=None)
-
-    @property
-    def pause(self) -> str:
-        """Why no round goes on; empty if none."""
-        return self.space_missing or self.hold
-
-    def has_task(self, index: int) -> bool:
-        """Whether that client should be working on the open round."""
-        return self.phase is Phase.OPEN and self.tally.waits_for(index)
-
-    # ------------------------------------------------------------------------------- the events
+class RoundMachine(Standing):
+    """Where a run stands, changed by `handle` alone."""
 
     def handle(self, event: Event) -> list[Effect]:
         """Apply one event and return what the shell must now do; never raises for a peer's mistake."""
@@ -114,8 +78,8 @@ class RoundMachine:
                 return self._cleared() + self._committed(event)
             case events.SpaceMissing():
                 return self._wait_for_space(event)
-            case events.Done(reason=reason):
-                return self._end(EndingKind.COMPLETED, reason) if self.phase is Phase.OPENING else []
+            case events.Done():
+                return self._done(event)
             case events.Diverged():
                 return self._diverged(event)
             case events.Broken(reason=reason):
@@ -135,17 +99,18 @@ class RoundMachine:
     def _start(self, event: events.Started) -> list[Effect]:
         self.seats.take(event.seats)
         self.committed = self.round = event.committed
+        if event.closed:  # the process went before it could say so
+            self._closed, self.closing = True, event.closed
+            return self._end(EndingKind.COMPLETED, event.closed)
         if event.open is not None:
-            self._begin(RoundOpened(event.open.round, event.open.cohort))
+            self._begin(RoundOpened(event.open.round, event.open.cohort, event.open.closing))
             self.tally.extended, self.tally.closed = event.open.extended, event.open.closed
-        if (
-            event.committed >= self.rules.rounds
-        ):  # the process went before it could say so, or fewer are asked
-            return self._end(EndingKind.COMPLETED, self._all_done(), self._discarded())
+        if event.committed >= self.rules.rounds and not self.closing:  # as above, or fewer are asked
+            return self._training_over(self._all_done(), event.now, self._discarded())
         if event.seats and (fault := self.seats.script_fault()):
             return self._end(EndingKind.FAILED, fault, self._discarded())
         if event.open is not None:
-            return [PrepareRound(self.round, self.tally.cohort)]
+            return [PrepareRound(self.round, self.tally.cohort, bool(self.closing))]
         self.phase = Phase.COMMITTED if event.committed else Phase.GATHERING
         self._wake = None if event.committed else event.now + self.rules.gather_s
         return self._proceed(event.now)
@@ -159,18 +124,24 @@ class RoundMachine:
     def _proceed(self, now: float) -> list[Effect]:
         """Open the next round if nothing stands in the way."""
         waiting = self.phase in (Phase.GATHERING, Phase.COMMITTED)
-        held = self.draining or self._pause_asked or self.committed >= self.rules.rounds
-        if not waiting or held or not self.seats.complete(self.committed):
+        if not waiting or self.draining or self._pause_asked:
+            return []
+        if not self.closing and not self.seats.complete(self.committed):
             return []
         self.hold, self.tally = "", Tally()
         self.phase = Phase.OPENING
-        return [Persist((self.seats.choose(self.committed + 1),))]
+        return [Persist((self._wanted(),))]
+
+    def _wanted(self) -> RoundOpened:
+        number = self.committed + 1
+        return self.seats.everybody(number, self.closing) if self.closing else self.seats.choose(number)
 
     def _begin(self, opened: RoundOpened) -> None:
         self.phase = Phase.OPENING
-        self.round = opened.round
-        size = len(opened.cohort) if self.rules.script else min(self.rules.cohort, len(opened.cohort))
-        self.tally = Tally(opened.cohort, size, self.rules.min_updates)
+        self.round, self.closing = opened.round, opened.closing
+        everybody = self.rules.script or opened.closing
+        size = len(opened.cohort) if everybody else min(self.rules.cohort, len(opened.cohort))
+        self.tally = Tally(opened.cohort, size, 0 if opened.closing else self.rules.min_updates)
         self.deadline = self._wake = None
 
     def _prepared(self, event: events.RoundPrepared) -> list[Effect]:
@@ -184,7 +155,8 @@ class RoundMachine:
         self.phase = Phase.OPEN
         self.deadline = self._wake = event.now + self.rules.deadline_s
         names = [self.seats.names[index] for index in tally.cohort]
-        opened = Announce("round_opened", {"round": self.round, "cohort": names})
+        name = "closing_opened" if self.closing else "round_opened"
+        opened = Announce(name, {"round": self.round, "cohort": names})
         return [opened, Publish(), *self._close_if_complete()]
 
     # ------------------------------------------------------------------------------- the open round
@@ -210,7 +182,7 @@ class RoundMachine:
         return self._overdue(now) if self.tally.answered else []
 
     def _tick(self, now: float) -> list[Effect]:
-        effects = self._try_again(now)
+        effects = self.space.due(now)
         if self._wake is None or now < self._wake:
             return effects
         self._wake = None
@@ -225,13 +197,8 @@ class RoundMachine:
             return self._extend(now)
         self.tally.short = True
         self.deadline = self._wake = None
-        self.hold = self._shortage()
+        self.hold = f"round {self.round} has {self.tally.shortage(self.seats.names)}"
         return [Announce("run_paused", {"round": self.round, "reason": self.pause}), Publish()]
-
-    def _shortage(self) -> str:
-        missing = ", ".join(self.seats.names[index] for index in self.tally.missing())
-        got, wanted = len(self.tally.received), self.rules.min_updates
-        return f"round {self.round} has {got} of at least {wanted} updates; missing: {missing}"
 
     def _extend(self, now: float) -> list[Effect]:
         self.tally.extended = True
@@ -260,8 +227,10 @@ class RoundMachine:
             return []
         outcomes = self.tally.outcomes()
         counted = sum(outcome.verdict is Verdict.COUNTED for outcome in outcomes)
-        if counted < self.rules.min_updates:  # nothing is committed, hence nothing counts
-            return self._end(EndingKind.FAILED, self._poisoned(counted), self.tally.failed())
+        if counted < self.tally.least:  # nothing is committed, hence nothing counts
+            of = f" of {self.rules.method}" if self.rules.method else ""
+            reason = f"round {self.round}{of}: {self.tally.poisoned(counted, self.seats.names)}"
+            return self._end(EndingKind.FAILED, reason, self.tally.failed())
         self.phase = Phase.COMMITTING
         self._next = self._following()
         return [events.CommitRound(self.round, outcomes, self._next)]
@@ -271,35 +240,47 @@ class RoundMachine:
             return []
         return self._end(EndingKind.FAILED, event.reason, self.tally.failed())
 
-    def _poisoned(self, counted: int) -> str:
-        rejected = self.tally.rejected or {}
-        names = ", ".join(f"{self.seats.names[index]} ({verdict})" for index, verdict in rejected.items())
-        wanted = self.rules.min_updates
-        return (
-            f"round {self.round}: {counted} good updates are fewer than the {wanted} needed; refused: {names}"
-        )
-
     def _following(self) -> RoundOpened | None:
-        held = self.draining or self._pause_asked or self._stop_asked or self.round >= self.rules.rounds
+        over = self.closing or self.round >= self.rules.rounds
+        held = self.draining or self._pause_asked or self._stop_asked or over
         return None if held or not self.seats.complete(self.committed) else self.seats.choose(self.round + 1)
 
     def _committed(self, event: events.Committed) -> list[Effect]:
         if self.phase is not Phase.COMMITTING or event.round != self.round:
             return []
         self.committed, self.phase = event.round, Phase.COMMITTED
-        if event.stop:
-            return self._end(EndingKind.COMPLETED, event.stop)
+        if self.closing:
+            self._closed = True
+            return self._end(EndingKind.COMPLETED, self.closing)
         if self._stop_asked:
             return self._end(EndingKind.STOPPED, self._stop_asked)
-        if self.committed >= self.rules.rounds:
-            return self._end(EndingKind.COMPLETED, self._all_done())
+        if event.stop or self.committed >= self.rules.rounds:
+            return self._training_over(event.stop or self._all_done(), event.now)
         if self._next is not None:
             self._begin(self._next)
-            return self._park() if self.draining else [PrepareRound(self.round, self.tally.cohort)]
+            return (
+                self._park()
+                if self.draining
+                else [PrepareRound(self.round, self.tally.cohort, bool(self.closing))]
+            )
         return self._park() if self.draining else self._rest(event.now)
 
     def _all_done(self) -> str:
         return f"all {self.rules.rounds} rounds are done"
+
+    def _done(self, event: events.Done) -> list[Effect]:
+        if self.phase is not Phase.OPENING:
+            return []
+        if self.closing:  # the method has nothing to ask
+            return self._end(EndingKind.COMPLETED, self.closing)
+        return self._training_over(event.reason, event.now)
+
+    def _training_over(self, reason: str, now: float, outcomes: tuple[Outcome, ...] = ()) -> list[Effect]:
+        """No further round is counted: ask everybody once more if the method may want that, then end."""
+        if not self.rules.closes or not self.committed or outcomes:
+            return self._end(EndingKind.COMPLETED, reason, outcomes)
+        self.closing, self.phase = reason, Phase.COMMITTED
+        return self._park() if self.draining else self._rest(now)
 
     def _rest(self, now: float) -> list[Effect]:
         self.tally = Tally()
@@ -318,7 +299,7 @@ class RoundMachine:
                 return self._seated(seats, now)
             case RoundOpened():
                 self._begin(record)
-                return [PrepareRound(self.round, self.tally.cohort)]
+                return [PrepareRound(self.round, self.tally.cohort, bool(self.closing))]
             case events.RoundExtended():
                 return self._extended(record)
             case events.RoundClosed():
@@ -340,27 +321,14 @@ class RoundMachine:
     # ----------------------------------------------------------------------- trouble and operators
 
     def _wait_for_space(self, event: events.SpaceMissing) -> list[Effect]:
-        if self.phase is Phase.ENDING and not _is_ending(event.effect):
+        if self.phase is Phase.ENDING and not is_ending(event.effect):
             return []  # of a round that the end discards
-        self._starved.append(event.effect)
-        self._retry_at = event.now + RETRY_S
-        if self.space_missing == event.reason:
+        if not self.space.wait(event):
             return []
-        self.space_missing = event.reason
         return [Announce("run_paused", {"round": self.round, "reason": event.reason}), Publish()]
 
-    def _try_again(self, now: float) -> list[Effect]:
-        if self._retry_at is None or now < self._retry_at:
-            return []
-        starved, self._starved, self._retry_at = self._starved, [], None
-        return starved
-
     def _cleared(self) -> list[Effect]:
-        """An effect came through, and none waits for space any more."""
-        if not self.space_missing or self._starved:
-            return []
-        self.space_missing = ""
-        return [Announce("run_resumed", {"round": self.round})]
+        return [Announce("run_resumed", {"round": self.round})] if self.space.came_through() else []
 
     def _pause_on_request(self) -> list[Effect]:
         self._pause_asked = True
@@ -403,19 +371,16 @@ class RoundMachine:
 
     def _end(self, kind: EndingKind, reason: str, outcomes: tuple[Outcome, ...] = ()) -> list[Effect]:
         self.phase, self._wake = Phase.ENDING, None
-        self._starved, self._retry_at = [], None
+        self.space.forget()
         return [Persist((Ended(kind, reason, self.round, outcomes),))]
 
     def _leave(self, ending: Ended) -> list[Effect]:
         self.phase, self.ending = Phase.ENDED, ending
-        self._wake = self._retry_at = None
+        self._wake = None
+        self.space.forget()
         fields: dict[str, object] = {
             "kind": str(ending.kind),
             "reason": ending.reason,
-            "round": self.committed,
+            "round": self.counted,
         }
         return [Announce("run_ended", fields), Publish(), events.Exit(ending)]
-
-
-def _is_ending(effect: Effect) -> bool:
-    return isinstance(effect, Persist) and any(isinstance(record, Ended) for record in effect.records)

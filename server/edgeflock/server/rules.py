@@ -19,3 +19,6 @@ class Rules:
     gather_s: float = 3600.0
     online: bool = False  # cohorts come from who is online, seats are given one by one
     script: tuple[tuple[str, ...], ...] = ()  # cohorts by id, one per round
+    central: bool = False  # the one member is the server itself
+    method: str = ""  # for people
+    closes: bool = False  # the method may ask everybody once more when training is over

@@ -29,7 +29,7 @@ class _Taken:
 
     round: int
     others: dict[str, Summary]  # of the method's other models
-    run: Callable[[], Score]
+    run: Callable[[], Score] | None  # of the result, if that is a whole model
 
 
 class Scoring:
@@ -46,11 +46,13 @@ class Scoring:
         last: int,
         best: tuple[float, int] | None,
         scored: int,
+        clients: tuple[str, ...] = (),
     ) -> None:
         self._blocking = blocking
         self.best = best  # accuracy, round
         self._evaluator, self._journal, self._epoch = evaluator, journal, epoch
         self._every, self._last = every, last
+        self._clients = clients  # what clients test their own models on
         self._scored = scored  # the newest round whose score is in the journal
         self._thread = ThreadPoolExecutor(1, "evaluation")
         self._taken: _Taken | None = None
@@ -59,21 +61,28 @@ class Scoring:
     def due(self, round: int) -> bool:
         return self._every > 0 and (round % self._every == 0 or round == self._last)
 
+    def wishes(self, round: int, *, last: bool) -> tuple[str, ...]:
+        """Return what clients are asked to test their own models on in a round."""
+        return self._clients if self.due(round) or (last and self._every) else ()
+
     def knows(self, round: int) -> bool:
         return self._scored >= round
 
-    def take(self, round: int, learner: Learner) -> None:
+    def take(self, round: int, learner: Learner, *, last: bool = False) -> None:
         """Copy the global model, to be tested beside the next round; test a method's other models at once.
 
         Called in the arithmetic thread, before the state moves on.
         """
-        if self._evaluator is None or not self.due(round) or self._taken is not None:
+        if self._evaluator is None or not (self.due(round) or last) or self._taken is not None:
             return
-        buffers, others = learner.state.vectors["buffers"], defaultdict[str, list[Score]](list)
+        half, state, others = learner.half, learner.state, defaultdict[str, list[Score]](list)
         for name, vector in learner.models():
-            others[name].append(self._evaluator.load(vector, buffers)())
+            others[name].append(self._evaluator.load(vector, half.buffers(state, name))())
         found = {name: summarise(scores) for name, scores in others.items()}
-        self._taken = _Taken(round, found, self._evaluator.load(learner.result(), buffers))
+        test = None
+        if half.has_global:
+            test = self._evaluator.load(learner.result(), half.buffers(state, GLOBAL))
+        self._taken = _Taken(round, found, test)
 
     async def started(self, round: int) -> None:
         """Start the test of what was taken, now that the round is durable; wait for it if asked to."""
@@ -100,11 +109,14 @@ class Scoring:
         self._thread.shutdown()
 
     async def _score(self, taken: _Taken) -> None:
-        score = await asyncio.get_running_loop().run_in_executor(self._thread, taken.run)
-        if self.best is None or score.accuracy > self.best[0]:
-            self.best = (score.accuracy, taken.round)
-        for name, found in {**taken.others, GLOBAL: summarise([score])}.items():
-            await self._publish(taken.round, name, found)
+        found = dict(taken.others)
+        if taken.run is not None:
+            score = await asyncio.get_running_loop().run_in_executor(self._thread, taken.run)
+            if self.best is None or score.accuracy > self.best[0]:
+                self.best = (score.accuracy, taken.round)
+            found[GLOBAL] = summarise([score])
+        for name, summary in found.items():
+            await self._publish(taken.round, name, summary)
 
     async def _publish(self, round: int, model: str, found: Summary) -> None:
         fields = told(round, model, found)

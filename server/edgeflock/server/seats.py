@@ -75,6 +75,10 @@ class Seats:
         size = self._rules.cohort + self._rules.over_select
         return RoundOpened(round, select(self._rules.seed, round, self._candidates(), size))
 
+    def everybody(self, round: int, closing: str) -> RoundOpened:
+        """Return the closing round: all who have a seat, here or not."""
+        return RoundOpened(round, tuple(sorted(self.names)), closing)
+
     def spare(self, round: int, cohort: tuple[int, ...], wanted: int) -> tuple[int, ...]:
         """Return who can extend a short round."""
         wanted = 0 if self._rules.script else wanted

@@ -20,7 +20,7 @@ from edgeflock.server.broadcast import Broadcast
 from edgeflock.server.credit import CreditPool
 from edgeflock.server.delivery import Delivery
 from edgeflock.server.engine import Engine
-from edgeflock.server.events import Offline, Online, Ready, TaskRefused
+from edgeflock.server.events import Offline, Online, TaskRefused
 from edgeflock.server.sessions import DuplicateId, Session
 from edgeflock.server.views import view_of
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -73,6 +73,9 @@ class AggregatorService:
         machine = self._engine.machine
         if machine.draining and machine.ending is None:
             return refusal(pb.REASON_DRAINING, "the server is going down", retry_after_ms=_RETRY_DRAINING_MS)
+        if machine.rules.central:
+            sentence = f"{self._run.method} trains on the server: this run takes no clients"
+            return refusal(pb.REASON_ROSTER_FULL, sentence)
         if not machine.seats.has_room_for(request.client_id):
             return self._roster_full()
         return check_data(request, self._run)
@@ -237,12 +240,7 @@ class AggregatorService:
     def _take_ready(self, session: Session, index: int, report: pb.Ready) -> pb.Refusal | None:
         if refused := check_ready(report, self._run):
             return refused
-        samples = min(report.samples, 2**62)
-        self._engine.samples[index] = samples
-        statement = "UPDATE seats SET samples = ? WHERE idx = ?"
-        self._engine.journal.submit(lambda connection: connection.execute(statement, (samples, index)))
-        self._engine.journal.note("client_ready", client=session.client_id, index=index, samples=samples)
-        self._engine.post(Ready(index, time.monotonic()))
+        self._engine.ready(session.client_id, index, min(report.samples, 2**62))
         return None
 
     def _take_cost(self, index: int, cost: pb.RoundCost) -> None:

@@ -49,6 +49,13 @@ class Entry:
                 self._restart(header)
             return self.held
 
+    def note(self) -> None:
+        """Write down the header of an update without a payload."""
+        with self._lock:
+            if self._retired:
+                raise CorruptPayload("the round is over")
+            self._data, self._log = self._open()
+
     def append(self, offset: int, data: Buffer, checksum: int) -> None:
         """Write the next chunk.
 

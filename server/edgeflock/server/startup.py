@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeflock.common.bundle import FlatModel
-from edgeflock.server import assembly, records, rundir
+from edgeflock.methods.batches import LocalData
+from edgeflock.server import assembly, budget, records, rundir
+from edgeflock.server.central import load_union
 from edgeflock.server.checkpoint import Checkpoints
-from edgeflock.server.config import ServerConfig, to_toml
-from edgeflock.server.events import Ended, EndingKind
+from edgeflock.server.config import ServerConfig, from_toml, to_toml
+from edgeflock.server.events import Ended, EndingKind, OpenRound, Started
 from edgeflock.server.journal import connect, read_only
 from edgeflock.server.learner import Learner
 from edgeflock.server.records import Story, read_story
-from edgeflock.server.recovery import recover
+from edgeflock.server.recovery import Asked, recover
 from edgeflock.server.spool import Spool
 from edgeflock.v1 import aggregator_pb2 as pb
 
@@ -27,6 +29,7 @@ class Built:
     test: assembly.TestSet
     learner: Learner
     flat: FlatModel
+    union: LocalData | None  # of all shards, where the server itself trains
 
 
 @dataclass
@@ -41,18 +44,19 @@ class Parts:
     checkpoints: Checkpoints
     spool: Spool
     run: pb.Run
+    union: LocalData | None = None
 
 
 def build(config: ServerConfig) -> Built:
     """Read the data and build the model: what is wrong with them is said before a directory is made."""
     test = assembly.load_test_set(config)
     learner, flat = assembly.build_learner(config, test)
-    return Built(config, test, learner, flat)
+    return Built(config, test, learner, flat, load_union(config) if config.central else None)
 
 
 def already_over(run_dir: Path, config: ServerConfig) -> Ended | None:
-    """Return how the run ended, if it has: a completed run goes on if more rounds are asked for, a failed
-    one is tried again."""
+    """Return how the run ended, if it has: a completed run goes on if more rounds are asked for than before,
+    or budgets are raised; a failed one is tried again."""
     path = run_dir / rundir.JOURNAL
     if not path.exists():
         return None
@@ -62,12 +66,28 @@ def already_over(run_dir: Path, config: ServerConfig) -> Ended | None:
     if ended is None or ended.kind is EndingKind.FAILED:
         return None
     more = ended.kind is EndingKind.COMPLETED and config.rounds > story.committed
-    return None if more else ended
+    return None if more and asks_more(run_dir, config) else ended
+
+
+def asks_more(run_dir: Path, config: ServerConfig) -> bool:
+    """Whether more is asked of the run than when it was last taken up."""
+    before = from_toml(run_dir / rundir.RUN_TOML)
+    limits = budget.parse(before.budget), budget.parse(config.budget)
+    return config.rounds > before.rounds or budget.raised(*limits)
+
+
+def started(story: Story, now: float) -> Started:
+    """Return the round machine's first event."""
+    opened, going = story.open_round, None
+    if opened is not None:
+        going = OpenRound(opened.round, opened.cohort, story.extended, story.closed, opened.closing)
+    return Started(now, story.seats, story.newest, going, story.over)
 
 
 def take_up(built: Built, run_dir: Path) -> Parts:
     """Begin the run, or go back to where it is. The directory is locked."""
     config, learner = built.config, built.learner
+    asked = Asked(config.rounds, (run_dir / rundir.RUN_TOML).exists() and asks_more(run_dir, config))
     if not (run_dir / rundir.RUN_TOML).exists():  # before the journal: it says which run this is
         rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
     story = rundir.tell(run_dir)
@@ -76,10 +96,10 @@ def take_up(built: Built, run_dir: Path) -> Parts:
     if _is_new(path):
         _initialise(path, learner, checkpoints)
     else:
-        recover(story, path, learner, checkpoints, spool)
+        recover(story, path, learner, checkpoints, spool, asked)
     rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
     described = assembly.describe_run(config, story.meta["run_id"], story.epoch, built.test, built.flat)
-    return Parts(config, run_dir, story, built.test, learner, checkpoints, spool, described)
+    return Parts(config, run_dir, story, built.test, learner, checkpoints, spool, described, built.union)
 
 
 def _is_new(path: Path) -> bool:

@@ -56,6 +56,17 @@ class Tally:
     def missing(self) -> list[int]:
         return [index for index in self.cohort if index not in self.received]
 
+    def shortage(self, names: Mapping[int, str]) -> str:
+        """Return what the round lacks at its deadline, for people."""
+        missing = ", ".join(names[index] for index in self.missing())
+        return f"{len(self.received)} of at least {self.least} updates; missing: {missing}"
+
+    def poisoned(self, counted: int, names: Mapping[int, str]) -> str:
+        """Return why too few updates are good, for people."""
+        rejected = self.rejected or {}
+        refused = ", ".join(f"{names[index]} ({verdict})" for index, verdict in rejected.items())
+        return f"{counted} good updates are fewer than the {self.least} needed; refused: {refused}"
+
     def outcomes(self) -> tuple[Outcome, ...]:
         """Return the final word on every member, once decided."""
         return tuple(self._outcome(index) for index in self.cohort)

@@ -9,8 +9,10 @@ from google.protobuf.message import DecodeError
 
 from edgeflock.common.errors import MalformedMessage
 from edgeflock.common.package import Package
+from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.common.wire import package_from_wire
 from edgeflock.server.learner import UploadSpec
+from edgeflock.server.summary import Score
 from edgeflock.v1 import aggregator_pb2 as pb
 
 _NEEDED = ("samples", "steps", "loss")  # scalars of every update
@@ -27,8 +29,10 @@ class Unfit(MalformedMessage):
 
 
 def stored_header(header: pb.UpdateHeader) -> bytes:
-    """Return what the spool keeps of a header: all that identifies the update."""
-    kept = pb.UpdateHeader(round=header.round, package=header.package, samples=header.samples)
+    """Return what the spool keeps of a header: all that identifies the update, and the scores with it."""
+    kept = pb.UpdateHeader(
+        round=header.round, package=header.package, samples=header.samples, scores=header.scores
+    )
     return kept.SerializeToString(deterministic=True)
 
 
@@ -40,11 +44,32 @@ def package_of(stored: bytes) -> Package | None:
         return None
 
 
+def scores_of(stored: bytes) -> dict[str, Score]:
+    """Return the scores of a spooled header, by name; they were checked when it came."""
+    found = pb.UpdateHeader.FromString(stored).scores
+    return {score.model: Score(score.hits / score.samples, score.loss, score.samples) for score in found}
+
+
+def check_scores(scores: Sequence[pb.ClientScore]) -> None:
+    """Raise Unfit unless every score can be one, and none is told twice."""
+    for score in scores:
+        if score.model not in (LOCAL, POOLED):
+            raise Unfit(
+                pb.REASON_MALFORMED, f"a score has the name {score.model[:40]!r}, known are {LOCAL}, {POOLED}"
+            )
+        counts = 0 < score.samples <= _MOST and score.hits <= score.samples
+        if not counts or not math.isfinite(score.loss) or abs(score.loss) > _LARGEST:
+            stated = f"{score.hits} hits of {score.samples} samples and loss {score.loss}"
+            raise Unfit(pb.REASON_MALFORMED, f"the score {score.model} states {stated}")
+    if len({score.model for score in scores}) < len(scores):
+        raise Unfit(pb.REASON_MALFORMED, "a score is told twice")
+
+
 def check_package(package: Package, wanted: Sequence[UploadSpec], scalars: Sequence[str] = ()) -> None:
     """Raise Unfit unless the package is exactly what the task dictates."""
     kinds = [section.kind for section in package.sections]
     if kinds != [spec.kind for spec in wanted]:
-        names = ", ".join(spec.kind for spec in wanted)
+        names = ", ".join(spec.kind for spec in wanted) or "nothing"
         raise Unfit(
             pb.REASON_MALFORMED, f"the update holds {', '.join(kinds) or 'nothing'}, wanted is {names}"
         )
@@ -63,13 +88,19 @@ def check_package(package: Package, wanted: Sequence[UploadSpec], scalars: Seque
                 pb.REASON_TOO_LARGE,
                 f"{spec.kind} has {section.size_bytes} bytes, at most {spec.largest} are allowed",
             )
-    _check_scalars(package, scalars)
+    _check_scalars(package)
+    if not wanted or package.scalars["steps"]:  # no step: no hook was called that could know them
+        _check_presence(package, scalars)
 
 
-def _check_scalars(package: Package, scalars: Sequence[str]) -> None:
-    for name in (*_NEEDED, *scalars):
+def _check_presence(package: Package, names: Sequence[str]) -> None:
+    for name in names:
         if name not in package.scalars:
             raise Unfit(pb.REASON_MALFORMED, f"the update lacks the scalar {name!r}")
+
+
+def _check_scalars(package: Package) -> None:
+    _check_presence(package, _NEEDED)
     for name in ("samples", "steps"):
         value = package.scalars[name]
         if not (0 <= value <= _MOST and value == int(value)):

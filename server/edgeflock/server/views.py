@@ -55,7 +55,7 @@ def view_of(engine: Engine, client_id: str) -> pb.View:
     index = machine.seats.index_of.get(client_id)
     if index is not None:
         view.seat.CopyFrom(pb.Seat(index=index, seats=machine.rules.clients))
-        view.outcomes.extend(_outcomes(engine, index))
+        view.outcomes.extend(outcome_to_wire(*told) for told in engine.verdicts.last(index))
         if machine.has_task(index) and engine.opened is not None and not machine.draining:
             view.task.CopyFrom(_task(engine, engine.opened.work))
     return view
@@ -66,23 +66,18 @@ def outcome_to_wire(round: int, outcome: Outcome) -> pb.Outcome:
     return pb.Outcome(round=round, digest=outcome.digest, counted=counted, reason=_REASONS[outcome.verdict])
 
 
-def _outcomes(engine: Engine, index: int) -> list[pb.Outcome]:
-    mine = engine.outcomes.get(index, {})
-    return [outcome_to_wire(round, outcome) for round, outcome in sorted(mine.items())]
-
-
 def _task(engine: Engine, work: RoundWork) -> pb.Task:
     """The task of the open round; only the time left differs from view to view."""
     deadline = engine.machine.deadline
     remaining = 0.0 if deadline is None else max(0.0, deadline - time.monotonic())
     task = pb.Task()
-    task.CopyFrom(_template(work))
+    task.CopyFrom(task_of(work))
     task.remaining_ms = int(remaining * 1000)
     return task
 
 
 @lru_cache(maxsize=2)
-def _template(work: RoundWork) -> pb.Task:
+def task_of(work: RoundWork) -> pb.Task:
     plan = work.plan
     task = pb.Task(
         round=work.round.number,
@@ -94,6 +89,8 @@ def _template(work: RoundWork) -> pb.Task:
         weight_decay=plan.weight_decay,
         clip=plan.clip,
         flags=plan.flags,
+        closing=work.round.closing,
+        scores=work.scores,
         upload_limit_bytes=work.upload_limit,
     )
     task.downloads.append(_download(pb.SCOPE_SHARED, work.shared))

@@ -1,0 +1,127 @@
+"""Budgets: limits on what a run may use, what it has used, and whether another round is within them. Pure.
+
+Time is that in which a round was being opened, open or being committed, not that between rounds.
+Bytes are payload, both ways. CPU seconds are those of the clients and of the server.
+All three are summed over the lives of the process.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from edgeflock.common.errors import BadValue, UnknownName
+from edgeflock.common.kinds import seconds
+
+RESOURCES = ("time", "bytes", "cpu")
+_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(|[KMGT]i?)B?", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_WORDS = {
+    "time": "a time > 0 such as 60s, 10m or 2h",
+    "bytes": "a size > 0 such as 800KB, 500MB or 2GiB",
+    "cpu": "CPU time > 0 such as 60s, 10m or 2h",
+}
+
+
+def parse(texts: Mapping[str, str]) -> dict[str, float]:
+    """Return limits in seconds and bytes. Raises UnknownName or BadValue with a sentence."""
+    return {name: _limit(name, text) for name, text in texts.items()}
+
+
+def _limit(name: str, text: str) -> float:
+    if name not in RESOURCES:
+        raise UnknownName("budget", name, RESOURCES)
+    try:
+        limit: float = size(text) if name == "bytes" else seconds(text)
+    except ValueError:
+        limit = 0.0
+    if limit <= 0:
+        raise BadValue(f"--budget {name}", text, _WORDS[name])
+    return limit
+
+
+def size(text: str) -> float:
+    """Read a number of bytes: 1500, 800KB, 1.5MB (powers of 1000), 2GiB (powers of 1024)."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise ValueError(text)
+    unit = match[2].lower()
+    base = 1024.0 if unit.endswith("i") else 1000.0
+    return float(match[1]) * float(base ** _POWERS[unit[:1]])
+
+
+def credible(stated: float | None) -> float:
+    """Return seconds that a client states, 0 if they cannot be."""
+    return stated if stated is not None and math.isfinite(stated) and stated > 0 else 0.0
+
+
+def raised(before: Mapping[str, float], now: Mapping[str, float]) -> bool:
+    """Whether a limit is higher than it was, or gone."""
+    return any(now.get(name, float("inf")) > limit for name, limit in before.items())
+
+
+@dataclass
+class Budget:
+    """The limits of a run and what it has used of them."""
+
+    limits: Mapping[str, float] = field(default_factory=dict)
+    time_s: float = 0.0  # up to the last moment without a round
+    bytes: float = 0.0  # of committed rounds
+    cpu_s: float = 0.0  # of earlier lives, and of clients in committed rounds
+    _since: float | None = None  # when the round at hand began
+    _stated: dict[int, tuple[int, float]] = field(default_factory=dict)  # by client: last round, CPU seconds
+
+    def begin(self, now: float) -> None:
+        """A round is being opened."""
+        self._since = now if self._since is None else self._since
+
+    def rest(self, now: float) -> None:
+        """No round is at hand."""
+        self.time_s += now - self._since if self._since is not None else 0.0
+        self._since = None
+
+    def settle(self, round: int, rows: Mapping[int, Mapping[str, float | int | None]]) -> None:
+        """Take the costs of a committed round, by client."""
+        for index, row in rows.items():
+            self.bytes += (row.get("bytes_down") or 0) + (row.get("bytes_up") or 0)
+            cpu_s = credible(row.get("cpu_s"))
+            self._stated[index] = (round, cpu_s)
+            self.cpu_s += cpu_s
+
+    def correct(self, round: int, index: int, stated: float | None) -> None:
+        """A client has said what its whole round took, which was known of its training only."""
+        cpu_s = credible(stated)
+        known, before = self._stated.get(index, (0, 0.0))
+        if known == round:
+            self.cpu_s += max(0.0, cpu_s - before)
+            self._stated[index] = (round, max(cpu_s, before))
+
+    def used(self, now: float, *, moved: float = 0.0, server_cpu_s: float = 0.0) -> dict[str, float]:
+        """Return what is used so far; `moved` bytes since the last commit, `server_cpu_s` in this life."""
+        at_hand = now - self._since if self._since is not None else 0.0
+        return {
+            "time": self.time_s + at_hand,
+            "bytes": self.bytes + moved,
+            "cpu": self.cpu_s + server_cpu_s,
+        }
+
+    def beyond(self, used: Mapping[str, float], expected: float, *, steered: bool = False) -> str:
+        """Return why no further round is opened; empty if one is within the limits.
+
+        `expected` is what it takes in bytes. Time and CPU of a method that steers by them are its own care.
+        """
+        for name, limit in self.limits.items():
+            if name == "bytes" and used[name] + expected > limit:
+                return (
+                    f"the budget of bytes leaves no room for another round: "
+                    f"{used[name]:.0f} of {limit:.0f} are used, a round may take {expected:.0f}"
+                )
+            if name != "bytes" and not steered and used[name] >= limit:
+                return f"the budget of {name} is used up: {used[name]:.6g} s of {limit:g} s"
+        return ""
+
+    def told(self, used: Mapping[str, float]) -> dict[str, list[float]]:
+        """Return used and limit of every budget that is set."""
+        return {name: [round(used[name], 6), limit] for name, limit in self.limits.items()}

@@ -1,0 +1,53 @@
+"""Where a run stands: what the round machine remembers between events, and what others may ask. Pure."""
+
+from __future__ import annotations
+
+from edgeflock.server.events import Ended, Phase, RoundOpened
+from edgeflock.server.rules import Rules
+from edgeflock.server.seats import Seats
+from edgeflock.server.space import Space
+from edgeflock.server.tally import Tally
+
+
+class Standing:
+    """The state of a run."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.phase = Phase.IDLE
+        self.seats = Seats(rules)
+        self.tally = Tally()  # of the last round opened
+        self.round = 0  # the last one opened
+        self.committed = 0  # Invariant: committed <= round <= committed + 1
+        self.deadline: float | None = None
+        self.hold = ""  # why no round goes on, beside the disk; empty if none
+        self.space = Space()
+        self.closing = ""  # why no further round is counted: the closing task is due, or done
+        self.draining = False
+        self.ending: Ended | None = None
+        self._next: RoundOpened | None = None  # becomes durable with the running commit
+        self._pause_asked = False
+        self._stop_asked = ""
+        self._wake: float | None = None  # when the phase has lasted too long
+        self._closed = False  # the closing round is the last one committed
+        self._parked = False  # the process goes; nothing is decided any more
+
+    @property
+    def wake_at(self) -> float | None:
+        """When the machine wants a `Ticked`."""
+        times = (self._wake, self.space.retry_at)
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def pause(self) -> str:
+        """Why no round goes on; empty if none."""
+        return self.space.missing or self.hold
+
+    @property
+    def counted(self) -> int:
+        """How many rounds of training are committed."""
+        return self.committed - self._closed
+
+    def has_task(self, index: int) -> bool:
+        """Whether that client should be working on the open round."""
+        return self.phase is Phase.OPEN and self.tally.waits_for(index)
