@@ -38,16 +38,30 @@ def local_round(
 
 def gradient(w: Vector, widths: tuple[int, int, int], x: Vector, y: NDArray[np.int64]) -> Vector:
     """Return the gradient of the mean cross entropy: W1, b1, W2, b2 flattened one after the other."""
-    inputs, hidden, classes = widths
-    cuts = np.cumsum([hidden * inputs, hidden, classes * hidden])
-    w1, b1, w2, b2 = np.split(w, cuts)
-    w1, w2 = w1.reshape(hidden, inputs), w2.reshape(classes, hidden)
-    before = x @ w1.T + b1
-    after = np.maximum(before, 0)
-    logits = after @ w2.T + b2
+    logits = forward(w, widths, x)[1]
     powers = np.exp(logits - logits.max(1, keepdims=True))
     wrong = powers / powers.sum(1, keepdims=True)
     wrong[np.arange(len(y)), y] -= 1
-    wrong /= len(y)
-    back = (wrong @ w2) * (before > 0)
-    return np.concatenate([(back.T @ x).ravel(), back.sum(0), (wrong.T @ after).ravel(), wrong.sum(0)])
+    return backward(w, widths, x, wrong / len(y))
+
+
+def forward(w: Vector, widths: tuple[int, int, int], x: Vector) -> tuple[Vector, Vector]:
+    """Return features and logits."""
+    w1, b1, w2, b2 = _parts(w, widths)
+    features = np.maximum(x @ w1.T + b1, 0)
+    return features, features @ w2.T + b2
+
+
+def backward(
+    w: Vector, widths: tuple[int, int, int], x: Vector, logits: Vector, features: Vector | float = 0.0
+) -> Vector:
+    """Return the gradient of a loss, from its derivatives by logits and, besides, by features."""
+    w2, z = _parts(w, widths)[2], forward(w, widths, x)[0]
+    back = (logits @ w2 + features) * (z > 0)
+    return np.concatenate([(back.T @ x).ravel(), back.sum(0), (logits.T @ z).ravel(), logits.sum(0)])
+
+
+def _parts(w: Vector, widths: tuple[int, int, int]) -> tuple[Vector, Vector, Vector, Vector]:
+    inputs, hidden, classes = widths
+    w1, b1, w2, b2 = np.split(w, np.cumsum([hidden * inputs, hidden, classes * hidden]))
+    return w1.reshape(hidden, inputs), b1, w2.reshape(classes, hidden), b2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -14,6 +14,7 @@ from edgeflock.common.choice import parse
 from edgeflock.common.layout import Layout
 from edgeflock.common.pack import pack
 from edgeflock.common.package import IDENTITY, Kind, Package
+from edgeflock.common.scores import ClientScore
 from edgeflock.common.wire import layout_to_wire, package_to_wire
 from edgeflock.methods import load
 from edgeflock.methods.base import Method
@@ -92,9 +93,15 @@ class Made:
 
     package: Package
     payload: bytes
+    scores: tuple[ClientScore, ...] = ()
 
     def header(self, session: bytes, round: int) -> pb.UpdateHeader:
-        return pb.UpdateHeader(session=session, round=round, package=package_to_wire(self.package))
+        return pb.UpdateHeader(
+            session=session,
+            round=round,
+            package=package_to_wire(self.package),
+            scores=[pb.ClientScore(**asdict(score)) for score in self.scores],
+        )
 
     def spooled(self, index: int, folder: Path, of: ModelLayouts) -> SpooledUpdate:
         """Write the payload to a file and return the update as the fold sees it."""
@@ -127,6 +134,12 @@ def update(
     stated = {"samples": samples, "steps": 2.0, "loss": 0.5 + index, **(scalars or {})}
     encoded = pack(bundles, stated, lambda kind: generator)
     return Made(encoded.package, b"".join(bytes(piece) for piece in encoded.pieces))
+
+
+def answer(index: int, **scalars: float) -> Made:
+    """Return the answer of a client to a closing task: it holds no bundles."""
+    stated = {"samples": 10.0 + index, "steps": 0.0, "loss": 0.0, **scalars}
+    return Made(pack({}, stated, lambda kind: torch.Generator()).package, b"")
 
 
 def with_number(made: Made, position: int, value: float) -> Made:

@@ -15,17 +15,18 @@ import grpc
 
 from edgeflock.common.checksum import extend
 from edgeflock.common.transport import PROTOCOL, channel_options, server_options
+from edgeflock.methods import load
 from edgeflock.methods.base import Method
-from edgeflock.server import records, rundir
+from edgeflock.server import records, rundir, startup
 from edgeflock.server.checkpoint import Checkpoints
 from edgeflock.server.control import ControlService
 from edgeflock.server.credit import CreditPool
 from edgeflock.server.engine import Engine
-from edgeflock.server.events import Event, OpenRound, Phase, Started
+from edgeflock.server.events import Event, Phase
 from edgeflock.server.journal import Journal, connect
 from edgeflock.server.learner import Learner
 from edgeflock.server.records import Story
-from edgeflock.server.recovery import recover
+from edgeflock.server.recovery import Asked, recover
 from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.rules import Rules
 from edgeflock.server.scoring import Scoring
@@ -72,6 +73,8 @@ class WatchedEngine(Engine):
         entry.begin(stored_header(made.header(b"", self.machine.round)))
         if entry.held < len(made.payload):
             entry.append(0, made.payload, extend(0, made.payload))
+        elif not made.payload:
+            entry.note()
         self.received(index, made.package)
 
 
@@ -90,15 +93,26 @@ class Home:
         credit_bytes: int = 32 * MIB,
         codec: str = "identity",
         method: str | Method = "fedavg",
+        client_tests: tuple[str, ...] = (),
+        eval_every: int = 1,
         **rules: Any,
     ) -> None:
         self.run_dir = root / "run"
         self.run_dir.mkdir(exist_ok=True)
         self.layouts = layouts(numbers)
         self.method, self.codec, self.credit_bytes = method, codec, credit_bytes
+        self.client_tests, self.eval_every = client_tests, eval_every
+        self.more = False  # whether more is asked of the run than before
         size = cohort or clients
+        closes = (load(method) if isinstance(method, str) else method).closes
         self.rules = Rules(
-            rounds=rounds, clients=clients, cohort=size, min_updates=min_updates or size, seed=3, **rules
+            rounds=rounds,
+            clients=clients,
+            cohort=size,
+            min_updates=min_updates or size,
+            seed=3,
+            closes=closes,
+            **rules,
         )
 
     @property
@@ -117,7 +131,7 @@ class Home:
                 connection.execute("INSERT INTO rounds (epoch, round, cohort) VALUES (0, 0, '[]')")
                 records.write_commit(connection, 0, 0, saved.model.digest, saved.state_digest)
         if not fresh:
-            recover(story, self.journal_path, brain, checkpoints, spool)
+            recover(story, self.journal_path, brain, checkpoints, spool, Asked(self.rules.rounds, self.more))
         return story, brain, checkpoints, spool
 
     @asynccontextmanager
@@ -125,17 +139,18 @@ class Home:
         """The run in motion, without a network."""
         story, brain, checkpoints, spool = self.assemble()
         with contextlib.closing(connect(self.journal_path)) as connection:
-            outcomes = records.read_last_outcomes(connection, story.epoch, story.committed)
+            outcomes = records.read_last_outcomes(connection, story.epoch, story.newest)
         journal = Journal(self.journal_path)
         scoring = Scoring(
             None,
             journal,
             epoch=story.epoch,
-            every=0,
+            every=self.eval_every,
             blocking=False,
             last=self.rules.rounds,
             best=None,
             scored=0,
+            clients=self.client_tests,
         )
         engine = WatchedEngine(
             RoundMachine(self.rules),
@@ -150,9 +165,7 @@ class Home:
             samples=dict(story.samples),
         )
         engine.moved = asyncio.Event()
-        opened = story.open_round
-        going = OpenRound(opened.round, opened.cohort, story.extended, story.closed) if opened else None
-        engine.post(Started(time.monotonic(), story.seats, story.committed, going))
+        engine.post(startup.started(story, time.monotonic()))
         try:
             yield engine
         finally:

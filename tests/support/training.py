@@ -32,8 +32,13 @@ def bench_of(name: str, shape: tuple[int, ...], classes: int = 3, **arguments: s
 def half_of(method: str, bench: Workbench, **options: str) -> ClientHalf[Any]:
     """Return a method's client half with its options."""
     found = load(method)
-    setting = Setting(bench.model.layout, classes=3, features=bench.net.features, clients=4, seed=3)
-    return found.client(parse(found.params, options), setting)
+    return found.client(parse(found.params, options), setting_of(bench))
+
+
+def setting_of(bench: Workbench, clients: int = 4) -> Setting:
+    """Return what both halves know of a run with this model."""
+    layout, net = bench.model.layout, bench.net
+    return Setting(layout, classes=3, features=net.features, clients=clients, seed=3, head=net.head_names())
 
 
 def broadcast_of(bench: Workbench) -> dict[Kind, Tensor]:

@@ -51,6 +51,15 @@ def test_a_round_that_is_not_evaluated_is_shown_at_once() -> None:
     assert shown(Rows(rounds=3, eval_every=0), committed(3)) != []
 
 
+def test_the_closing_task_has_a_line_of_its_own_with_its_evaluation() -> None:
+    rows = Rows(rounds=10, eval_every=4)
+    closing = event("closing_committed", round=11, bytes_up=0, bytes_down=1500, seconds=0.25)
+    assert shown(rows, closing) == []
+    assert shown(rows, evaluated(11, 0.875)) == [
+        "closing      accuracy 0.8750  loss 0.4000     1.5 kB     0.25 s"
+    ]
+
+
 def test_rows_stay_in_order_when_evaluations_do_not() -> None:
     rows = Rows(rounds=9, eval_every=1)
     assert shown(rows, committed(1), committed(2), evaluated(2, 0.2)) == []
@@ -122,24 +131,41 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
 
 def test_the_summary_holds_the_whole_run(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"weights")
+    group = {"deviation": 0.25, "worst_tenth": 0.1, "members": 9}
     events = [
         committed(1),
         evaluated(1, 0.9),
         committed(2),
         evaluated(2, 0.8),
         evaluated(2, 0.99, model="personal"),
+        event("evaluated", round=2, model="client_local", accuracy=0.5, **group),
+        event("closing_committed", round=3, bytes_up=0, bytes_down=500, seconds=0.25),
         event("run_ended", kind="completed", reason="all rounds done"),
     ]
     assert summary(tmp_path, events).splitlines() == [
-        "ended           completed, all rounds done",
-        "rounds          2",
-        "final accuracy  0.8000",
-        "best accuracy   0.9000",
-        "bytes up        3.0 kB",
-        "bytes down      3.0 kB",
-        "seconds         0.50",
-        f"model SHA-256   {hashlib.sha256(b'weights').hexdigest()}",
-        f"run directory   {tmp_path}",
+        "ended              completed, all rounds done",
+        "rounds             2",
+        "final accuracy     0.8000",
+        "best accuracy      0.9000",
+        "personal           mean accuracy 0.9900",
+        "clients, own test  mean accuracy 0.5000, deviation 0.2500, worst tenth 0.1000, of 9 models",
+        "bytes up           3.0 kB",
+        "bytes down         3.5 kB",
+        "seconds            0.75",
+        f"model SHA-256      {hashlib.sha256(b'weights').hexdigest()}",
+        f"run directory      {tmp_path}",
+    ]
+
+
+def test_budgets_are_shown_as_shares_and_summed_up(tmp_path: Path) -> None:
+    spent = {"time": [30.25, 60.0], "bytes": [4_100_000, 5_000_000]}
+    done = event("round_committed", round=1, bytes_up=10, bytes_down=10, seconds=0.5, budget=spent)
+    (row,) = Rows(rounds=1, eval_every=0).take(done)
+    assert row.text().endswith("0.50 s  time 50%  bytes 82%")
+    lines = summary(tmp_path, [done, event("run_started", budget={"time": "60s"})]).splitlines()
+    assert [line for line in lines if line.startswith("budget")] == [
+        "budget of time   30.25 s of 60 s",
+        "budget of bytes  4.1 MB of 5.0 MB",
     ]
 
 

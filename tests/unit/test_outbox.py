@@ -13,6 +13,7 @@ from edgeflock.client.meter import TrainCost
 from edgeflock.client.outbox import Entry, Outbox
 from edgeflock.common.checksum import GRANULE, Marks
 from edgeflock.common.package import CodecChoice, Kind, Package, Section
+from edgeflock.common.scores import ClientScore
 
 
 def entry(payload: bytes, round: int = 3, split: int = 5) -> Entry:
@@ -24,7 +25,8 @@ def entry(payload: bytes, round: int = 3, split: int = 5) -> Entry:
     )
     marks = Marks.of([payload])
     package = Package(sections, {"loss": 1 / 3, "steps": 7.0, "odd": float("nan")}, marks.value)
-    return Entry("run1", round, package, 42, TrainCost(1.5, 0.5, 1000, 7, 0.25, 99), True, marks)
+    scores = (ClientScore("client_local", 30, 7, 1 / 3),)
+    return Entry("run1", round, package, 42, TrainCost(1.5, 0.5, 1000, 7, 0.25, 99), True, marks, scores)
 
 
 def put(folder: Path, payload: bytes, round: int = 3) -> Entry:

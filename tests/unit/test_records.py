@@ -74,6 +74,20 @@ def test_an_extended_round_has_its_new_members(
     assert story.extended
 
 
+def test_who_is_ready_is_fixed_with_the_round(connection: sqlite3.Connection) -> None:
+    """N and n of a round are those of its opening, whoever comes or changes afterwards."""
+    tell(connection, SEATED)
+    connection.execute("UPDATE seats SET samples = 10 * idx WHERE idx IN (0, 3)")
+    tell(connection, RoundOpened(1, (0, 3)))
+    connection.execute("UPDATE seats SET samples = 7 WHERE idx >= 2")
+    assert records.read_roster(connection, 0, 1) == {0: 0, 3: 30}
+    commit(connection, 1)
+    for round in (2, 3):
+        tell(connection, RoundOpened(round, (0, 2)))
+    assert records.read_roster(connection, 0, 3) == {0: 0, 2: 7, 3: 7}
+    assert connection.execute("SELECT count(*) FROM rosters").fetchone() == (2,)
+
+
 def test_a_closed_round_has_its_counted_set_and_a_later_decision_replaces_it(
     connection: sqlite3.Connection,
 ) -> None:
@@ -90,6 +104,36 @@ def test_a_committed_round_is_no_longer_open(connection: sqlite3.Connection) -> 
     assert (story.committed, story.open_round, story.closed) == (1, None, None)
     story = tell(connection, RoundOpened(2, (1,)))
     assert (story.committed, story.open_round) == (1, RoundOpened(2, (1,)))
+
+
+def test_a_closing_round_is_open_and_then_the_newest_but_no_round_of_training(
+    connection: sqlite3.Connection,
+) -> None:
+    tell(connection, SEATED, RoundOpened(1, (0, 1)), RoundClosed(1, (0, 1)))
+    commit(connection, 1)
+    opened = RoundOpened(2, (0, 1, 2, 3), "all 1 rounds are done")
+    story = tell(connection, opened)
+    assert (story.committed, story.newest, story.open_round, story.over) == (1, 1, opened, "")
+    commit(connection, 2, Outcome(3, b"x", Verdict.COUNTED))
+    story = read_story(connection)
+    assert (story.committed, story.newest, story.open_round) == (1, 2, None)
+    assert story.over == "all 1 rounds are done"
+    assert records.read_last_outcomes(connection, 0, story.newest) == {
+        3: {2: Outcome(3, b"x", Verdict.COUNTED)}
+    }
+
+
+def test_in_a_new_epoch_a_closing_round_of_before_is_no_more(connection: sqlite3.Connection) -> None:
+    tell(connection, SEATED, RoundOpened(1, (0,)))
+    commit(connection, 1)
+    tell(connection, RoundOpened(2, (0,), "all 1 rounds are done"))
+    commit(connection, 2)
+    records.write_meta(connection, epoch="1", epoch_base="1")
+    connection.execute("INSERT INTO rounds (epoch, round, cohort, committed) VALUES (1, 1, '[]', 1)")
+    story = read_story(connection)
+    assert (story.committed, story.newest, story.over) == (1, 1, "")
+    write(connection, 1, RoundOpened(2, (0,)))
+    assert read_story(connection).open_round == RoundOpened(2, (0,))
 
 
 @pytest.mark.parametrize("kind", list(EndingKind))

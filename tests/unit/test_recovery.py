@@ -14,7 +14,7 @@ import torch
 from structlog.testing import capture_logs
 
 from edgeflock.common.errors import CorruptCheckpoint
-from edgeflock.methods.base import Method, Params, Plan, Round, ServerHalf, State
+from edgeflock.methods.base import Accumulators, Method, Params, Plan, Round, ServerHalf, State
 from edgeflock.server import records, rundir
 from edgeflock.server.events import PauseAsked, Ready
 from edgeflock.server.journal import connect, read_only
@@ -150,6 +150,36 @@ def test_a_round_without_a_rejected_update_is_rebuilt_without_it(home: Home) -> 
     story, brain, _, _ = home.assemble()
     assert (story.committed, story.epoch) == (1, 0)
     assert torch.equal(brain.state.model, expected)
+
+
+class Shared(ServerHalf[Params]):
+    """Moves by the sum over N."""
+
+    def commit(self, state: State, sums: Accumulators, round: Round) -> dict[str, float]:
+        state.model.add_(sums.vectors["delta"], alpha=1 / len(round.samples))
+        return {}
+
+
+def test_n_of_a_round_is_that_of_its_opening_after_a_restart_and_in_a_rebuilt_round(home: Home) -> None:
+    home.method = Method(name="shared", summary="", server=Shared)
+    play(home, 2, then=1)
+    with contextlib.closing(connect(home.journal_path)) as connection:
+        connection.execute("UPDATE seats SET samples = NULL WHERE idx = 1")
+        connection.execute("UPDATE seats SET samples = 99 WHERE idx = 2")
+
+    async def look() -> dict[int, int]:
+        async with home.engine() as engine:
+            await engine.open(3)
+            assert engine.opened is not None
+            return dict(engine.opened.work.round.samples)
+
+    assert asyncio.run(look()) == {0: 10, 1: 10, 2: 10}
+    expected = model(home)
+    damage(home, 2)
+    with capture_logs() as logs:
+        rebuilt = model(home)
+    assert logs[-1]["event"] == "checkpoint_rebuilt"
+    assert torch.equal(rebuilt, expected)
 
 
 def test_what_cannot_be_rebuilt_raises_the_epoch_and_goes_back_to_an_older_round(home: Home) -> None:

@@ -46,8 +46,9 @@ from edgeflock.server.events import (
     UpdateReceived,
     Verdict,
 )
-from edgeflock.server.rounds import RETRY_S, RoundMachine
+from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.rules import Rules
+from edgeflock.server.space import RETRY_S
 
 E = TypeVar("E")
 NOTHING: dict[int, Verdict] = {}
@@ -292,6 +293,151 @@ def test_a_method_that_stops_ends_the_run_with_its_reason() -> None:
     desk.post(Committed(1, 0.0, stop="the budget of 3 MB is used up"))
     assert desk.exits() == [Ended(EndingKind.COMPLETED, "the budget of 3 MB is used up", 1)]
     assert desk.machine.round == 1
+
+
+# --------------------------------------------------------------------------------- the closing task
+
+ALL_DONE = "all 2 rounds are done"
+
+
+def _trained(**rules: object) -> Desk:
+    """Everybody has taken part in both rounds of a method that may close."""
+    desk = Desk(3, **{"closes": True, **rules}).gather()  # type: ignore[arg-type]
+    for _ in range(2):
+        desk.deliver(*desk.machine.tally.cohort)
+    return desk
+
+
+def test_after_the_last_round_everybody_is_asked_once_more() -> None:
+    desk = _trained(cohort=1)
+    assert desk.records()[-1] == RoundOpened(3, (0, 1, 2), ALL_DONE)
+    assert desk.of(PrepareRound)[-1] == PrepareRound(3, (0, 1, 2), closing=True)
+    assert (desk.machine.phase, desk.machine.counted) == (Phase.OPEN, 2)
+    assert Announce("closing_opened", {"round": 3, "cohort": ["c0", "c1", "c2"]}) in desk.done
+    assert desk.exits() == []
+    desk.deliver(1, 0)
+    assert desk.machine.phase is Phase.OPEN
+    desk.deliver(2)
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, ALL_DONE, 3)]
+    assert (desk.machine.committed, desk.machine.counted) == (3, 2)
+    assert desk.verdicts() == dict.fromkeys(range(3), Verdict.COUNTED)
+
+
+@pytest.mark.parametrize("answers", [(), (1,)])
+def test_it_closes_at_its_deadline_with_whatever_came(answers: tuple[int, ...]) -> None:
+    desk = _trained()
+    desk.deliver(*answers)
+    desk.pass_deadline()
+    counted = {index for index, verdict in desk.verdicts().items() if verdict is Verdict.COUNTED}
+    assert counted == set(answers)
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, ALL_DONE, 3)]
+
+
+def test_it_does_not_fail_for_answers_that_are_no_numbers() -> None:
+    desk = _trained()
+    desk.rejected = dict.fromkeys(range(3), Verdict.NON_FINITE)
+    desk.deliver(0, 1, 2)
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, ALL_DONE, 3)]
+
+
+def test_it_is_not_shown_before_it_is_durable() -> None:
+    desk = Desk(3, closes=True, rounds=1).gather()
+    desk.holding = (CommitRound,)
+    desk.deliver(0, 1, 2)
+    desk.holding = (Persist,)
+    effects = desk.post(Committed(1, desk.now))
+    assert effects == [Persist((RoundOpened(2, (0, 1, 2), "all 1 rounds are done"),))]
+    assert not any(desk.machine.has_task(index) for index in range(3))
+    desk.release()
+    assert all(desk.machine.has_task(index) for index in range(3))
+
+
+def test_it_follows_a_stop_of_the_method_too() -> None:
+    desk = Desk(2, rounds=9, closes=True).gather()
+    desk.holding = (CommitRound,)
+    desk.deliver(0, 1)
+    desk.holding = ()
+    desk.post(Committed(1, 0.0, stop="the budget of 3 MB is used up"))
+    assert desk.records()[-1] == RoundOpened(2, (0, 1), "the budget of 3 MB is used up")
+    desk.deliver(0, 1)
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, "the budget of 3 MB is used up", 2)]
+
+
+def test_a_method_that_is_done_when_a_round_is_opened_closes_and_may_have_nothing_to_ask() -> None:
+    desk = Desk(3, closes=True, rounds=9)
+    desk.holding = (Persist,)
+    desk.post(Started(0.0, SEATS, 1))
+    assert desk.post(Done("enough is learnt", 0.0)) == [
+        Persist((RoundOpened(2, (0, 1, 2), "enough is learnt"),))
+    ]
+    desk.holding = ()
+    desk.post(Done("there is nothing to ask", 0.0))
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, "enough is learnt", 1)]
+
+
+def test_without_a_round_of_training_nobody_is_asked() -> None:
+    desk = Desk(3, closes=True)
+    desk.holding = (Persist,)
+    desk.post(Started(0.0, SEATS))
+    for index in range(3):
+        desk.post(Ready(index, 0.0))
+    assert desk.held == [Persist((RoundOpened(1, (0, 1, 2)),))]
+    desk.holding = ()
+    desk.post(Done("there is no budget at all", 0.0))
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, "there is no budget at all", 0)]
+
+
+def test_an_operators_stop_comes_before_it() -> None:
+    desk = Desk(3, closes=True, rounds=1).gather()
+    desk.holding = (CommitRound,)
+    desk.deliver(0, 1, 2)
+    desk.post(StopAsked("enough", 0.0))
+    desk.release()
+    assert desk.exits() == [Ended(EndingKind.STOPPED, "enough", 1)]
+
+
+def test_a_pause_holds_it_and_a_drain_leaves_it_to_the_next_process() -> None:
+    desk = Desk(3, closes=True, rounds=1).gather()
+    desk.post(PauseAsked(0.0))
+    desk.deliver(0, 1, 2)
+    assert (desk.machine.phase, desk.machine.pause) == (Phase.COMMITTED, "paused by the operator")
+    desk.post(ResumeAsked(0.0))
+    assert desk.machine.phase is Phase.OPEN
+    other = Desk(3, closes=True, rounds=1).gather()
+    other.holding = (CommitRound,)
+    other.deliver(0, 1, 2)
+    other.post(DrainAsked(0.0))
+    other.release()
+    assert other.exits() == [None]
+    assert _back(None, committed=1, rounds=1, closes=True).records() == [
+        RoundOpened(2, (0, 1, 2), "all 1 rounds are done")
+    ]
+
+
+def test_an_open_closing_round_goes_on_after_a_crash() -> None:
+    """Although fewer rounds are committed than may be: its method had stopped."""
+    going = OpenRound(3, (0, 1, 2), closing="two are enough")
+    desk = _back(going, committed=2, rounds=9, closes=True, c1=b"one")
+    assert desk.of(PrepareRound) == [PrepareRound(3, (0, 1, 2), closing=True)]
+    assert desk.machine.tally.received == {1: b"one"}
+    desk.deliver(0, 2)
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, "two are enough", 3)]
+
+
+def test_a_closing_round_that_is_committed_ends_the_run() -> None:
+    desk = Desk(3, closes=True)
+    desk.post(Started(0.0, SEATS, 3, closed=ALL_DONE))
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, ALL_DONE, 3)]
+    assert desk.machine.counted == 2
+
+
+def test_an_open_round_of_training_beyond_fewer_rounds_is_discarded_and_nobody_is_asked() -> None:
+    """The recovery takes it from a method that closes before it comes to that."""
+    desk = _back(OpenRound(2, (0, 1, 2)), committed=1, rounds=1, closes=True)
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert (ending.kind, ending.reason) == (EndingKind.COMPLETED, "all 1 rounds are done")
+    assert [item.verdict for item in ending.discarded] == [Verdict.DISCARDED] * 3
 
 
 # --------------------------------------------------------------------------------- deadlines
@@ -682,8 +828,10 @@ def test_a_method_that_wants_no_further_round_is_heard_when_one_is_opened() -> N
 SEATS = ((0, "c0"), (1, "c1"), (2, "c2"))
 
 
-def _back(opened: OpenRound | None, *, committed: int = 0, rounds: int = 3, **spooled: bytes) -> Desk:
-    desk = Desk(3, rounds=rounds, min_updates=2)
+def _back(
+    opened: OpenRound | None, *, committed: int = 0, rounds: int = 3, closes: bool = False, **spooled: bytes
+) -> Desk:
+    desk = Desk(3, rounds=rounds, min_updates=2, closes=closes)
     desk.spooled = {int(name[1:]): digest for name, digest in spooled.items()}
     desk.post(Started(desk.now, SEATS, committed, opened))
     return desk

@@ -12,6 +12,7 @@ from edgeflock.server.events import (
     DrainAsked,
     Effect,
     Ended,
+    EndingKind,
     Event,
     Exit,
     Folded,
@@ -65,8 +66,9 @@ class World(RuleBasedStateMachine):
         spare=st.integers(0, 1),
         online=st.booleans(),
         rounds=st.integers(1, 4),
+        closes=st.booleans(),
     )
-    def begin(self, cohort: int, minimum: int, spare: int, online: bool, rounds: int) -> None:
+    def begin(self, cohort: int, minimum: int, spare: int, online: bool, rounds: int, closes: bool) -> None:
         self.run = Rules(
             rounds=rounds,
             clients=4,
@@ -76,6 +78,7 @@ class World(RuleBasedStateMachine):
             deadline_s=10.0,
             gather_s=1e6,
             online=online,
+            closes=closes,
         )
         self.now = 0.0
         self.journal: list[Record] = []
@@ -90,7 +93,8 @@ class World(RuleBasedStateMachine):
         self.gone = False
         self.machine = RoundMachine(self.run)
         committed = len(self.commits)
-        self.post(Started(self.now, self.seats(), committed, self.open_round(committed + 1)))
+        going, closed = self.open_round(committed + 1), self.closing(committed)
+        self.post(Started(self.now, self.seats(), committed, going, closed))
 
     def seats(self) -> tuple[tuple[int, str], ...]:
         return tuple(seat for record in self.journal if isinstance(record, Seated) for seat in record.seats)
@@ -111,7 +115,12 @@ class World(RuleBasedStateMachine):
         mine = [r for r in self.journal if isinstance(r, RoundExtended | RoundClosed) and r.round == round]
         closed = [record.counted for record in mine if isinstance(record, RoundClosed)]
         extended = any(isinstance(record, RoundExtended) for record in mine)
-        return OpenRound(round, cohort, extended, closed[-1] if closed else None)
+        return OpenRound(round, cohort, extended, closed[-1] if closed else None, self.closing(round))
+
+    def closing(self, round: int) -> str:
+        """Why training was over when that round was opened; empty for a round of training."""
+        opened = [r for r in self.journal if isinstance(r, RoundOpened) and r.round == round]
+        return opened[-1].closing if opened else ""
 
     def post(self, event: Event) -> None:
         before = self.machine.phase
@@ -197,7 +206,13 @@ class World(RuleBasedStateMachine):
         closed = [r for r in self.journal if isinstance(r, RoundClosed) and r.round == effect.round]
         counted = {item.index for item in effect.outcomes if item.verdict is Verdict.COUNTED}
         assert counted <= set(closed[-1].counted), "the counted set was journalled before it is acted on"
-        assert len(counted) >= self.run.min_updates
+        if self.closing(effect.round):
+            assert self.run.closes
+            assert effect.next is None
+            assert self.cohort(effect.round) == tuple(sorted(index for index, _ in self.seats()))
+        else:
+            assert effect.round <= self.run.rounds
+            assert len(counted) >= self.run.min_updates
         for item in effect.outcomes:
             assert item.verdict is not Verdict.COUNTED or item.digest == self.spool[effect.round, item.index]
         assert tuple(item.index for item in effect.outcomes) == self.cohort(effect.round)
@@ -283,7 +298,10 @@ class World(RuleBasedStateMachine):
                 self.delivers(index)
             self.time_passes(3.0)
         assert self.over, (self.machine.phase, self.machine.pause)
-        assert isinstance(self.journal[-1], Ended)
+        ending = self.journal[-1]
+        assert isinstance(ending, Ended)
+        closed = bool(self.closing(len(self.commits)))
+        assert closed == (self.run.closes and ending.kind is EndingKind.COMPLETED)
 
 
 TestWorld = World.TestCase

@@ -160,6 +160,18 @@ def test_the_table_of_decisions(situation: Situation, decision: Decision) -> Non
     assert decide(situation) == decision
 
 
+@pytest.mark.parametrize("closing", [False, True])
+def test_an_update_for_a_round_that_another_task_took_is_dropped(closing: bool) -> None:
+    """A run went on with more rounds, or ended with fewer: the round of that number is held anew."""
+    held = replace(HELD, closing=closing)
+    for stage in Stage:
+        asked = at(replace(ASKED, closing=not closing), pending=replace(held, stage=stage))
+        assert decide(asked) == Discard(3, "the round is held anew, for another task")
+        same = decide(at(replace(ASKED, closing=closing), pending=replace(held, stage=stage)))
+        assert not isinstance(same, Discard)
+    assert decide(at(replace(ASKED, closing=not closing))) == Train(3)  # and the task is taken then
+
+
 def test_an_unresolved_outbox_lets_no_task_be_taken_whatever_else_is_true() -> None:
     """Exactly once: nothing but a verdict or a refusal empties the outbox, and nothing is trained before."""
     for stage in Stage:

@@ -63,6 +63,19 @@ def test_a_new_process_goes_on_at_every_cut(spool: Spool, cut: int) -> None:
     assert one(spool).held == len(PAYLOAD)
 
 
+def test_an_update_without_a_payload_survives_the_process_by_its_header(spool: Spool) -> None:
+    entry = one(spool)
+    entry.begin(HEADER)
+    assert one(spool).header == b""
+    entry.note()
+    entry.finish()
+    found = one(spool)
+    assert (found.header, found.held, found.running) == (HEADER, 0, 0)
+    found.retire()
+    with pytest.raises(CorruptPayload):
+        found.note()
+
+
 def test_every_torn_log_is_believed_up_to_its_last_whole_mark(spool: Spool) -> None:
     """Cut the log at every byte: what is left is a whole number of chunks, and can be continued."""
     entry = one(spool)

@@ -327,6 +327,53 @@ def test_a_round_of_no_steps_sends_zero_and_keeps_the_state(tmp_path: Path) -> N
     asyncio.run(scenario())
 
 
+def test_a_closing_task_is_answered_with_numbers_alone_and_changes_no_state(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on, on.living():
+            digest = await on.round(1, codec=TOPK)
+            await on.settle(1, digest)
+            kept = (tmp_path / "c2" / "runs" / "run1" / "state-000001.safetensors").read_bytes()
+            shown = view(on.server, 2, counted(1, digest), steps=0)
+            shown.task.closing = True
+            shown.task.ClearField("uploads")
+            shown.task.scores.extend(["client_local", "client_pooled"])
+            await on.server.show(shown)
+            await on.server.until(lambda: len(on.server.received) == 2)
+            await on.settle(2, on.server.received[-1])
+            header = on.server.headers[-1]
+            assert (header.round, header.package.size_bytes, len(header.package.sections)) == (2, 0, 0)
+            assert dict(header.package.scalars) == {"samples": 64.0, "steps": 0.0, "loss": 0.0}
+            assert [score.model for score in header.scores] == ["client_local", "client_pooled"]
+            store = Store(tmp_path / "c2", "run1")
+            assert [kept.round for kept in store.generations()] == [1]
+            assert (tmp_path / "c2" / "runs" / "run1" / "state-000001.safetensors").read_bytes() == kept
+            await on.round(3)  # it goes on as if nothing had been
+
+    asyncio.run(scenario())
+
+
+def test_scores_go_with_every_delivery_and_are_no_part_of_the_digest(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path / "plain") as on, on.living():
+            plain = await on.round(1)
+        async with stage(tmp_path / "tested") as on:
+            on.server.script.lose_answer = 1
+            async with on.living():
+                shown = view(on.server, 1)
+                shown.task.scores.append("client_local")
+                await on.server.show(shown)
+                await on.server.until(lambda: len(on.server.received) == 1)
+            assert on.server.received == [plain]
+            assert len(on.server.headers) > 1
+            told = [[(score.samples, score.hits) for score in header.scores] for header in on.server.headers]
+            assert all(scores == told[0] and len(scores) == 1 for scores in told)
+            outbox = Outbox(tmp_path / "tested" / "c2")
+            assert outbox.entry is not None
+            assert [(score.samples, score.hits) for score in outbox.entry.scores] == told[0]
+
+    asyncio.run(scenario())
+
+
 def test_an_outbox_of_an_unknown_run_is_discarded_with_a_line(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with stage(tmp_path) as on, on.living():

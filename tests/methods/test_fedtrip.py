@@ -1,0 +1,220 @@
+"""FedTrip (Li et al. 2023, Algorithm 1): the triplet term, its history, and the paper's own arithmetic."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from edgeflock.common import models
+from edgeflock.common.errors import BadValue
+from edgeflock.common.models.base import forward_flops, parameter_count
+from edgeflock.common.package import Kind
+from edgeflock.methods import load, steps
+from edgeflock.methods.options import parse
+from edgeflock.methods.values import Plan, State
+from support.federation import WIDTHS, Federation
+from support.hand_mlp import Vector, gradient
+from support.interrupted import check_that_kills_leave_no_trace
+from support.training import bench_of, broadcast_of, half_of, local_of, samples
+
+PLAN = Plan(lr=0.1, batch_size=6, epochs=2, momentum=0.9, weight_decay=0.01)
+COHORTS = [(0, 1, 2), (0, 2), (0, 1), (1, 2), (0, 1, 2)]
+LOST = [(), (), (0,), (), ()]
+
+
+def by_hand(
+    run: Federation, cohorts: list[tuple[int, ...]], lost: list[tuple[int, ...]], mu: float, mode: str
+) -> list[Vector]:
+    """Return w after every round: Algorithm 1 with the history of counted updates."""
+    w, after = run.model, list[Vector]()
+    history, last = dict[int, Vector](), dict[int, int]()
+    for t, (cohort, dropped) in enumerate(zip(cohorts, lost, strict=True), start=1):
+        ends = {}
+        for k in cohort:
+            xi = 0.0 if k not in history else 1 / (t - last[k]) if mode == "inverse" else float(mode)
+            x, v = w.copy(), np.zeros_like(w)
+            for features, labels in run.batches(k, t):
+                pull, push = x - w, x - history.get(k, x)
+                g = gradient(x, WIDTHS, features, labels) + mu * (pull - xi * push)
+                v = run.plan.momentum * v + g + run.plan.weight_decay * x
+                x = x - run.plan.lr * v
+            if k not in dropped:
+                ends[k] = x
+        n = sum(run.sizes[k] for k in ends)
+        w = np.sum([run.sizes[k] / n * end for k, end in ends.items()], axis=0)
+        history.update(ends)
+        last.update(dict.fromkeys(ends, t))
+        after.append(w)
+    return after
+
+
+@pytest.mark.parametrize("mode", ["inverse", "1.0", "0.4"])
+def test_rounds_with_absent_clients_and_a_lost_update_equal_the_hand_computation(
+    tmp_path: Path, mode: str
+) -> None:
+    """Client 0's third update is lost: in round 5 its history is that of round 2, three rounds ago."""
+    options = {"xi_mode": "inverse"} if mode == "inverse" else {"xi_mode": "const", "xi_value": mode}
+    run = Federation(tmp_path, "fedtrip", {"mu": "0.7", **options}, plan=PLAN)
+    expected = by_hand(run, COHORTS, LOST, 0.7, mode)
+    without = by_hand(run, COHORTS, [()] * len(COHORTS), 0.7, mode)
+    for cohort, lost, w in zip(COHORTS, LOST, expected, strict=True):
+        run.round(*cohort, lost=lost)
+        np.testing.assert_allclose(run.model, w, atol=1e-5)
+    assert np.abs(expected[-1] - without[-1]).max() > 1e-3
+
+
+def work_with(history: dict[str, float], *, round: int, **options: str) -> float:
+    """Return xi in a round, with the scalars of a history."""
+    bench = bench_of("linear", (1, 4, 5))
+    vectors = {"history": torch.zeros_like(bench.params)} if history else {}
+    half = half_of("fedtrip", bench, **options)
+    work = local_of(bench, samples(4, (1, 4, 5)), PLAN, round=round, state=State(vectors, dict(history)))
+    return float(half.xi(work))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("last", "now", "xi"), [(1, 2, 1.0), (2, 5, 1 / 3), (1, 101, 0.01), (7, 7, 1.0)])
+def test_xi_is_the_inverse_of_the_gap_and_never_above_1(last: int, now: int, xi: float) -> None:
+    assert work_with({"round": last}, round=now) == xi
+
+
+def test_a_first_participation_has_no_push_in_either_mode() -> None:
+    assert work_with({}, round=4) == 0
+    assert work_with({}, round=4, xi_mode="const", xi_value="0.5") == 0
+    assert work_with({"round": 1}, round=4, xi_mode="const", xi_value="0.5") == 0.5
+
+
+def test_the_history_is_the_model_and_the_round_of_the_last_counted_update(tmp_path: Path) -> None:
+    run = Federation(tmp_path, "fedtrip", plan=PLAN)
+    for cohort, lost in zip(COHORTS, LOST, strict=True):
+        before = [state.vectors.get("history") for state in run.states]
+        run.round(*cohort, lost=lost)
+        for index, state in enumerate(run.states):
+            moved = index in cohort and index not in lost
+            assert (state.scalars.get("round") == run.number) == moved
+            assert (state.vectors.get("history") is before[index]) != moved
+    run.round(1)  # alone: its end is the model
+    np.testing.assert_allclose(run.states[1].vectors["history"].numpy(), run.model, atol=1e-6)
+
+
+def test_a_lost_history_is_a_first_participation(tmp_path: Path) -> None:
+    """After round 2 the state is gone: round 3 is FedProx's from the same model, bit for bit."""
+    run = Federation(tmp_path / "trip", "fedtrip", {"mu": "0.7"}, plan=PLAN)
+    prox = Federation(tmp_path / "prox", "fedprox", {"mu": "0.7"}, plan=PLAN)
+    for _ in range(2):
+        run.round()
+        prox.round()
+    prox.learner.state.model.copy_(run.learner.state.model)
+    for index in range(3):
+        run.forget(index)
+    run.round()
+    prox.round()
+    assert np.array_equal(run.model, prox.model)
+
+
+@pytest.mark.parametrize(
+    ("options", "other", "same"),
+    [
+        ({"mu": "0"}, {}, True),
+        ({"mu": "0.7", "xi_mode": "const", "xi_value": "0"}, {"mu": "0.7"}, True),
+        ({"mu": "0.7", "xi_mode": "const", "xi_value": "1"}, {"mu": "0.7"}, False),
+    ],
+)
+def test_mu_0_is_fedavg_and_xi_0_is_fedprox_bit_for_bit(
+    tmp_path: Path, options: dict[str, str], other: dict[str, str], same: bool
+) -> None:
+    trip = Federation(tmp_path / "trip", "fedtrip", options, plan=PLAN)
+    plain = Federation(tmp_path / "plain", "fedprox" if other else "fedavg", other, plan=PLAN)
+    for _ in range(3):
+        trip.round()
+        plain.round()
+    assert np.array_equal(trip.model, plain.model) == same
+
+
+def test_with_xi_1_the_extra_gradient_is_constant() -> None:
+    """mu (w_hist - a), wherever w is (METHODS 2.1b)."""
+    bench = bench_of("mlp", (1, 4, 5), hidden="8")
+    history = torch.randn(bench.params.numel(), generator=torch.Generator().manual_seed(1))
+    half = half_of("fedtrip", bench, mu="0.7", xi_mode="const", xi_value="1")
+    state = State({"history": history}, {"round": 1.0})
+    work = local_of(bench, samples(9, (1, 4, 5)), PLAN, round=4, state=state)
+    half.begin(work)
+    for shift in (0.0, 3.0):
+        work.params.add_(shift)
+        work.grads.zero_()
+        half.gradient(work)
+        torch.testing.assert_close(work.grads, 0.7 * (history - work.start))
+
+
+def test_the_step_on_a_convolution_equals_autograd_s() -> None:
+    """mu/2 (||w - a||^2 - xi ||w - w_hist||^2) through PyTorch, gap 3."""
+    bench, data = bench_of("lenet5", (1, 8, 8)), samples(10, (1, 8, 8))
+    sent = broadcast_of(bench)
+    history = sent[Kind.MODEL] + 0.01
+    plan, state = Plan(lr=0.1, batch_size=0, steps=1), State({"history": history}, {"round": 2.0})
+    work = local_of(bench, data, plan, round=5, received=sent, state=state)
+    half = half_of("fedtrip", bench, mu="0.4")
+    half.begin(work)
+    work.params.add_(0.02)
+    work.grads.zero_()
+    half.gradient(work)
+    w = work.params.clone().requires_grad_()
+    loss = 0.4 / 2 * ((w - sent[Kind.MODEL]).square().sum() - (w - history).square().sum() / 3)
+    (expected,) = torch.autograd.grad(loss, w)
+    torch.testing.assert_close(work.grads, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_round_without_a_step_leaves_the_history(tmp_path: Path) -> None:
+    run = Federation(tmp_path, "fedtrip", sizes=(8, 0))
+    run.round()
+    assert (run.states[0].scalars, run.states[1].scalars) == ({"round": 1.0}, {})
+    bench = bench_of("linear", (1, 4, 5))
+    work = local_of(bench, samples(4, (1, 4, 5)), Plan(lr=0.0, steps=0))
+    steps.run(half_of("fedtrip", bench), work)
+    assert work.new_state == work.state
+
+
+@pytest.mark.parametrize(("p", "expected"), [(0.4, 0.6109), (0.08, 0.2196)])
+def test_the_mean_xi_is_the_paper_s(p: float, expected: float) -> None:
+    """E[1/gap] = p ln p / (p - 1) when a client takes part with probability p (IV-C)."""
+    assert p * math.log(p) / (p - 1) == pytest.approx(expected, abs=5e-5)
+    present = np.flatnonzero(np.random.default_rng(1).random(400_000) < p) + 1
+    seen = [work_with({"round": last}, round=int(now)) for last, now in itertools.pairwise(present[:201])]
+    gaps = np.diff(present)
+    np.testing.assert_array_equal(seen, 1 / gaps[:200])
+    assert np.mean(1 / gaps) == pytest.approx(expected, abs=3e-3)
+
+
+def test_table_5_is_what_the_formula_gives() -> None:
+    """GFLOPs of one client's forward passes: 600 samples, 12 steps per round, 4 |w| per step for the term."""
+    net = models.build("mlp", input_shape=(1, 28, 28), classes=10, seed=1)
+    weights, macs = parameter_count(net), forward_flops(net, (1, 28, 28)) // 2
+    assert (weights, macs) == (79_510, 79_400)
+    assert round(49 * 600 * macs / 1e9, 3) == 2.334  # FedAvg, 49 rounds
+    assert round(28 * (600 * macs + 4 * 12 * weights) / 1e9, 3) == 1.441  # FedTrip, 28 rounds
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"mu": "-0.1"}, "mu is '-0.1', allowed is a number >= 0"),
+        ({"xi_mode": "gap"}, "xi_mode is 'gap', allowed is inverse or const"),
+        ({"xi_value": "1.1"}, r"xi_value is '1.1', allowed is a number in \[0, 1\]"),
+        ({"xi_value": "-0.1"}, r"xi_value is '-0.1', allowed is a number in \[0, 1\]"),
+    ],
+)
+def test_an_option_out_of_range_is_refused(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(BadValue, match=sentence):
+        parse(load("fedtrip").params, options)
+
+
+def test_a_real_run_keeps_its_history_over_kills_and_skipped_rounds(tmp_path: Path) -> None:
+    script = tmp_path / "cohorts.txt"
+    lines = ["c0 c1 c2", "c0 c2", "c1 c2", "c0 c1"] * 8
+    script.write_text("\n".join(lines))
+    flags = ("--method=fedtrip", "--clients=3", f"--rounds={len(lines)}", f"--cohort-script={script}")
+    check_that_kills_leave_no_trace(tmp_path, *flags, "--partition=dirichlet:0.5")

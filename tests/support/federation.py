@@ -1,0 +1,181 @@
+"""A run in one process: the real learner and client halves, files instead of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from edgeflock.common.bundle import FlatModel
+from edgeflock.common.pack import pack
+from edgeflock.common.package import Kind
+from edgeflock.methods import load, steps
+from edgeflock.methods.options import parse
+from edgeflock.methods.order import Order
+from edgeflock.methods.tools import Tools
+from edgeflock.methods.values import Plan, State
+from edgeflock.server.checkpoint import Checkpoints, ModelLayouts, Saved
+from edgeflock.server.fold import SpooledUpdate
+from edgeflock.server.learner import Learner, RoundWork
+from support.hand_mlp import Vector
+from support.training import bench_of, local_of, samples, setting_of
+
+SHAPE, WIDTHS, SEED = (1, 4, 5), (20, 8, 3), 3
+PLAN = Plan(lr=0.1, batch_size=6, epochs=2)
+Sample = tuple[Vector, NDArray[np.int64]]
+
+
+class Federation:
+    """Server and clients of one run of an MLP on random data; shards of different sizes."""
+
+    def __init__(
+        self,
+        folder: Path,
+        method: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        sizes: tuple[int, ...] = (20, 9, 14),
+        plan: Plan = PLAN,
+        lr_decay: float = 1.0,
+        codec: str = "identity",
+        tools: Tools | None = None,
+        budgets: Mapping[str, float] | None = None,
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        self.sizes, self.plan, self._folder, self._lr_decay = sizes, plan, folder, lr_decay
+        self._codec, self._tools = codec, tools
+        self._bench = bench_of("mlp", SHAPE, hidden=str(WIDTHS[1]))
+        self.data = [samples(size, SHAPE, seed=10 + index) for index, size in enumerate(sizes)]
+        self.states = [State() for _ in sizes]
+        self._method = load(method)
+        self._params = parse(self._method.params, options or {})
+        layout = self._bench.model.layout
+        self._setting = replace(setting_of(self._bench, clients=len(sizes)), budgets=budgets or {})
+        self._layouts = ModelLayouts(
+            layout, self._bench.model.buffers_layout, self._bench.model.counters_layout
+        )
+        self._checkpoints = Checkpoints(folder, self._layouts)
+        self._client = self._method.client(self._params, self._setting)
+        self.learner, self.number = self._begun(), 0
+        self._saved: Saved = self.learner.save(self._checkpoints, 0)
+
+    def _begun(self) -> Learner:
+        learner = Learner(
+            self._method,
+            self._params,
+            self._setting,
+            self._layouts,
+            self.plan,
+            lr_decay=self._lr_decay,
+            codec=self._codec,
+            codec_down="identity",
+            tools=self._tools,
+        )
+        learner.begin(FlatModel(bench_of("mlp", SHAPE, hidden=str(WIDTHS[1])).net))
+        return learner
+
+    @property
+    def model(self) -> Vector:
+        """w, as float64."""
+        return self.learner.state.model.double().numpy().copy()
+
+    def lr(self, number: int) -> float:
+        return self.plan.lr * self._lr_decay ** (number - 1)
+
+    def batches(self, index: int, number: int) -> list[Sample]:
+        """Return what a client trains on in a round, for a computation by hand."""
+        data, order = self.data[index], Order(self.sizes[index], self.plan.batch_size, SEED, index)
+        x, y = data.x.flatten(1).double().numpy(), data.y.numpy()
+        steps_total = order.steps(epochs=self.plan.epochs, steps=self.plan.steps)
+        rows = [order.rows(number, step) for step in range(steps_total)]
+        return [(x[chosen], y[chosen]) for chosen in rows]
+
+    def round(self, *cohort: int, lost: Collection[int] = ()) -> dict[str, float]:
+        """Play the next round, with everybody if no cohort is named; updates of `lost` are not counted."""
+        self.number += 1
+        members = cohort or tuple(range(len(self.sizes)))
+        opened = self.learner.round(self.number, members, dict(enumerate(self.sizes)))
+        path = self._checkpoints.model_path(self.number - 1)
+        work = self.learner.open(opened, path, self._folder / "packages")
+        updates = {index: self._train(work, index, index not in lost) for index in members}
+        self.learner.prepare(opened)
+        counted = set(members) - set(lost)
+        assert self.learner.fold(counted, {index: updates[index] for index in counted}) == {}
+        metrics = self.learner.step(opened)
+        self._saved = self.learner.save(self._checkpoints, self.number)
+        return metrics
+
+    def _received(self, work: RoundWork, index: int) -> dict[Kind, Tensor]:
+        """Return copies of what a client fetches."""
+        half, state = self.learner.half, self.learner.state
+        sent = {**half.broadcast(state, work.round), **half.personal(state, work.round, index)}
+        if self._client.lacks(self.states[index], work.plan.flags):
+            sent |= half.optional(state, work.round)
+        return {kind: flat.clone() for kind, flat in sent.items()}
+
+    def _train(self, work: RoundWork, index: int, counts: bool) -> SpooledUpdate:
+        local = local_of(
+            self._bench,
+            self.data[index],
+            work.plan,
+            round=work.round.number,
+            index=index,
+            received=self._received(work, index),
+            state=self.states[index],
+        )
+        bundles = steps.run(self._client, local)
+        own = {"samples": self.sizes[index], "steps": local.steps_done, "loss": local.mean_loss()}
+        missing = torch.zeros(local.params.numel())  # of a round without a step
+        parts = {
+            spec.kind: (bundles.get(spec.kind, missing), spec.layout, spec.codec) for spec in work.uploads
+        }
+        encoded = pack(parts, {**local.scalars, **own}, lambda kind: torch.Generator())
+        path = self._folder / f"{index}.data"
+        path.write_bytes(b"".join(map(bytes, encoded.pieces)))
+        update = SpooledUpdate(index, encoded.package, path, work.layouts)
+        if local.steps_done:
+            self._client.sent(local, {kind: update.tensor(kind) for kind in parts})
+        if counts:
+            kept = {name: vector.clone() for name, vector in local.new_state.vectors.items()}
+            self.states[index] = State(kept, dict(local.new_state.scalars))
+        return update
+
+    def closing(self, *answering: int) -> dict[str, float]:
+        """Play the closing task; only those named answer it."""
+        roster = dict(enumerate(self.sizes))
+        opened = self.learner.round(self.number + 1, tuple(roster), roster, closing=True)
+        path = self._checkpoints.model_path(self.number)
+        work = self.learner.open(opened, path, self._folder / "packages")
+        updates = {index: self._answer(work, index) for index in answering}
+        assert self.learner.fold(answering, updates) == {}
+        return self.learner.step(opened)
+
+    def _answer(self, work: RoundWork, index: int) -> SpooledUpdate:
+        local = local_of(
+            self._bench,
+            self.data[index],
+            work.plan,
+            round=work.round.number,
+            index=index,
+            received=self._received(work, index),
+            state=self.states[index],
+        )
+        self._client.close(local)
+        package = pack({}, local.report(), lambda kind: torch.Generator()).package
+        return SpooledUpdate(index, package, self._folder, work.layouts)
+
+    def forget(self, index: int) -> None:
+        """A client has lost its state."""
+        self.states[index] = State()
+
+    def restart(self) -> None:
+        """The server dies and comes back from its last checkpoint."""
+        self.learner = self._begun()
+        self.learner.load(
+            self._checkpoints, self.number, (self._saved.model.digest, self._saved.state_digest)
+        )

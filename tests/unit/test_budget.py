@@ -1,0 +1,124 @@
+"""Budgets: how limits are read, what counts as used over several lives, when no further round is opened."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from edgeflock.common.errors import BadValue, UnknownName
+from edgeflock.server.budget import Budget, parse, raised, size
+from edgeflock.server.config import ServerConfig, to_toml
+from edgeflock.server.resolve import combine, resolve
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1500", 1500),
+        ("1500B", 1500),
+        ("800KB", 800e3),
+        ("800kB", 800e3),
+        ("1.5MB", 1.5e6),
+        ("2GB", 2e9),
+        ("1KiB", 1024),
+        ("1.5 MiB", 1.5 * 2**20),
+        ("2GiB", 2**31),
+    ],
+)
+def test_sizes_are_read_in_powers_of_1000_and_1024(text: str, expected: float) -> None:
+    assert size(text) == expected
+
+
+def test_limits_are_read_in_seconds_and_bytes() -> None:
+    assert parse({"time": "90s", "cpu": "2h", "bytes": "500MB"}) == {"time": 90, "cpu": 7200, "bytes": 5e8}
+    assert parse({"time": "1.5m"}) == {"time": 90}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("time", "soon", "--budget time is 'soon', allowed is a time > 0 such as 60s, 10m or 2h"),
+        ("time", "0", "--budget time is '0', allowed is a time > 0"),
+        ("time", "-5s", "--budget time is '-5s'"),
+        ("time", "5MB", "--budget time is '5MB'"),
+        ("cpu", "nan", "--budget cpu is 'nan', allowed is CPU time > 0"),
+        ("bytes", "60s", "--budget bytes is '60s', allowed is a size > 0 such as 800KB, 500MB or 2GiB"),
+        ("bytes", "0MB", "--budget bytes is '0MB'"),
+        ("bytes", "1e6", "--budget bytes is '1e6'"),
+        ("bytes", "5Mb/s", "--budget bytes is '5Mb/s'"),
+    ],
+)
+def test_nonsense_is_refused_with_a_sentence(name: str, text: str, sentence: str) -> None:
+    with pytest.raises(BadValue) as refused:
+        parse({name: text})
+    assert str(refused.value).startswith(sentence)
+
+
+def test_an_unknown_resource_is_refused() -> None:
+    with pytest.raises(UnknownName, match="unknown budget 'byte': did you mean 'bytes'"):
+        parse({"byte": "5MB"})
+
+
+def test_only_the_time_of_rounds_counts_and_earlier_lives_count_too() -> None:
+    budget = Budget({"time": 60.0}, time_s=10.0)
+    assert budget.used(1000.0)["time"] == 10.0
+    budget.begin(1000.0)
+    assert budget.used(1003.0)["time"] == 13.0
+    budget.begin(1003.0)  # a round that is opened again after a full disk
+    budget.rest(1004.0)
+    assert budget.used(5000.0)["time"] == 14.0
+    budget.rest(5001.0)
+    budget.begin(6000.0)
+    assert budget.used(6001.5)["time"] == 15.5
+
+
+def test_bytes_go_both_ways_and_cpu_is_corrected_when_the_whole_round_is_known() -> None:
+    budget = Budget({}, bytes=100.0, cpu_s=5.0)
+    budget.settle(1, {0: {"bytes_down": 30, "bytes_up": 20, "cpu_s": 2.0}, 1: {"bytes_down": 7}})
+    assert budget.used(0.0, moved=3.0, server_cpu_s=0.5) == {"time": 0.0, "bytes": 160.0, "cpu": 7.5}
+    budget.correct(1, 0, 2.5)
+    budget.correct(1, 0, 2.5)  # said twice
+    budget.correct(7, 0, 99.0)  # of a round that nobody knows
+    assert budget.used(0.0)["cpu"] == 7.5
+    budget.settle(2, {0: {"cpu_s": math.nan}, 1: {"cpu_s": -4.0}})  # a client may claim anything
+    budget.correct(2, 0, math.inf)
+    assert budget.used(0.0)["cpu"] == 7.5
+
+
+def test_bytes_are_predicted_and_seconds_are_not() -> None:
+    budget = Budget({"time": 60.0, "bytes": 1000.0, "cpu": 7.0})
+    used = {"time": 59.9, "bytes": 700.0, "cpu": 6.9}
+    assert budget.beyond(used, 300) == ""
+    assert budget.beyond(used, 301) == (
+        "the budget of bytes leaves no room for another round: 700 of 1000 are used, a round may take 301"
+    )
+    assert budget.beyond(used | {"time": 61.0}, 0) == "the budget of time is used up: 61 s of 60 s"
+    assert budget.beyond(used | {"cpu": 7.0}, 0) == "the budget of cpu is used up: 7 s of 7 s"
+    assert budget.beyond(used | {"time": 61.0, "cpu": 8.0}, 0, steered=True) == ""
+    assert "bytes" in budget.beyond(used, 301, steered=True)
+    assert Budget().beyond(used, 1e9) == ""
+
+
+def test_a_limit_is_raised_if_it_is_higher_or_gone() -> None:
+    assert raised({"time": 60.0}, {"time": 61.0})
+    assert raised({"time": 60.0, "bytes": 5.0}, {"time": 60.0})
+    assert not raised({"time": 60.0}, {"time": 60.0, "bytes": 5.0})
+    assert not raised({}, {"bytes": 5.0})
+
+
+def test_the_method_s_own_budget_holds_where_the_run_sets_none() -> None:
+    """FedADM's adaptive tau needs one of time; a fixed tau knows none."""
+    assert resolve(ServerConfig(method="fedadm")).budget == {"time": "1m"}
+    assert resolve(ServerConfig(method="fedadm", budget={"time": "5s"})).budget == {"time": "5s"}
+    assert resolve(ServerConfig(method="fedadm", set={"tau": "fixed:3"})).budget == {}
+    assert resolve(ServerConfig()).budget == {}
+
+
+def test_a_run_keeps_its_budget_and_it_may_be_raised_on_resume(tmp_path: Path) -> None:
+    config = resolve(ServerConfig(budget={"bytes": "5MB", "time": "10m"}))
+    (tmp_path / "run.toml").write_text(to_toml(config))
+    assert combine({"run_dir": tmp_path}).budget == {"bytes": "5MB", "time": "10m"}
+    raised_ = combine({"run_dir": tmp_path, "budget": {"bytes": "6MB"}})
+    assert raised_.budget == {"bytes": "6MB", "time": "10m"}

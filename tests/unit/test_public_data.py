@@ -1,0 +1,184 @@
+"""Data that the server itself trains and scores on: which they are, and what is refused at start-up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from edgeflock.common import datasets
+from edgeflock.common.errors import BadData, MissingData, UsageError
+from edgeflock.common.partition import assign, public_split
+from edgeflock.methods.batches import LocalData
+from edgeflock.server.assembly import build_learner, describe_data, load_test_set
+from edgeflock.server.config import ServerConfig, from_toml, identity_difference, to_toml
+from edgeflock.server.describe import describe_method
+from edgeflock.server.resolve import combine, resolve
+from edgeflock.server.tools import ServerTools
+
+DIGITS = ServerConfig(method="pfedmo")
+
+
+def changed(**changes: Any) -> ServerConfig:
+    """Return a resolved run of pFedMo on digits with some changes."""
+    return resolve(replace(DIGITS, **changes))
+
+
+def write(path: Path, samples: int = 20, shape: tuple[int, ...] = (8, 8), highest: int = 9) -> Path:
+    """Write an .npz of own data."""
+    random = np.random.default_rng(samples)
+    y = random.integers(0, highest + 1, samples)
+    y[0] = highest
+    np.savez(path, x=random.random((samples, *shape), dtype=np.float32), y=y)
+    return path
+
+
+def tools_of(config: ServerConfig) -> ServerTools:
+    test = load_test_set(config)
+
+    def no_net() -> Any:
+        raise AssertionError("nobody has asked for a model")
+
+    return ServerTools(config, no_net, LocalData(test.x, test.y), test.classes)
+
+
+def rows(*parts: LocalData) -> set[bytes]:
+    return {x.numpy().tobytes() for part in parts for x in part.x}
+
+
+# ------------------------------------------------------------------------------------- which data
+
+
+def test_a_share_of_the_data_set_is_the_server_s_and_no_client_s() -> None:
+    config = resolve(DIGITS)
+    digits = datasets.load("digits")
+    _, held = public_split(len(digits.train), 0.05, config.seed)
+    spec = describe_data(config)
+    assert spec is not None
+    assert spec.public_fraction == 0.05
+    shards = assign(
+        digits, partition="iid", seed=0, shards=4, samples_per_client=0, public_fraction=spec.public_fraction
+    )
+    assert not set(held) & set(np.concatenate(shards))
+    tools = tools_of(config)
+    assert len(tools.public_data()) + len(tools.score_data()) == len(held)
+
+
+def test_a_tenth_of_it_is_for_scores_and_not_trained_on() -> None:
+    first, again = tools_of(resolve(DIGITS)), tools_of(resolve(DIGITS))
+    trained, scored = first.public_data(), first.score_data()
+    assert len(scored) == int(0.1 * (len(trained) + len(scored)) + 0.5)
+    assert len(rows(trained, scored)) == len(rows(trained)) + len(rows(scored))
+    assert torch.equal(scored.x, again.score_data().x)
+    other = tools_of(changed(set={"public_fraction": "0.5"}))
+    assert len(other.public_data()) > 9 * len(trained)
+
+
+def test_a_file_of_public_data_leaves_the_clients_all_of_theirs(tmp_path: Path) -> None:
+    config = changed(public_data=write(tmp_path / "p.npz"))
+    spec = describe_data(config)
+    assert spec is not None
+    assert spec.public_fraction == 0
+    tools = tools_of(config)
+    assert (len(tools.public_data()), len(tools.score_data())) == (18, 2)
+    assert tools.public_data().x.shape[1:] == (1, 8, 8)
+
+
+def test_with_data_to_score_on_all_public_data_are_trained_on(tmp_path: Path) -> None:
+    files = {name: write(tmp_path / f"{name}.npz", size) for name, size in (("public", 20), ("score", 7))}
+    config = changed(public_data=files["public"], score_data=files["score"])
+    tools = tools_of(config)
+    assert (len(tools.public_data()), len(tools.score_data())) == (20, 7)
+
+
+def test_the_test_data_are_scored_on_if_that_is_asked_for(tmp_path: Path) -> None:
+    config = replace(DIGITS, set={"score_set": "test"}, public_data=write(tmp_path / "p.npz"))
+    tools = tools_of(resolve(config))
+    assert len(tools.public_data()) == 20
+    assert torch.equal(tools.score_data().x, load_test_set(resolve(config)).x)
+
+
+def test_the_method_s_description_names_the_flag() -> None:
+    assert "--public-data" in describe_method("pfedmo")
+    assert "--public-data" not in describe_method("fedavg")
+
+
+# ------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"method": "fedavg", "public_data": "p"}, "fedavg has no use for data on the server: --public-data"),
+        ({"method": "fedavg", "score_data": "p"}, "fedavg has no use for data on the server: --score-data"),
+        ({"dataset": None, "eval_data": "p"}, "without --dataset it needs --public-data FILE.npz"),
+        ({"score_data": "p", "set": {"score_set": "test"}}, "--score-data and --set score_set=test exclude"),
+    ],
+)
+def test_flags_that_cannot_go_together_are_refused(
+    tmp_path: Path, changes: dict[str, Any], sentence: str
+) -> None:
+    file = write(tmp_path / "p.npz")
+    given = {name: file if value == "p" else value for name, value in changes.items()}
+    with pytest.raises(UsageError, match=sentence):
+        changed(**given)
+
+
+@pytest.mark.parametrize("flag", ["public_data", "score_data"])
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, flag: str) -> None:
+    with pytest.raises(MissingData, match=f"--{flag.replace('_', '-')} .*nowhere.npz' is not a file"):
+        changed(**{flag: tmp_path / "nowhere.npz"})
+
+
+@pytest.mark.parametrize("flag", ["public_data", "score_data"])
+@pytest.mark.parametrize(
+    ("file", "sentence"),
+    [
+        ({"shape": (7, 8)}, "samples have the shape 1x7x8, this run needs 1x8x8"),
+        ({"highest": 10}, "labels go up to 10, this run has 10 classes: 0 to 9"),
+    ],
+)
+def test_data_that_do_not_fit_are_refused_before_the_run_begins(
+    tmp_path: Path, flag: str, file: dict[str, Any], sentence: str
+) -> None:
+    config = changed(**{flag: write(tmp_path / "p.npz", **file)})
+    with pytest.raises(BadData, match=f"--{flag.replace('_', '-')} .*p.npz': {sentence}"):
+        build_learner(config, load_test_set(config))
+
+
+def test_one_public_sample_is_too_few_to_hold_one_back(tmp_path: Path) -> None:
+    config = changed(public_data=write(tmp_path / "p.npz", samples=1))
+    with pytest.raises(UsageError, match="of 1 samples none can be held out"):
+        build_learner(config, load_test_set(config))
+
+
+def test_a_method_that_asks_for_public_data_where_there_are_none_is_told_so() -> None:
+    config = resolve(ServerConfig(method="fedavg"))
+    with pytest.raises(UsageError, match="fedavg needs public data on the server"):
+        tools_of(config).public_data()
+
+
+# ------------------------------------------------------------------------------------- resuming
+
+
+def test_a_run_is_resumed_only_with_the_same_data_wherever_they_lie(tmp_path: Path) -> None:
+    old = changed(public_data=write(tmp_path / "p.npz"), run_dir=tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.toml").write_text(to_toml(old))
+    moved = (tmp_path / "p.npz").rename(tmp_path / "moved.npz")
+    assert identity_difference(old, combine({"run_dir": tmp_path / "run", "public_data": moved})) == ""
+    other = write(tmp_path / "other.npz", samples=21)
+    with pytest.raises(UsageError, match="different in public data sha256"):
+        combine({"run_dir": tmp_path / "run", "public_data": other})
+
+
+def test_resolving_twice_changes_nothing_and_run_toml_holds_it_all(tmp_path: Path) -> None:
+    files = {name: write(tmp_path / f"{name}.npz") for name in ("public_data", "score_data")}
+    once = changed(run_dir=tmp_path, **files)
+    assert resolve(once) == once
+    (tmp_path / "run.toml").write_text(to_toml(once))
+    assert from_toml(tmp_path / "run.toml") == once

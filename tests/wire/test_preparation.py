@@ -1,0 +1,138 @@
+"""S0: what a server half computes beside an open round, with updates and personal packages meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import torch
+
+from edgeflock.common.errors import UsageError
+from edgeflock.methods.base import Bundles, Kind, Method, Params, Round, ServerHalf, State
+from edgeflock.server.events import EndingKind
+from edgeflock.v1 import aggregator_pb2 as pb
+from support.tiny_server import WAIT_S, Home, Served
+
+Talk = Callable[[Served], Awaitable[None]]
+
+
+class Gate:
+    """Holds S0 until it is opened; what it does then is told before."""
+
+    def __init__(self) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+        self.result: State | Exception | None = State({"found": torch.ones(1)})
+        self.ended = threading.Event()
+
+
+def method_of(gate: Gate) -> Method:
+    """Return FedAvg with personal packages, whose S0 waits at the gate."""
+
+    class Half(ServerHalf[Params]):
+        def prepare(self, state: State, round: Round) -> State | None:
+            gate.reached.set()
+            while self.going and not gate.opened.wait(0.01):
+                pass
+            gate.ended.set()
+            if isinstance(gate.result, Exception):
+                raise gate.result
+            return gate.result if self.going else None
+
+        def broadcast(self, state: State, round: Round) -> Bundles:
+            return {}
+
+        def personal(self, state: State, round: Round, index: int) -> Bundles:
+            return {Kind.MODEL: state.model + index}
+
+        def personal_kinds(self, round: Round) -> tuple[Kind, ...]:
+            return (Kind.MODEL,)
+
+    return Method(name="gated", summary="waits", server=Half)
+
+
+def serve(folder: Path, gate: Gate, talk: Talk, rounds: int = 1) -> Served:
+    """Serve a run of two clients while the talk goes on; return what was served."""
+    seen: list[Served] = []
+
+    async def both() -> None:
+        home = Home(folder, method=method_of(gate), clients=2, rounds=rounds)
+        async with asyncio.timeout(2 * WAIT_S), home.serve() as served:
+            seen.append(served)
+            await talk(served)
+
+    asyncio.run(both())
+    return seen[0]
+
+
+def test_clients_fetch_and_deliver_while_the_server_prepares_and_the_commit_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    gate = Gate()
+
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        assert await asyncio.to_thread(gate.reached.wait, WAIT_S)
+        first, second = [await peer.fetch(round=1, scope=pb.SCOPE_PERSONAL) for peer in peers]
+        assert first[0].package.digest != second[0].package.digest
+        for index, peer in enumerate(peers):
+            answer = await peer.deliver(served.made(index))
+            assert answer.WhichOneof("message") == "received", answer
+        again = await peers[0].fetch(round=1, scope=pb.SCOPE_PERSONAL)
+        assert again[0].HasField("refusal")  # the task is done
+        assert served.engine.machine.committed == 0
+        assert not gate.ended.is_set()
+        gate.opened.set()
+        await served.engine.committed(1)
+
+    serve(tmp_path, gate, talk)
+
+
+def test_a_failure_ends_the_run_with_its_own_words(tmp_path: Path) -> None:
+    gate = Gate()
+    gate.result = UsageError("the public data are gone")
+
+    async def talk(served: Served) -> None:
+        await served.gather()
+        gate.opened.set()
+        ending = await asyncio.wait_for(asyncio.shield(served.engine.ended), WAIT_S)
+        assert ending is not None
+        assert ending.kind is EndingKind.FAILED
+        assert "the public data are gone" in ending.reason
+
+    serve(tmp_path, gate, talk)
+
+
+def test_a_result_that_is_not_finite_ends_the_run_and_names_round_and_method(tmp_path: Path) -> None:
+    gate = Gate()
+    gate.result = State({"found": torch.tensor([1.0, float("nan")])})
+
+    async def talk(served: Served) -> None:
+        for index, peer in enumerate(await served.gather()):
+            await peer.deliver(served.made(index))
+        gate.opened.set()
+        ending = await asyncio.wait_for(asyncio.shield(served.engine.ended), WAIT_S)
+        assert ending is not None
+        assert "round 1: what gated trains on the server holds NaN" in ending.reason
+
+    serve(tmp_path, gate, talk)
+
+
+def test_a_server_that_goes_down_cuts_it_short_and_does_it_again_when_it_is_back(tmp_path: Path) -> None:
+    gate = Gate()
+
+    async def leave(served: Served) -> None:
+        peers = await served.gather()
+        for index, peer in enumerate(peers):
+            await peer.deliver(served.made(index))
+
+    served = serve(tmp_path, gate, leave)
+    assert gate.ended.is_set()
+    assert served.engine.machine.committed == 0
+
+    async def come_back(served: Served) -> None:
+        gate.opened.set()
+        await served.engine.committed(1)  # from the spool
+
+    serve(tmp_path, gate, come_back)
