@@ -27,6 +27,8 @@ FAMILIES = (
     "soak",
     "fold",
     "training",
+    "method_fold",
+    "method_step",
 )
 
 

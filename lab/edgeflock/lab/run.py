@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from edgeflock.common import flags
-from edgeflock.common.errors import BadValue, EdgeflockError
+from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
 from edgeflock.common.kinds import INTEGER, TEXT
 from edgeflock.common.options import option
 from edgeflock.common.ranges import between
@@ -67,11 +67,13 @@ class ChildFailed(EdgeflockError):
 
 def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
     run_dir = given.get("run_dir") or default_run_dir(given.get("method", "fedavg"))
+    experiment = LabConfig(**lab)
+    _check_own_data(given, experiment)
     signal.signal(signal.SIGTERM, _interrupt)
     ours = not run_dir.exists()
     try:
         with Children() as children:
-            _to_the_end(Experiment(run_dir, given, LabConfig(**lab), children))
+            _to_the_end(Experiment(run_dir, given, experiment, children))
     except KeyboardInterrupt:
         click.echo(f"interrupted: fl-lab run --run-dir {run_dir} goes on with it", err=True)
         raise
@@ -80,6 +82,19 @@ def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
     with closing(Feed(run_dir)) as feed:
         click.echo("\n" + summary(run_dir, feed.read()))
     return 0
+
+
+def _check_own_data(given: Mapping[str, Any], lab: LabConfig) -> None:
+    """Refuse data of clients for a method that has none."""
+    if lab.client_data is None or "method" not in given:
+        return
+    from edgeflock.methods import load  # brings torch, which most runs of the lab need not wait for
+
+    if load(given["method"]).central:
+        raise UsageError(
+            f"{given['method']} trains on the server, where no client is contacted: "
+            "--client-data cannot reach it, give --dataset"
+        )
 
 
 def _to_the_end(experiment: Experiment) -> None:
@@ -141,6 +156,8 @@ class Experiment:
             return
         config = self.config()
         self.children.patience_s = max(self.children.patience_s, config.drain_timeout + 5)
+        if config.central:
+            return
         target = dialled((self.run_dir / "address").read_text("utf-8").strip())
         for number, ids in enumerate(split(config.clients, self._processes(config.clients))):
             arguments = [
@@ -198,9 +215,8 @@ def watch(server: Child, feed: Feed, experiment: Experiment) -> None:
         return
     config = experiment.config()
     rows = Rows(config.rounds, config.eval_every)
-    click.echo(
-        f"{config.method} with {config.clients} clients, {config.rounds} rounds, in {experiment.run_dir}"
-    )
+    among = f"the union of {config.clients} shards" if config.central else f"{config.clients} clients"
+    click.echo(f"{config.method} with {among}, {config.rounds} rounds, in {experiment.run_dir}")
     with closing(display(config.rounds, sys.stdout.isatty())) as shown:
         while server.code is None:
             _show(feed, rows, shown)

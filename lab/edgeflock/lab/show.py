@@ -10,9 +10,12 @@ from typing import Any, Protocol
 
 import click
 
+from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.lab.feed import Event
 
 _PATIENCE = 3  # rounds whose line waits for an evaluation, at most
+_GROUPS = {LOCAL: "clients, own test", POOLED: "clients, pooled test"}
+_COMMITTED = ("round_committed", "closing_committed")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -25,15 +28,20 @@ class Row:
     bytes: float
     seconds: float
     train_loss: float | None
+    budget: str = ""  # shares used
+    closing: bool = False  # the task after the last round
     accuracy: float | None = None
     loss: float | None = None
 
     def text(self) -> str:
         width = len(str(self.rounds))
+        name = (
+            "closing".ljust(2 * width + 7) if self.closing else f"round {self.round:>{width}}/{self.rounds}"
+        )
         shown = self.train_loss if self.loss is None else self.loss
         return (
-            f"round {self.round:>{width}}/{self.rounds}  accuracy {_decimal(self.accuracy)}  "
-            f"loss {_decimal(shown)}  {size(self.bytes):>9}  {self.seconds:7.2f} s"
+            f"{name}  accuracy {_decimal(self.accuracy)}  "
+            f"loss {_decimal(shown)}  {size(self.bytes):>9}  {self.seconds:7.2f} s{self.budget}"
         )
 
 
@@ -48,10 +56,16 @@ class Rows:
     def take(self, event: Event) -> Iterator[Row]:
         """Take one event and yield the rows that are complete now."""
         number = int(event.number("round") or 0)
-        if event.name == "round_committed":
+        if event.name in _COMMITTED:
             total = (event.number("bytes_up") or 0) + (event.number("bytes_down") or 0)
             self.waiting[number] = Row(
-                number, self.rounds, total, event.number("seconds") or 0.0, event.number("loss")
+                number,
+                self.rounds,
+                total,
+                event.number("seconds") or 0.0,
+                event.number("loss"),
+                "".join(f"  {name} {used / limit:.0%}" for name, used, limit in _budgets(event)),
+                closing=event.name == "closing_committed",
             )
         elif event.name == "evaluated" and number in self.waiting and _is_global(event):
             self.waiting[number].accuracy = event.number("accuracy")
@@ -65,7 +79,8 @@ class Rows:
             yield self.waiting.pop(number)
 
     def _known(self, row: Row) -> bool:
-        expected = self.eval_every > 0 and (row.round % self.eval_every == 0 or row.round == self.rounds)
+        last = row.closing or row.round == self.rounds
+        expected = self.eval_every > 0 and (last or row.round % self.eval_every == 0)
         return row.accuracy is not None or not expected
 
 
@@ -131,22 +146,37 @@ def display(rounds: int, terminal: bool) -> Display:
 def summary(run_dir: Path, events: Iterable[Event]) -> str:
     """Return the table at the end of a run, over all its lives."""
     events = list(events)
-    committed = [event for event in events if event.name == "round_committed"]
+    committed = [event for event in events if event.name in _COMMITTED]
+    rounds = [event for event in committed if event.name == "round_committed"]
     tested = [event for event in events if event.name == "evaluated" and _is_global(event)]
     accuracies = [number for event in tested if (number := event.number("accuracy")) is not None]
     rows: list[tuple[str, str]] = [
         ("ended", _ending(events)),
-        ("rounds", str(max((int(event.number("round") or 0) for event in committed), default=0))),
+        ("rounds", str(max((int(event.number("round") or 0) for event in rounds), default=0))),
         ("final accuracy", _decimal(accuracies[-1] if accuracies else None)),
         ("best accuracy", _decimal(max(accuracies, default=None))),
+        *_groups(events),
         ("bytes up", size(_total(committed, "bytes_up"))),
         ("bytes down", size(_total(committed, "bytes_down"))),
         ("seconds", f"{_total(committed, 'seconds'):.2f}"),
+        *_spending(events),
         ("model SHA-256", model_digest(run_dir) or "no final model"),
         ("run directory", str(run_dir)),
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _groups(events: Iterable[Event]) -> Iterator[tuple[str, str]]:
+    """Yield how each group of models beside the global one did in its last test."""
+    last = {str(e.fields.get("model")): e for e in events if e.name == "evaluated" and not _is_global(e)}
+    for model, event in last.items():
+        members = int(event.number("members") or 1)
+        found = f"mean accuracy {_decimal(event.number('accuracy'))}"
+        if members > 1:
+            found += f", deviation {_decimal(event.number('deviation'))}"
+            found += f", worst tenth {_decimal(event.number('worst_tenth'))}, of {members} models"
+        yield _GROUPS.get(model, model.replace("_", " ")), found
 
 
 def model_digest(run_dir: Path) -> str:
@@ -164,6 +194,19 @@ def size(count: float) -> str:
     while value >= 999.95 and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
     return f"{value:.0f} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def _budgets(event: Event) -> list[tuple[str, float, float]]:
+    """Return every budget with what was used of it, as the event has it."""
+    return [(name, used, limit) for name, (used, limit) in event.fields.get("budget", {}).items()]
+
+
+def _spending(events: Iterable[Event]) -> Iterator[tuple[str, str]]:
+    """Yield the lines of the budgets, from the last event that names them."""
+    told = [event for event in events if "budget" in event.fields and event.name.endswith("_committed")]
+    for name, used, limit in _budgets(told[-1]) if told else []:
+        known = size if name == "bytes" else "{:.6g} s".format
+        yield f"budget of {name}", f"{known(used)} of {known(limit)}"
 
 
 def _ending(events: Iterable[Event]) -> str:
