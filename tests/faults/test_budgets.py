@@ -49,5 +49,5 @@ def test_time_and_cpu_are_summed_over_the_lives_of_the_server(tmp_path: Path) ->
             assert used == sorted(used)
             assert used[len(first)] > used[len(first) - 1] > 0
         (ended,) = made.announced("run_ended")
-        assert ended["reason"].startswith("the budget of time is used up: 1.")
+        assert ended["reason"].startswith("the budget of time is used up: ")
         assert found[-1]["time"][0] >= 1.2 > found[-2]["time"][0]

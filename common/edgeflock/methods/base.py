@@ -147,7 +147,8 @@ class ServerHalf(Generic[P]):
     def closing(self, state: State) -> Plan | None:
         """S7: the plan of one last task to the whole roster, not counted as a round; None: there is none.
 
-        Its steps are 0 and its batch size is the run's, whatever the plan says. What is broadcast is asked for as in any round.
+        Its steps are 0 and its batch size is the run's, whatever the plan says. What is broadcast is asked
+        for as in any round.
         """
         return None
 
@@ -155,9 +156,9 @@ class ServerHalf(Generic[P]):
         """Count the numbers of one answer to the closing task (`sums.count` only: it holds no bundles)."""
 
     def commit_closing(self, state: State, sums: Accumulators, round: Round) -> dict[str, float]:
-        """Settle what `result` returns after the closing task; perhaps nobody answered (`sums.updates` is 0).
+        """Settle what `result` returns; perhaps nobody answered the closing task (`sums.updates` is 0).
 
-        `round.number` is one more than that of the last counted round, `round.cohort` holds those who answered.
+        `round.number` is one more than that of the last counted round, `round.cohort` are those who answered.
         """
         return {}
 
@@ -205,12 +206,12 @@ class ClientHalf(Generic[P]):
         """Move state that mirrors a server's sum by what the server will decode (SCAFFOLD, FedDyn)."""
 
     def close(self, work: Local) -> None:
-        """Answer the closing task: no step is done; numbers go to `work.scalars`, the state does not change."""
+        """Answer the closing task: no step is done, the state does not change; fill `work.scalars`."""
 
     def own_model(self, work: Local) -> Tensor | None:
         """The client's own model, which it tests on its local test data; None: it has none.
 
-        Asked after the local work, or in the closing task after `close`. Its buffers are those of `work.model`.
+        Asked after the local work, or in the closing task after `close`; its buffers are `work.model`'s.
         """
         return work.params
 
@@ -246,7 +247,7 @@ class Method:
     own_momentum: bool = False  # the run's momentum must be 0
     public_data: bool = False  # the server trains on data of its own, and scores on others
     central: bool = False  # no client is contacted
-    client_models: str = ""  # "local": clients test their own model on local data; "both": on pooled data, too
+    client_models: str = ""  # tested by clients on "local" test data, or on "both" these and pooled ones
     budget: Callable[[Any], Mapping[str, float]] = _no_budget  # limits where the run sets none
 
     @property

@@ -127,7 +127,7 @@ class FedTRServer(ServerHalf[FedTRParams]):
         super().fold(sums, update, weight)
         counts = update.tensor(Kind.COUNTS)
         means = update.tensor(Kind.CENTROIDS).view(len(counts), -1)
-        sums.add_tensor(Kind.CENTROIDS, means * counts[:, None], 0)
+        sums.add_tensor(Kind.CENTROIDS, means.mul_(counts[:, None]), 0)
         sums.add_tensor(Kind.COUNTS, counts, 0)
         sums.count("drift", update.scalars.get("drift", 0.0))
 

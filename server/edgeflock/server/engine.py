@@ -170,9 +170,12 @@ class Engine(Drive):
         roster = await self._roster(effect.round)
         round = self.learner.round(effect.round, effect.cohort, roster, closing=effect.closing)
         self.opened, received = await self.compute(self._open, round, began)
-        self._preparing = asyncio.ensure_future(self.prepare(self.learner.prepare, round))
+        self._preparing = None
+        if self.learner.prepares(round):
+            self._preparing = asyncio.ensure_future(self.prepare(self.learner.prepare, round))
         self.post(RoundPrepared(effect.round, received, time.monotonic()))
-        await self._preparing
+        if self._preparing is not None:
+            await self._preparing
 
     async def _roster(self, round: int) -> dict[int, int]:
         """Return who was ready when the round was opened, as the journal has it: the same after a restart."""
@@ -234,7 +237,8 @@ class Engine(Drive):
 
     async def _prepared(self) -> bool:
         """Wait for S0, which the fold may need; why it failed is told by the effect that started it."""
-        assert self._preparing is not None
+        if self._preparing is None:
+            return True
         if not self._preparing.done():
             await asyncio.wait([self._preparing])
         return self._preparing.exception() is None and self._preparing.result()

@@ -53,6 +53,8 @@ class SpooledUpdate:
 
     def tensor(self, kind: Kind) -> Tensor:
         parts = [block.clone() for _, block in self.blocks(kind)]
+        if len(parts) == 1:
+            return parts[0]
         return torch.cat(parts) if parts else torch.zeros(0)
 
     def finite(self) -> bool:

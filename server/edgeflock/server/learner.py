@@ -242,9 +242,13 @@ class Learner:
         except NonFinite as error:
             raise NonFinite(f"round {number} of {self.method.name}: {error}") from None
 
+    def prepares(self, round: Round) -> bool:
+        """Whether the method has long work while that round is open."""
+        return not round.closing and type(self.half).prepare is not ServerHalf.prepare
+
     def prepare(self, round: Round) -> bool:
         """S0: runs beside the open round, in any thread; return False if it was cut short by `hurry`."""
-        if round.closing or type(self.half).prepare is ServerHalf.prepare:
+        if not self.prepares(round):
             return True
         prepared = self.half.prepare(self.state, replace(round, plan=self.plan(round)))
         self._fold.sums.round = replace(round, prepared=prepared)
