@@ -121,6 +121,11 @@ def test_nothing_crosses_a_wire_and_the_journal_says_so(flock: Flock) -> None:
     assert scores[-1][0] > 0.7
 
 
+def test_a_budget_of_bytes_is_never_used_up(flock: Flock) -> None:
+    assert flock.begin_server(*ALONE, "--rounds=3", "--budget=bytes=1KB").ended() == 0
+    assert flock.rows("SELECT max(round) FROM rounds WHERE committed") == [(3,)]
+
+
 def test_a_run_that_is_killed_again_and_again_ends_in_the_same_bits(tmp_path: Path) -> None:
     with processes.flock(tmp_path / "whole") as whole:
         whole.folder.mkdir()

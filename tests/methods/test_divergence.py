@@ -1,4 +1,4 @@
-"""DESIGN rule 23 for every method: what is not finite ends the run in one sentence, and the good model stays."""
+"""DESIGN rule 23 for every method: what is not finite ends the run with a sentence; the good model stays."""
 
 from __future__ import annotations
 

@@ -158,6 +158,8 @@ class Learner:
 
         Both ways, if everybody fetches all there is and delivers.
         """
+        if self.method.central:
+            return 0
         bundles = self._with_buffers(self.half.broadcast(self.state, round))
         kinds = [*bundles, *self.half.optional(self.state, round), *self.half.personal_kinds(round)]
         down = sum(self._largest_down(kind) for kind in kinds)
