@@ -8,7 +8,8 @@ import threading
 import torch
 from torch import Tensor
 
-BLOCK = 1 << 16  # elements; part of the result's bits
+BLOCK = 1 << 18  # elements; part of the result's bits
+_SMALL = 1 << 16  # elements of which a float64 copy is cheap
 
 
 class _Wide(threading.local):
@@ -34,7 +35,7 @@ def dot(a: Tensor, b: Tensor) -> float:
 
 def squared_norm(vector: Tensor) -> float:
     """Return ||vector||^2."""
-    if vector.numel() <= BLOCK:  # of a small model: fewer calls count more than memory
+    if vector.numel() <= _SMALL:  # of a small model: fewer calls count more than memory
         block = vector.double()
         return torch.dot(block, block).item()
     total = 0.0
