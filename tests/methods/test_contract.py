@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from edgeflock.common.errors import UsageError
+from edgeflock.common.models import build
 from edgeflock.common.models.base import Net
 from edgeflock.common.package import IDENTITY, Kind, Package
 from edgeflock.methods import load, names
@@ -120,6 +121,45 @@ def test_every_codec_runs_and_stays_finite(method: str, tmp_path: Path, codec: s
     trial = Trial(tmp_path, method, codec=codec)
     start = trial.model
     for cohort in cohorts(method):
+        assert not trial.round(cohort).rejected
+    assert finite(trial)
+    assert not torch.equal(trial.model, start)
+
+
+MODELS = [
+    ("linear", (1, 4, 5), {}),
+    ("logistic", (1, 4, 5), {}),
+    ("svm", (1, 4, 5), {}),
+    ("mlp", (1, 4, 5), {"hidden": "[7,6]"}),
+    ("lenet5", (1, 28, 28), {}),
+    ("cnn", (1, 28, 28), {}),
+    ("alexnet", (3, 32, 32), {}),
+    ("resnet18", (3, 32, 32), {"norm": "group"}),
+    ("resnet18", (3, 32, 32), {"norm": "batch"}),
+    ("vgg16", (3, 32, 32), {}),
+    ("firenet", (3, 64, 64), {}),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("model", "shape", "arguments"), MODELS)
+def test_every_model_trains_and_stays_finite(
+    method: str, tmp_path: Path, model: str, shape: tuple[int, ...], arguments: dict[str, str]
+) -> None:
+    def net() -> Net:
+        return build(model, input_shape=shape, classes=4, arguments=arguments, seed=1)
+
+    trial = Trial(
+        tmp_path,
+        method,
+        net=net,
+        data=shards(5, 3, 4, shape=shape, classes=4),
+        plan=replace(PLAN, lr=1e-3, steps=1, batch_size=3),
+        shape=shape,
+        classes=4,
+    )
+    start = trial.model
+    for cohort in cohorts(method)[:2]:
         assert not trial.round(cohort).rejected
     assert finite(trial)
     assert not torch.equal(trial.model, start)

@@ -49,8 +49,8 @@ SIZES = (20, 9, 14)
 COSTS = {"round_s": 1.0, "train_s": 0.25}  # measured otherwise; fixed, so that runs can be compared
 
 
-def shards(*sizes: int) -> tuple[LocalData, ...]:
-    return tuple(samples(size, SHAPE, CLASSES, seed=10 + index) for index, size in enumerate(sizes))
+def shards(*sizes: int, shape: tuple[int, ...] = SHAPE, classes: int = CLASSES) -> tuple[LocalData, ...]:
+    return tuple(samples(size, shape, classes, seed=10 + index) for index, size in enumerate(sizes))
 
 
 def plain_net() -> Net:
@@ -77,17 +77,18 @@ class NormalisedNet(Net):
 class HeldData:
     """What a method's server half computes with: a workbench and data of its own."""
 
-    def __init__(self, net: Callable[[], Net]) -> None:
+    def __init__(self, net: Callable[[], Net], shape: tuple[int, ...], classes: int) -> None:
         self._bench = Workbench(net())
+        self._shape, self._classes = shape, classes
 
     def workbench(self) -> Workbench:
         return self._bench
 
     def public_data(self) -> LocalData:
-        return samples(16, SHAPE, CLASSES, seed=50)
+        return samples(16, self._shape, self._classes, seed=50)
 
     def score_data(self) -> LocalData:
-        return samples(8, SHAPE, CLASSES, seed=51)
+        return samples(8, self._shape, self._classes, seed=51)
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,8 @@ class Trial:
     plan: Plan = PLAN
     codec: str = "identity"
     options: Mapping[str, str] = field(default_factory=dict)
+    shape: tuple[int, ...] = SHAPE
+    classes: int = CLASSES
 
     def __post_init__(self) -> None:
         self.found = load(self.method)
@@ -132,7 +135,7 @@ class Trial:
         home.mkdir(parents=True, exist_ok=True)
         net = self.net()
         setting = Setting(
-            flat.layout, CLASSES, net.features, clients=len(self.data), seed=SEED, head=net.head_names()
+            flat.layout, self.classes, net.features, clients=len(self.data), seed=SEED, head=net.head_names()
         )
         self.learner = Learner(
             self.found,
@@ -143,7 +146,7 @@ class Trial:
             lr_decay=0.9,
             codec=self.codec,
             codec_down="identity",
-            tools=HeldData(self.net),
+            tools=HeldData(self.net, self.shape, self.classes),
         )
         self.learner.begin(flat)
         self.checkpoints, self.spool = Checkpoints(home, layouts), Spool(home / "spool")
@@ -159,8 +162,8 @@ class Trial:
         self.bench = Bench(bench)
         model = pb.ModelSpec(
             name="small",
-            input_shape=SHAPE,
-            classes=CLASSES,
+            input_shape=self.shape,
+            classes=self.classes,
             parameters=layout_to_wire(bench.model.layout),
             buffers=layout_to_wire(bench.model.buffers_layout),
             counters=layout_to_wire(bench.model.counters_layout),
