@@ -16,7 +16,7 @@ import grpc
 from edgeflock.common.checksum import extend
 from edgeflock.common.transport import PROTOCOL, channel_options, server_options
 from edgeflock.methods.base import Method
-from edgeflock.server import records, rundir
+from edgeflock.server import records, rundir, startup
 from edgeflock.server.checkpoint import Checkpoints
 from edgeflock.server.control import ControlService
 from edgeflock.server.credit import CreditPool
@@ -25,7 +25,6 @@ from edgeflock.server.events import Event, OpenRound, Phase, Started
 from edgeflock.server.journal import Journal, connect
 from edgeflock.server.learner import Learner
 from edgeflock.server.records import Story
-from edgeflock.server.recovery import recover
 from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.rules import Rules
 from edgeflock.server.scoring import Scoring
@@ -110,14 +109,7 @@ class Home:
         story = rundir.tell(self.run_dir)
         brain = learner(self.layouts, method=self.method, clients=self.rules.clients, codec=self.codec)
         checkpoints, spool = Checkpoints(self.run_dir, self.layouts), Spool(self.run_dir / "spool")
-        with contextlib.closing(connect(self.journal_path)) as connection:
-            fresh = records.read_digests(connection, 0, 0) is None
-            if fresh:
-                saved = brain.save(checkpoints, 0)
-                connection.execute("INSERT INTO rounds (epoch, round, cohort) VALUES (0, 0, '[]')")
-                records.write_commit(connection, 0, 0, saved.model.digest, saved.state_digest)
-        if not fresh:
-            recover(story, self.journal_path, brain, checkpoints, spool)
+        startup.begin_or_recover(story, self.journal_path, brain, checkpoints, spool)
         return story, brain, checkpoints, spool
 
     @asynccontextmanager

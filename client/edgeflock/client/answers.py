@@ -40,6 +40,7 @@ def view(message: pb.View) -> View:
         task=message.task.round if message.HasField("task") else None,
         outcomes=tuple(map(verdict, message.outcomes)),
         ending=(message.ending.reason or "the run is over") if _over(message) else None,
+        failed=message.ending.kind == pb.ENDING_KIND_FAILED,
     )
 
 

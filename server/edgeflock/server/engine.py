@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, assert_never
@@ -53,9 +51,10 @@ from edgeflock.server.events import (
     Ticked,
     UpdateReceived,
 )
-from edgeflock.server.journal import Journal, JournalBroken, read_only
+from edgeflock.server.journal import FULL, Journal, JournalBroken, read_only
 from edgeflock.server.learner import Learner
 from edgeflock.server.opened import Opened
+from edgeflock.server.pools import started_pool
 from edgeflock.server.records import Row
 from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.scoring import Scoring
@@ -65,7 +64,7 @@ from edgeflock.server.spool import Entry, Spool
 log = structlog.get_logger()
 T = TypeVar("T")
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
+CLOSED = "the round was closed while your update was on its way: ask for the verdict"
 _LAST_WORDS = 2  # outcomes that a client is told again and again
 
 
@@ -99,8 +98,8 @@ class Engine:
         self._keep_every = keep_every
         self._personal: dict[int, asyncio.Future[Broadcast]] = {}
         self._late_costs: deque[tuple[int, int, Row]] = deque()  # filled here, emptied by the journal
-        self._arithmetic = ThreadPoolExecutor(1, "arithmetic")
-        self._files = ThreadPoolExecutor(4, "spool")
+        self._arithmetic = started_pool(1, "arithmetic")
+        self._files = started_pool(4, "spool")
         self._queue: deque[Event] = deque()
         self._handling = False
         self._folding_ahead = False
@@ -287,6 +286,7 @@ class Engine:
     async def _fold(self, effect: FoldRound) -> None:
         assert self.opened is not None
         self._closed_at = time.monotonic()
+        self._end_uploads()
         rejected = await self.compute(self.learner.fold, effect.counted, dict(self.opened.updates))
         if rejected:
             clients = {self.machine.seats.names[index]: str(verdict) for index, verdict in rejected.items()}
@@ -294,6 +294,13 @@ class Engine:
             log.warning("updates_rejected", round=effect.round, method=method, clients=clients)
             self.journal.note("updates_rejected", round=effect.round, method=method, clients=clients)
         self.post(Folded(effect.round, rejected, time.monotonic()))
+
+    def _end_uploads(self) -> None:
+        """Nobody waits for the rest of what is too late."""
+        for index in self.machine.tally.missing():
+            session = self.sessions.by_id(self.machine.seats.names[index])
+            if session is not None and session.upload is not None:
+                session.upload.cancel(CLOSED)
 
     # ----------------------------------------------------------------------------- committing
 
@@ -393,11 +400,6 @@ class Engine:
     def broken(self, error: OSError) -> None:
         """A disk that fails an upload has failed the server: the next start sees what is sound."""
         self.post(Broken(in_words(error), time.monotonic()))
-
-    def give_up(self) -> None:
-        """The time to drain is over: leave the round as it is, the journal and the spool hold it."""
-        if not self.ended.done():
-            self.ended.set_result(None)
 
     async def close(self) -> None:
         """Let what is being written be written; give threads and files back."""

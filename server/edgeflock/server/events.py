@@ -121,6 +121,7 @@ class Started:
     seats: tuple[tuple[int, str], ...] = ()
     committed: int = 0
     open: OpenRound | None = None
+    ended: Ended | None = None  # the run is over, but not every client may have heard
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ class Story:
     extended: bool = False
     closed: tuple[int, ...] | None = None
     ended: Ended | None = None
+    over: bool = False  # it ended and does not go on: clients may still have to hear it
 
 
 def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
@@ -64,7 +65,8 @@ def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
 
 def write_meta(connection: sqlite3.Connection, **values: str) -> None:
     connection.executemany(
-        "INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)",
+        "INSERT INTO meta (name, value) VALUES (?, ?) "
+        "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
         values.items(),
     )
 

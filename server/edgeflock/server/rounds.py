@@ -135,6 +135,9 @@ class RoundMachine:
     def _start(self, event: events.Started) -> list[Effect]:
         self.seats.take(event.seats)
         self.committed = self.round = event.committed
+        if event.ended is not None:
+            self.phase, self.ending = Phase.ENDED, event.ended
+            return [Publish(), events.Exit(event.ended)]
         if event.open is not None:
             self._begin(RoundOpened(event.open.round, event.open.cohort))
             self.tally.extended, self.tally.closed = event.open.extended, event.open.closed

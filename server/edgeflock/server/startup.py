@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgeflock.common.bundle import FlatModel
+from edgeflock.common.errors import UsageError
+from edgeflock.common.settings_file import identity
 from edgeflock.server import assembly, records, rundir
 from edgeflock.server.checkpoint import Checkpoints
 from edgeflock.server.config import ServerConfig, to_toml
 from edgeflock.server.events import Ended, EndingKind
-from edgeflock.server.journal import connect, read_only
+from edgeflock.server.journal import connect, verify
 from edgeflock.server.learner import Learner
 from edgeflock.server.records import Story, read_story
-from edgeflock.server.recovery import recover
+from edgeflock.server.recovery import check_known, recover
 from edgeflock.server.spool import Spool
 from edgeflock.v1 import aggregator_pb2 as pb
 
@@ -51,13 +54,18 @@ def build(config: ServerConfig) -> Built:
 
 
 def already_over(run_dir: Path, config: ServerConfig) -> Ended | None:
-    """Return how the run ended, if it has: a completed run goes on if more rounds are asked for, a failed
-    one is tried again."""
+    """Return how the run ended, if it has and its clients have had their time to hear it."""
     path = run_dir / rundir.JOURNAL
     if not path.exists():
         return None
-    with contextlib.closing(connect(path)), contextlib.closing(read_only(path)) as connection:
+    with contextlib.closing(connect(path)) as connection:
+        verify(connection, path)
         story = read_story(connection)
+    return _over(story, config) if rundir.FAREWELL in story.meta else None
+
+
+def _over(story: Story, config: ServerConfig) -> Ended | None:
+    """A completed run goes on if more rounds are asked for, a failed one is tried again."""
     ended = story.ended
     if ended is None or ended.kind is EndingKind.FAILED:
         return None
@@ -68,28 +76,61 @@ def already_over(run_dir: Path, config: ServerConfig) -> Ended | None:
 def take_up(built: Built, run_dir: Path) -> Parts:
     """Begin the run, or go back to where it is. The directory is locked."""
     config, learner = built.config, built.learner
-    if not (run_dir / rundir.RUN_TOML).exists():  # before the journal: it says which run this is
+    if not (run_dir / rundir.JOURNAL).exists():  # the file comes first: it says which run this is
         rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
-    story = rundir.tell(run_dir)
+    story = rundir.tell(run_dir, identity=json.dumps(identity(config)))
+    _check_identity(story, config, run_dir)
+    story.over = _over(story, config) is not None
     checkpoints, spool = Checkpoints(run_dir, learner.layouts), Spool(run_dir / "spool")
     path = run_dir / rundir.JOURNAL
-    if _is_new(path):
-        _initialise(path, learner, checkpoints)
-    else:
-        recover(story, path, learner, checkpoints, spool)
+    if not story.over:
+        _forget_ending(path)
+    begin_or_recover(story, path, learner, checkpoints, spool)
     rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
     described = assembly.describe_run(config, story.meta["run_id"], story.epoch, built.test, built.flat)
     return Parts(config, run_dir, story, built.test, learner, checkpoints, spool, described)
 
 
-def _is_new(path: Path) -> bool:
-    """Whether round 0 is still to be made; an ending of before no longer holds."""
+def begin_or_recover(
+    story: Story, path: Path, learner: Learner, checkpoints: Checkpoints, spool: Spool
+) -> None:
+    """Make round 0, or bring the learner to where the journal says that the run is."""
+    if _is_new(path):
+        _initialise(path, learner, checkpoints)
+    else:
+        recover(story, path, learner, checkpoints, spool)
+
+
+def _check_identity(story: Story, config: ServerConfig, run_dir: Path) -> None:
+    """The journal knows itself which run it is of: run.toml may have been lost, or be of another one."""
+    here = identity(config)
+    there: dict[str, str] = json.loads(story.meta["identity"])
+    different = [
+        f"{name} ({value} there, {here[name]} here)"
+        for name, value in there.items()
+        if here.get(name, value) != value
+    ]
+    if different:
+        raise UsageError(
+            f"{run_dir / rundir.JOURNAL} is of another run, different in {', '.join(different)}: "
+            "give its options as flags, or another --run-dir"
+        )
+
+
+def _forget_ending(path: Path) -> None:
+    """An ending of before no longer holds."""
     with contextlib.closing(connect(path)) as connection:
-        connection.execute("DELETE FROM meta WHERE name LIKE 'ended_%'")
+        connection.execute("DELETE FROM meta WHERE name LIKE 'ended_%' OR name = ?", (rundir.FAREWELL,))
+
+
+def _is_new(path: Path) -> bool:
+    """Whether round 0 is still to be made."""
+    with contextlib.closing(connect(path)) as connection:
         return records.read_digests(connection, 0, 0) is None
 
 
 def _initialise(path: Path, learner: Learner, checkpoints: Checkpoints) -> None:
+    check_known(checkpoints, -1)
     saved = learner.save(checkpoints, 0)
     with contextlib.closing(connect(path)) as connection:
         connection.execute("BEGIN")
