@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing import get_context
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from edgeflock.lab.children import die_with_parent
+from support import lastwords
 
 # A process is forked from one that has imported torch and grpc already: its start takes 0.05 s, not 1.3 s.
 # grpc reads the variable when it is imported; a command sets it before that.
@@ -43,12 +43,23 @@ def until(look: Callable[[], T | None], what: Callable[[], str], limit_s: float 
     return seen
 
 
+class Running(Protocol):
+    """A process, forked here or started otherwise."""
+
+    @property
+    def pid(self) -> int | None: ...
+    @property
+    def exitcode(self) -> int | None: ...
+    def is_alive(self) -> bool: ...
+    def join(self, timeout: float | None = None) -> None: ...
+
+
 @dataclass
 class Program:
     """One process, with a log of its own."""
 
     name: str
-    process: BaseProcess
+    process: Running
     log: Path
 
     @property
@@ -90,7 +101,15 @@ class Program:
         self.process.join(limit_s)
         assert self.process.exitcode is not None, f"{self.name} still runs: {self.text[-3000:]}"
         assert "Traceback" not in self.text, self.text[-5000:]
+        assert not self.silence(), self.silence()
         return self.process.exitcode
+
+    def silence(self) -> str:
+        """Return how it went without a word, or nothing (promise R19)."""
+        command = self.name.partition(" ")[0]
+        code = self.process.exitcode
+        daemon = command in ("fl-server", "fl-client")
+        return lastwords.silent(command, self.text, code) if daemon and code is not None else ""
 
     def sentence(self) -> str:
         """Return the last line of what it said."""
@@ -113,10 +132,12 @@ class Flock:
     def address(self) -> str:
         return (self.run_dir / "address").read_text("utf-8").strip()
 
-    def start(self, name: str, *arguments: str, environ: Mapping[str, str] | None = None) -> Program:
-        """Start a console script."""
+    def start(
+        self, name: str, *arguments: str, environ: Mapping[str, str] | None = None, gate: Path | None = None
+    ) -> Program:
+        """Start a console script; with a gate, it begins when that file is there."""
         log = self.folder / f"{len(self.programs):02d}-{name}.log"
-        given = (name, arguments, str(log), dict(environ or {}))
+        given = (name, arguments, str(log), dict(environ or {}), gate)
         process = _SPARE.Process(target=_become, args=given, daemon=True)
         process.start()
         program = Program(f"{name} {' '.join(arguments)}", process, log)
@@ -129,14 +150,14 @@ class Flock:
         server.wait_for("listening")
         return server
 
-    def begin_server(self, *flags: str) -> Program:
+    def begin_server(self, *flags: str, gate: Path | None = None) -> Program:
         here = () if any(flag.startswith("--listen") for flag in flags) else ("--listen=127.0.0.1:0",)
-        return self.start("fl-server", f"--run-dir={self.run_dir}", *here, *flags)
+        return self.start("fl-server", f"--run-dir={self.run_dir}", *here, *flags, gate=gate)
 
-    def client(self, ids: str, *flags: str) -> Program:
+    def client(self, ids: str, *flags: str, gate: Path | None = None) -> Program:
         """Start a process that hosts these clients; the same ids have the same state directory again."""
         place = (f"--server={self.address}", f"--state-dir={self.folder / 'clients' / ids}")
-        return self.start("fl-client", f"--ids={ids}", *place, "--give-up-after=30", *flags)
+        return self.start("fl-client", f"--ids={ids}", *place, "--give-up-after=30", *flags, gate=gate)
 
     def clients(self, *hosts: str) -> list[Program]:
         return [self.client(ids) for ids in hosts]
@@ -168,7 +189,9 @@ class Flock:
         return [json.loads(fields) for (fields,) in rows]
 
 
-def _become(name: str, arguments: tuple[str, ...], log: str, environ: dict[str, str]) -> None:
+def _become(
+    name: str, arguments: tuple[str, ...], log: str, environ: dict[str, str], gate: Path | None
+) -> None:
     """Turn this process into the console script: its own group, its own log, its own environment."""
     os.setpgid(0, 0)
     die_with_parent()
@@ -178,6 +201,8 @@ def _become(name: str, arguments: tuple[str, ...], log: str, environ: dict[str, 
     for variable in [variable for variable in os.environ if variable.startswith("FL_")]:
         del os.environ[variable]
     os.environ.update(environ)
+    while gate is not None and not gate.exists():
+        time.sleep(_POLL_S)
     sys.argv = [name, *arguments]
     importlib.import_module(f"edgeflock.{name.removeprefix('fl-')}.cli").main()
 
@@ -189,7 +214,9 @@ def flock(folder: Path) -> Iterator[Flock]:
     try:
         yield made
     finally:
+        silences = list(filter(None, (program.silence() for program in made.programs)))
         made.close()
+    assert not silences, silences
 
 
 def run_to_the_end(folder: Path, flags: tuple[str, ...], hosts: tuple[str, ...], *client_flags: str) -> str:

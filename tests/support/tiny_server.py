@@ -26,7 +26,7 @@ from edgeflock.server.events import Event, Phase
 from edgeflock.server.journal import Journal, connect
 from edgeflock.server.learner import Learner
 from edgeflock.server.records import Story
-from edgeflock.server.recovery import Asked, recover
+from edgeflock.server.recovery import Asked
 from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.rules import Rules
 from edgeflock.server.scoring import Scoring
@@ -124,14 +124,8 @@ class Home:
         story = rundir.tell(self.run_dir)
         brain = learner(self.layouts, method=self.method, clients=self.rules.clients, codec=self.codec)
         checkpoints, spool = Checkpoints(self.run_dir, self.layouts), Spool(self.run_dir / "spool")
-        with contextlib.closing(connect(self.journal_path)) as connection:
-            fresh = records.read_digests(connection, 0, 0) is None
-            if fresh:
-                saved = brain.save(checkpoints, 0)
-                connection.execute("INSERT INTO rounds (epoch, round, cohort) VALUES (0, 0, '[]')")
-                records.write_commit(connection, 0, 0, saved.model.digest, saved.state_digest)
-        if not fresh:
-            recover(story, self.journal_path, brain, checkpoints, spool, Asked(self.rules.rounds, self.more))
+        asked = Asked(self.rules.rounds, self.more)
+        startup.begin_or_recover(story, self.journal_path, brain, checkpoints, spool, asked)
         return story, brain, checkpoints, spool
 
     @asynccontextmanager

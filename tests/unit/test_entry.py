@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,8 +24,12 @@ run_command(click.Command("fl-thing", callback=work), "fl-thing")
     ("work", "code", "words"),
     [
         ("return 3", 3, ""),
-        ("os.kill(os.getpid(), signal.SIGTERM)", 0, ""),  # while it is still being imported, say
-        ("os.kill(os.getpid(), signal.SIGINT)", 130, "\n"),
+        (
+            "os.kill(os.getpid(), signal.SIGTERM)",
+            0,
+            "fl-thing: ended by SIGTERM\n",
+        ),  # while it is imported, say
+        ("os.kill(os.getpid(), signal.SIGINT)", 130, "\nfl-thing: ended by Ctrl-C\n"),
         ("raise BadValue('--thing', 1, '2')", 2, "fl-thing: error: --thing is 1, allowed is 2\n"),
         (
             "open('/nowhere')",
@@ -45,3 +50,21 @@ def test_a_command_ends_with_its_code_and_at_most_one_sentence(work: str, code: 
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (code, "", words)
+
+
+_SAY = "import structlog; from edgeflock.common import log; log.configure(); structlog.get_logger().info(1)"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize(
+    ("work", "code"),
+    [
+        (_SAY, 0),
+        ("raise BadValue('--thing', 1, '2')", 2),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 0),
+    ],
+)
+def test_a_log_on_a_full_disk_changes_no_exit_code(work: str, code: int) -> None:
+    words = [sys.executable, "-c", _COMMAND.format(work=work)]
+    with open("/dev/full", "wb") as full:
+        assert subprocess.run(words, stderr=full, timeout=30, check=False).returncode == code

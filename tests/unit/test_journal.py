@@ -104,9 +104,9 @@ def test_a_job_that_is_wrong_fails_alone(journal: Journal) -> None:
     gate = Gate(journal)
     before = journal.note("before")
     bad = [
-        journal.submit(lambda connection: connection.execute("INSERT INTO seats VALUES (1, NULL, 0)")),
+        journal.submit(lambda connection: connection.execute("INSERT INTO seats VALUES (1, NULL, 0, 0)")),
         journal.submit(
-            lambda connection: connection.execute("INSERT INTO seats VALUES (?, 'a', 0)", (2**70,))
+            lambda connection: connection.execute("INSERT INTO seats VALUES (?, 'a', 0, 0)", (2**70,))
         ),
         journal.note("unwritable", value=object()),
     ]
@@ -119,7 +119,7 @@ def test_a_job_that_is_wrong_fails_alone(journal: Journal) -> None:
 
 
 def test_an_outcome_of_somebody_without_a_seat_is_refused(journal: Journal) -> None:
-    insert = "INSERT INTO outcomes VALUES (0, 1, 7, x'00', 'counted')"
+    insert = "INSERT INTO outcomes VALUES (0, 1, 7, x'00', 'counted', 0)"
     future: Future[Any] = journal.submit(lambda connection: connection.execute(insert))
     with pytest.raises(JournalBroken, match="FOREIGN KEY"):
         future.result(WAIT_S)
@@ -218,3 +218,21 @@ def test_a_directory_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "journal.sqlite").mkdir()
     with pytest.raises(CorruptCheckpoint, match="cannot be used as a journal"):
         connect(tmp_path / "journal.sqlite")
+
+
+def test_after_an_io_error_the_file_is_not_touched_again(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    journal = Journal(path)
+    journal.note("before").result(WAIT_S)
+    with pytest.raises(JournalBroken, match="disk I/O error"):
+        journal.submit(failing_disk).result(WAIT_S)
+    with pytest.raises(JournalBroken, match="disk I/O error"):
+        journal.note("after").result(WAIT_S)
+    journal.close()
+    assert rows(path, "SELECT name FROM events") == [("before",)]
+
+
+def failing_disk(connection: sqlite3.Connection) -> None:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+    raise error

@@ -12,6 +12,7 @@ from edgeflock.client.session import (
     Deliver,
     Discard,
     Finish,
+    Forget,
     Generation,
     Pending,
     Prepare,
@@ -44,6 +45,24 @@ def at(view: View, **more: object) -> Situation:
 
 
 TABLE: dict[str, tuple[Situation, Decision]] = {
+    # an update that is torn: the server may have had all of it
+    "a torn update that counted: its whole candidate becomes the state": (
+        at(replace(IDLE, outcomes=(COUNTED,)), staged=Generation(3, D)),
+        Promote(COUNTED),
+    ),
+    "a torn update that counted, its candidate too: the state is behind": (
+        at(replace(IDLE, outcomes=(COUNTED,)), lost=Generation(3, D)),
+        Forget(3),
+    ),
+    "a torn update whose place another one took changes nothing": (
+        at(replace(ASKED, task=4, outcomes=(OTHER,)), staged=Generation(3, D)),
+        Train(4),
+    ),
+    "a torn update is trained again while its round is open": (at(ASKED, staged=Generation(3, D)), Train(3)),
+    "a torn update that counts while it is trained again": (
+        at(replace(IDLE, outcomes=(COUNTED,)), staged=Generation(3, D), training=3),
+        Abandon(3),
+    ),
     # before the round
     "without a seat it waits": (Situation(View()), Wait()),
     "with a seat it gets its data": (Situation(IDLE), Prepare()),

@@ -20,6 +20,7 @@ from edgeflock.client.line import Line, Link
 from edgeflock.client.meter import Meter
 from edgeflock.client.outbox import Outbox
 from edgeflock.client.participation import Participation
+from edgeflock.client.session import Finish
 from edgeflock.client.statedir import Unwritable
 from edgeflock.client.store import Store
 from edgeflock.client.stub import Stub
@@ -38,6 +39,10 @@ _REJOIN = (Reason.REASON_UNKNOWN_SESSION, Reason.REASON_SUPERSEDED)
 
 class GaveUp(EdgeflockError):
     """No server was reached for too long."""
+
+
+class RunFailed(EdgeflockError):
+    """The run is over, and that without a result."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,9 @@ class Agent:
                 began = time.monotonic()
                 ending = await self._connection()
                 if ending is not None and not self._rules.stay:
-                    return ending
+                    if ending.failed:
+                        raise RunFailed(f"the run has failed: {ending.reason}")
+                    return ending.reason
                 if time.monotonic() - began > STEADY_S + self._backoff.most_s:
                     self._backoff.reset()
         except OSError as error:  # of our own files: gRPC's errors are others
@@ -85,7 +92,7 @@ class Agent:
             if self._part:
                 await self._part.stop()
 
-    async def _connection(self) -> str | None:
+    async def _connection(self) -> Finish | None:
         """Live through one connection; return why the run ended, or None after a pause, to try again."""
         try:
             async with self._link.channel() as channel:
@@ -100,9 +107,9 @@ class Agent:
             await self._pause(str(error))
         return None
 
-    async def _refused(self, refused: Refused) -> str | None:
+    async def _refused(self, refused: Refused) -> Finish | None:
         if refused.reason == Reason.REASON_FINISHED:
-            return await self._over(str(refused))
+            return await self._over(Finish(str(refused)))
         if refused.reason == Reason.REASON_ANOTHER_RUN and self._outbox.entry:
             self._log.warning("outbox_discarded", round=self._outbox.entry.round, reason=str(refused))
             self._outbox.clear()
@@ -125,26 +132,26 @@ class Agent:
         )
         await asyncio.sleep(delay_s)
 
-    async def _over(self, reason: str) -> str:
+    async def _over(self, ending: Finish) -> Finish:
         """The run is over: say so once; with --stay wait before asking for the next one."""
         run_id = self._part.run_id if self._part else "unknown"
         if run_id != self._finished:
             self._finished = run_id
-            self._log.info("run_over", run_id=run_id, reason=reason)
+            self._log.info("run_over", run_id=run_id, reason=ending.reason, failed=ending.failed)
             self._backoff.reset()
         if self._rules.stay:
             await asyncio.sleep(self._backoff.next_s())
-        return reason
+        return ending
 
     # -------------------------------------------------------------------------------- one connection
 
-    async def _life(self, stub: Stub) -> str:
+    async def _life(self, stub: Stub) -> Finish:
         """Join, watch and act until the run is over; every trouble is an exception."""
         line, part = await self._join(stub)
         watcher = asyncio.create_task(self._watch(line, part))
         try:
             ending = await part.act(line)
-            await _leave(line, ending)
+            await _leave(line, ending.reason)
             return ending
         except asyncio.CancelledError:
             await part.stop()

@@ -41,6 +41,7 @@ def view(message: pb.View) -> View:
         closing=message.task.closing,
         outcomes=tuple(map(verdict, message.outcomes)),
         ending=(message.ending.reason or "the run is over") if _over(message) else None,
+        failed=message.ending.kind == pb.ENDING_KIND_FAILED,
     )
 
 

@@ -6,25 +6,27 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import structlog
 
 from edgeflock.client.agent import Agent, Rules
 from edgeflock.client.config import ClientConfig, hosted_ids, resolve, with_numbers
 from edgeflock.client.line import Link
-from edgeflock.client.statedir import StateDir
+from edgeflock.client.statedir import StateDir, Unwritable
 from edgeflock.client.trainer import Trainer
+from edgeflock.common import signals
 from edgeflock.common.address import parse_address
 from edgeflock.common.allocator import keep_pages
-from edgeflock.common.errors import EdgeflockError
 
 log = structlog.get_logger(__name__)
 
-DRAIN_S = 10.0
+DRAIN_S = 9.0  # a client that was asked is gone within 10 s
 FORCED = 130  # exit code after a second Ctrl-C
+
+Life: TypeAlias = "asyncio.Task[str]"  # of one hosted client: why it ended
 
 
 def run(config: ClientConfig) -> int:
@@ -52,21 +54,35 @@ async def _host(config: ClientConfig, state: StateDir) -> int:
         trainer.close()
 
 
-async def _until_over(agents: list[Agent], asked: asyncio.Event) -> int:
-    """Let every agent live to its own end; one that fails does not end the others."""
+async def _until_over(agents: list[Agent], asked: asyncio.Future[str]) -> int:
+    """Let every agent live to its own end; one that fails ends the others only if the disk is to blame."""
     lives = {asyncio.create_task(agent.run(), name=agent.client_id) for agent in agents}
-    stopping = asyncio.create_task(asked.wait())
-    everyone = asyncio.gather(*lives, return_exceptions=True)
-    either: list[asyncio.Future[Any]] = [everyone, stopping]
+    everyone = asyncio.create_task(_all_or_the_disk(lives))
+    either: list[asyncio.Future[Any]] = [everyone, asked]
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-    if not everyone.done():
-        await _drain(lives)
-        return 0
-    stopping.cancel()
-    return _outcome(lives)
+    by_request = not everyone.done()
+    living = {life for life in lives if not life.done()}
+    late = await _drain(living) if living else 0
+    if not by_request:
+        return _outcome(lives - living)
+    everyone.cancel()
+    log.info("ended", reason=f"asked by {asked.result()}", still_at_work=late)
+    if late:  # a step that takes longer than this cannot be interrupted, and nothing of it would be lost
+        os._exit(0)
+    return 0
 
 
-def _outcome(lives: set[asyncio.Task[str]]) -> int:
+async def _all_or_the_disk(lives: set[Life]) -> None:
+    """Wait until all have ended, or one could not write: the state directory is everybody's."""
+    left = lives
+    while left:
+        done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        if any(isinstance(life.exception(), Unwritable) for life in done):
+            return
+
+
+def _outcome(lives: set[Life]) -> int:
+    """Say how each client ended; raises the error of the first one that failed."""
     failed = sorted((life for life in lives if life.exception()), key=lambda life: life.get_name())
     for life in failed:
         log.error("client_failed", client_id=life.get_name(), reason=str(life.exception()))
@@ -74,37 +90,34 @@ def _outcome(lives: set[asyncio.Task[str]]) -> int:
         first = failed[0].exception()
         if isinstance(first, BaseException):
             raise first
+    log.info("ended", reason="; ".join(sorted({life.result() for life in lives})))
     return 0
 
 
-async def _drain(lives: set[asyncio.Task[str]]) -> None:
-    """Stop what can be stopped and tell the server; what is in the outbox waits there for the next start."""
+async def _drain(lives: set[Life]) -> int:
+    """Stop what can be stopped and tell the server; return how many are still at work when time is up.
+
+    What is in the outbox waits there for the next start.
+    """
     log.info("draining", limit_s=DRAIN_S)
     for life in lives:
         life.cancel()
     _, late = await asyncio.wait(lives, timeout=DRAIN_S)
-    if late:
-        log.warning("drain_cut_short", clients=len(late))
-        os._exit(
-            0
-        )  # a step that takes longer than this cannot be interrupted, and nothing of it would be lost
+    return len(late)
 
 
 @contextmanager
-def _signals() -> Iterator[asyncio.Event]:
+def _signals() -> Iterator[asyncio.Future[str]]:
     """SIGTERM and the first Ctrl-C ask for an end; a second Ctrl-C is one."""
-    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    asked: asyncio.Future[str] = loop.create_future()
 
-    def interrupt() -> None:
-        if asked.is_set():
+    def ask(number: signal.Signals) -> None:
+        if not asked.done():
+            asked.set_result(number.name)
+        elif number is signal.SIGINT:
+            log.warning("ended", reason="a second Ctrl-C")
             os._exit(FORCED)
-        asked.set()
 
-    loop.add_signal_handler(signal.SIGINT, interrupt)
-    loop.add_signal_handler(signal.SIGTERM, asked.set)
-    try:
+    with signals.asking(ask):
         yield asked
-    finally:
-        with suppress(EdgeflockError):
-            loop.remove_signal_handler(signal.SIGINT)
-            loop.remove_signal_handler(signal.SIGTERM)

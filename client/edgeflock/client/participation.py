@@ -19,7 +19,7 @@ from edgeflock.client.jobs import Desk, deliver_outbox, train_round
 from edgeflock.client.line import Line
 from edgeflock.client.meter import Meter
 from edgeflock.client.outbox import Entry, Outbox
-from edgeflock.client.session import Decision, Pending, Situation, Stage, View
+from edgeflock.client.session import Decision, Generation, Pending, Situation, Stage, View
 from edgeflock.client.setup import Setup
 from edgeflock.client.statefile import Stamp
 from edgeflock.client.store import Store
@@ -62,6 +62,8 @@ class Participation:
         self._ready = False
         self._answered: frozenset[int] = frozenset()
         self._pending: Pending | None = None
+        self._staged: Generation | None = None  # the candidate of an update that is torn
+        self._lost: Generation | None = None  # an update that was dropped with its torn candidate
         self._member: Member | None = None
         self._job: asyncio.Task[None] | None = None
         self._training: int | None = None
@@ -111,6 +113,9 @@ class Participation:
             self._drop(entry, f"it belongs to run {entry.run_id}, the server has run {self.run_id}")
         elif entry and entry.candidate and not self._store.staged(Stamp(entry.round, entry.package.digest)):
             self._drop(entry, "its state is torn: the round is trained again")
+            self._lost = Generation(entry.round, entry.package.digest)
+        elif entry is None:
+            self._staged = self._store.candidate()
         self._adopt()
 
     def _adopt(self) -> None:
@@ -118,6 +123,7 @@ class Participation:
         if entry and entry.run_id == self.run_id and self._pending is None:
             closing = not entry.package.sections
             self._pending = Pending(entry.round, entry.package.digest, closing=closing)
+            self._staged = self._lost = None
 
     def _drop(self, entry: Entry, reason: str) -> None:
         self._log.warning("outbox_discarded", round=entry.round, reason=reason)
@@ -126,7 +132,7 @@ class Participation:
 
     # -------------------------------------------------------------------------------- deciding and acting
 
-    async def act(self, line: Line) -> str:
+    async def act(self, line: Line) -> session.Finish:
         """Do what is to be done until the run is over, and return why; raises what breaks the line."""
         while True:
             self._changed.clear()
@@ -134,7 +140,7 @@ class Participation:
             decision = session.decide(self._situation(self._view)) if self._view else session.Wait()
             if isinstance(decision, session.Finish):
                 self._post_cost()
-                return decision.reason
+                return decision
             if isinstance(decision, session.Wait):
                 await self._something(line)
             else:
@@ -166,6 +172,8 @@ class Participation:
             ready=self._ready,
             training=self._training if self._job else None,
             delivering=self._job is not None and self._training is None,
+            staged=self._staged,
+            lost=self._lost,
             answered=self._answered,
         )
 
@@ -178,6 +186,9 @@ class Participation:
                 await self._settle(round, counted=False, reason=reason)
             case session.Rewind(keep):
                 self._rewind(keep)
+            case session.Forget(round):
+                self._store.forget(f"the update of round {round} counted, the state after it is torn")
+                self._lost = None
             case session.Prepare():
                 await self._prepare(line)
             case session.Deliver():
@@ -196,12 +207,12 @@ class Participation:
         """Move the state by the final word, then forget the update; a crash in between repeats both."""
         await self.stop()
         entry = self._outbox.entry
-        if counted and entry and entry.candidate:
+        if counted and (entry.candidate if entry else self._staged):
             self._store.promote()
         else:
             self._store.discard()
         self._outbox.clear()
-        self._pending = None
+        self._pending = self._staged = None
         self._post_cost()
         self._cost = pb.RoundCost(**asdict(self._meter.finish(round)))
         self._log.info(

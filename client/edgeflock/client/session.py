@@ -31,6 +31,7 @@ class View:
     closing: bool = False  # the task is the one after the last round of training
     outcomes: tuple[Verdict, ...] = ()  # the last two, oldest first
     ending: str | None = None  # the reason, once the run is over
+    failed: bool = False  # that is how it ended
 
 
 class Stage(Enum):
@@ -71,6 +72,8 @@ class Situation:
     ready: bool = False  # data and model are there, and the server knows
     training: int | None = None  # the round being fetched or trained
     delivering: bool = False
+    staged: Generation | None = None  # of an update that is torn: its candidate state, which is whole
+    lost: Generation | None = None  # of an update that was dropped because its candidate state is torn
     answered: frozenset[int] = frozenset()  # rounds that are settled, or whose task this client refused
 
 
@@ -104,6 +107,13 @@ class Rewind:
 
 
 @dataclass(frozen=True)
+class Forget:
+    """An update counted whose candidate state is torn: the state is behind, the client starts afresh."""
+
+    round: int
+
+
+@dataclass(frozen=True)
 class Prepare:
     """Get data and model of the seat and say so."""
 
@@ -132,9 +142,12 @@ class Finish:
     """The run is over and nothing is unresolved."""
 
     reason: str
+    failed: bool = False
 
 
-Decision: TypeAlias = Promote | Discard | Deliver | Rewind | Prepare | Train | Abandon | Wait | Finish
+Decision: TypeAlias = (
+    Promote | Discard | Deliver | Rewind | Forget | Prepare | Train | Abandon | Wait | Finish
+)
 
 
 def decide(now: Situation) -> Decision:
@@ -143,10 +156,12 @@ def decide(now: Situation) -> Decision:
         return _resolve(now.view, now.pending, delivering=now.delivering)
     if now.training is not None:
         return _keep_training(now.view, now.training)
+    if word := _missed(now):
+        return word
     if now.went_back:
         return Rewind(_last_known(now.view, now.generations))
     if now.view.ending is not None:
-        return Finish(now.view.ending)
+        return Finish(now.view.ending, now.view.failed)
     if not now.view.seated:
         return Wait()
     return _take(now) if now.ready else Prepare()
@@ -187,6 +202,17 @@ def _verdict(verdict: Verdict, pending: Pending) -> Decision:
     if verdict.digest != pending.digest:
         return Discard(pending.round, "another update of this client counted in its place")
     return Promote(verdict)
+
+
+def _missed(now: Situation) -> Promote | Forget | None:
+    """The server had all of an update that is torn here, and counted it before it was trained again."""
+    for verdict in now.view.outcomes:
+        update = Generation(verdict.round, verdict.digest)
+        if verdict.counted and update == now.staged:
+            return Promote(verdict)
+        if verdict.counted and update == now.lost:
+            return Forget(verdict.round)
+    return None
 
 
 def _keep_training(view: View, training: int) -> Decision:

@@ -49,8 +49,12 @@ class Store:
         """Return the newest state, or an empty one."""
         if not self._kept:
             return State()
+        newest = self._kept[-1]
         try:
-            return statefile.read(self._file(self._kept[-1].round))[0]
+            state, stamp = statefile.read(self._file(newest.round))
+            if Generation(stamp.round, stamp.digest) != newest:
+                raise CorruptState(f"{self._file(newest.round)} is of another update")
+            return state
         except (CorruptState, OSError) as error:
             self._lose(error)
             return State()
@@ -69,12 +73,22 @@ class Store:
 
     def staged(self, stamp: Stamp) -> bool:
         """Return whether the candidate of that update is there, or has become the state already."""
-        if Generation(stamp.round, stamp.digest) in self._kept:
-            return True
+        generation = Generation(stamp.round, stamp.digest)
+        return generation in self._kept or self.candidate() == generation
+
+    def candidate(self) -> Generation | None:
+        """Return of which update there is a candidate, if it is whole."""
         try:
-            return statefile.read(self._candidate)[1] == stamp
+            stamp = statefile.read(self._candidate)[1]
         except (CorruptState, OSError):
-            return False
+            return None
+        return Generation(stamp.round, stamp.digest)
+
+    def forget(self, reason: str) -> None:
+        """Drop all that is kept, which is behind what the server has counted."""
+        log.warning("state_lost", reason=reason)
+        self.discard()
+        self.rewind(None)
 
     def promote(self) -> None:
         """Make the candidate the state; without a candidate nothing changes, so twice is once."""
@@ -124,7 +138,9 @@ class Store:
         files = sorted(file for file in self._folder.iterdir() if _FILE.fullmatch(file.name))
         try:
             stamps = [statefile.read_stamp(file) for file in files]
-        except CorruptState as error:
+            if [self._file(stamp.round) for stamp in stamps] != files:
+                raise CorruptState(f"the states in {self._folder} are of other rounds than their names say")
+        except (CorruptState, OSError) as error:
             log.warning("state_lost", reason=str(error))
             for file in files:
                 file.unlink()

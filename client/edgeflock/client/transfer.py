@@ -226,16 +226,19 @@ async def deliver(stub: Stub, session: bytes, outgoing: Outgoing) -> Verdict | N
     call, upload = stub.Deliver(), _Upload(outgoing)
     try:
         await call.write(pb.DeliverRequest(header=_header(outgoing, session)))
-        while (answer := await call.read()) is not grpc.aio.EOF:
+        answer = await call.read()
+        while answer is not grpc.aio.EOF:
             match answer.WhichOneof("message"):
                 case "credit":
-                    await upload.send(call, answer.credit)
+                    answer = await upload.send(call, answer.credit)
                 case "received":
                     return None
                 case "outcome":
                     return verdict(answer.outcome)
                 case "refusal":
                     raise Refused(answer.refusal)
+                case _:
+                    answer = await call.read()
         raise Interrupted("the server ended the delivery without an answer")
     except Refused:
         raise
@@ -256,10 +259,23 @@ class _Upload:
         self._offset = -1  # before the first answer
         self._running = 0  # checksum of all bytes before the offset
 
-    async def send(self, call: Any, credit: pb.Credit) -> None:
-        """Send what the credit allows; what goes wrong on the way, the next answer tells with its reason."""
+    async def send(self, call: Any, credit: pb.Credit) -> Any:
+        """Send what the credit allows and return the next answer.
+
+        It is waited for from the beginning: gRPC forgets an answer that nobody reads when a write fails.
+        """
         if self._offset < 0:
             self._begin(credit.held)
+        answer = asyncio.create_task(call.read())
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # told here or not at all
+        try:
+            await self._write(call, credit)
+            return await answer
+        finally:
+            answer.cancel()
+
+    async def _write(self, call: Any, credit: pb.Credit) -> None:
+        """Write chunks; what goes wrong on the way, the next answer tells with its reason."""
         try:
             while self._offset < min(self._size, credit.limit):
                 wanted = SMALL_CHUNK if self._small else min(credit.chunk_bytes or CHUNK, MAX_CHUNK)

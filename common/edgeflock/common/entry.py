@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import NoReturn
 
@@ -15,40 +17,58 @@ from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.log import debugging
 
 _INTERRUPTED = 130
+_STDERR = 2
 
 
 def run_command(command: click.Command, name: str) -> NoReturn:
     """Run a command of that name with this process's arguments, then exit."""
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, partial(_leave, name))
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines on stderr are no sentences of ours
+    code = _run(command, name)
+    with suppress(OSError):  # a log on a full disk changes nothing
+        sys.stderr.flush()
+    try:
+        sys.stdout.flush()
+    except OSError:  # nobody reads it any more, or its disk is full
+        code = code or 1
+    os._exit(code)  # not by way of the interpreter: gRPC's threads wait up to 20 s for a peer that is gone
+
+
+def _run(command: click.Command, name: str) -> int:
     try:
         code = command.main(prog_name=name, standalone_mode=False)
     except EdgeflockError as error:
-        _fail(name, str(error), error.exit_code)
+        return _fail(name, str(error), error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
-        sys.exit(2)
+        return 2
     except click.ClickException as error:
-        _fail(name, _usage(error), 2)
+        return _fail(name, _usage(error), 2)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(_INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output is gone; the interpreter must not fail on its last flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        return _end(f"{name}: ended by Ctrl-C", _INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output is gone
+        return 1
     except OSError as error:
         _trace()
         where = f" {error.filename!r}" if error.filename else ""
-        _fail(name, f"the system refused{where}: {error.strerror or error}", 1)
+        return _fail(name, f"the system refused{where}: {error.strerror or error}", 1)
     except Exception as error:
         _trace()
-        _fail(name, f"this is a bug, {type(error).__name__}: {error} (--log-level debug shows where)", 1)
-    sys.exit(code if isinstance(code, int) else 0)
+        sentence = f"this is a bug, {type(error).__name__}: {error} (--log-level debug shows where)"
+        return _fail(name, sentence, 1)
+    return code if isinstance(code, int) else 0
 
 
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """End on a SIGTERM before the daemon looks for it; process 1 of a container would not do so by itself."""
-    sys.exit(0)
+def _leave(name: str, number: int, frame: FrameType | None) -> NoReturn:
+    """End on a SIGTERM before the daemon looks for it; process 1 of a container would not do so by itself.
+
+    Here may be anywhere, also where an exception would be lost.
+    """
+    with suppress(Exception):
+        sys.stdout.flush()
+    with suppress(OSError):
+        os.write(_STDERR, f"{name}: ended by SIGTERM\n".encode())
+    os._exit(0)
 
 
 def _usage(error: click.ClickException) -> str:
@@ -62,9 +82,14 @@ def _usage(error: click.ClickException) -> str:
     return text[:1].lower() + text[1:].rstrip(".") + ", see --help"
 
 
-def _fail(name: str, sentence: str, code: int) -> NoReturn:
-    click.echo(f"{name}: error: {' '.join(sentence.split())}", err=True)
-    sys.exit(code)
+def _fail(name: str, sentence: str, code: int) -> int:
+    return _end(f"{name}: error: {' '.join(sentence.split())}", code)
+
+
+def _end(words: str, code: int) -> int:
+    with suppress(OSError):
+        click.echo(words, err=True)
+    return code
 
 
 def _trace() -> None:

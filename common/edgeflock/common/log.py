@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 from edgeflock.common.kinds import TEXT
 from edgeflock.common.options import option
@@ -46,6 +47,21 @@ class _Library(logging.Handler):
         logger.log(record.levelno, "library_message", library=record.name, text=record.getMessage())
 
 
+class _Patient:
+    """A stream whose disk may be full: then a line is lost, not the run."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+
 def configure(level: str = "info", form: str = "auto") -> None:
     """Set up logging for this process."""
     import structlog
@@ -60,7 +76,7 @@ def configure(level: str = "info", form: str = "auto") -> None:
             *_render(pretty),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Patient(sys.stderr))),
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[_Library()], force=True)

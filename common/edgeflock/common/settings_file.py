@@ -56,6 +56,15 @@ def identity_difference(old: Any, new: Any) -> str:
     return ", ".join(different)
 
 
+def identity(config: Any) -> dict[str, str]:
+    """Return the fields that make a run what it is, as text; kept elsewhere, they tell a mixed-up file."""
+    values = {entry.name: getattr(config, entry.name) for entry in options(config) if entry.identity}
+    return {
+        name: _words(sorted(value.items()) if isinstance(value, Mapping) else value)
+        for name, value in values.items()
+    }
+
+
 def _words(value: Any) -> str:
     if isinstance(value, tuple):
         return "; ".join(value) or "none"

@@ -1,4 +1,4 @@
-"""fl-lab events: the events of a run as JSON lines, also while it goes on."""
+"""fl-lab events: the story of a run, in sentences or as JSON lines, also while it goes on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from edgeflock.lab import story
 from edgeflock.lab.feed import Event, Feed, require_run
 
 _INTERVAL_S = 0.2
@@ -19,14 +20,16 @@ _INTERVAL_S = 0.2
 @click.option(
     "--after", type=click.IntRange(min=0), default=0, metavar="CURSOR", help="Begin behind this event."
 )
-def events(run: Path, follow: bool, after: int) -> int:
-    """Print the events in the run directory RUN as JSON lines."""
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line, with all its fields.")
+def events(run: Path, follow: bool, after: int, as_json: bool) -> int:
+    """Print the story of the run in RUN, a run directory: who came and went, what each round came to."""
+    tell = line if as_json else story.line
     feed = Feed(require_run(run), after)
     try:
         while True:
             new = feed.read()
             for event in new:
-                click.echo(line(event))
+                click.echo(tell(event))
             if not follow or (new and new[-1].name == "run_ended"):
                 return 0
             time.sleep(_INTERVAL_S)

@@ -32,6 +32,7 @@ The clients are c0, c1, ... whatever the number of processes, so that the result
 Logs lie in the run directory, under logs/.
 """
 _INTERVAL_S = 0.1
+_LAST_WORDS_S = 3.0  # of a server whose clients have heard that the run failed
 _GROUP = "Processes of the lab"
 
 
@@ -220,8 +221,7 @@ def watch(server: Child, feed: Feed, experiment: Experiment) -> None:
     with closing(display(config.rounds, sys.stdout.isatty())) as shown:
         while server.code is None:
             _show(feed, rows, shown)
-            for child in experiment.children.all:
-                _check(child)
+            _check_all(server, experiment.children)
             time.sleep(_INTERVAL_S)
         _show(feed, rows, shown)
     _check(server)
@@ -233,6 +233,15 @@ def _show(feed: Feed, rows: Rows, shown: Display) -> None:
             shown.say(f"paused: {event.fields.get('reason', '')}")
         for row in rows.take(event):
             shown.show(row)
+
+
+def _check_all(server: Child, children: Children) -> None:
+    """Raise ChildFailed if a process has failed; if that ended its clients too, the server says why."""
+    for child in children.all:
+        if child.code not in (None, 0):
+            children.wait([server], _LAST_WORDS_S)
+            _check(server)
+            _check(child)
 
 
 def _check(child: Child) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from edgeflock.common import tensorfile
 from edgeflock.common.layout import Layout
 from edgeflock.common.tensorfile import Group, Written
 from edgeflock.methods.values import State
+from edgeflock.server.rundir import sync_directory
 
 MODEL_FILE = "model.safetensors"
 STATE_FILE = "state.safetensors"
@@ -117,6 +117,11 @@ class Checkpoints:
             if name != path.name or int(name) not in keep:
                 shutil.rmtree(path, ignore_errors=True)
 
+    def forget_after(self, round: int) -> None:
+        """Remove later rounds, durably: a journal that goes back must not meet them again."""
+        self.prune([number for number in self.kept() if number <= round])
+        sync_directory(self.root)
+
     def _model_groups(self, state: State) -> list[Group]:
         return [(self.layouts.of(name), state.vectors[name]) for name in MODEL_VECTORS]
 
@@ -126,12 +131,3 @@ class Checkpoints:
             for name, vector in sorted(state.vectors.items())
             if name not in MODEL_VECTORS
         ]
-
-
-def sync_directory(path: Path) -> None:
-    """Make renames and new names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

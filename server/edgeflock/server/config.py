@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from edgeflock.common import settings_file
+from edgeflock.common.checksum import extend
+from edgeflock.common.errors import UsageError
 from edgeflock.common.kinds import FLAG, INTEGER, LINES, NUMBER, PAIRS, PATH, SECONDS, TEXT
 from edgeflock.common.log import log_format_option, log_level_option
 from edgeflock.common.options import option, read_toml
@@ -287,7 +289,7 @@ class ServerConfig:
     )
     reflection: bool = option(False, FLAG, "let gRPC tools list the services (development only)", group=_NET)
     drain_timeout: float = option(
-        10.0,
+        9.0,
         SECONDS,
         "on SIGTERM, longest time to finish a commit and park",
         group=_NET,
@@ -318,13 +320,26 @@ class ServerConfig:
 
 def to_toml(config: ServerConfig) -> str:
     """Return the text of RUN_DIR/run.toml; where it lies says which directory it is of."""
-    return settings_file.to_toml(replace(config, run_dir=None))
+    text = settings_file.to_toml(replace(config, run_dir=None))
+    return text + _seal(text.encode())
 
 
 def from_toml(path: Path) -> ServerConfig:
     """Return the configuration in a run.toml. Raises UsageError with a sentence."""
     config = settings_file.from_toml(ServerConfig, read_toml(path), str(path))
+    content = path.read_bytes()
+    text = content[: -len(_seal(b""))]
+    if content != text + _seal(text).encode():
+        raise UsageError(
+            f"{str(path)!r} is not as fl-server wrote it: restore it, "
+            "or delete it and give the run's options as flags"
+        )
     return replace(config, run_dir=path.parent)
+
+
+def _seal(text: bytes) -> str:
+    """Return the last line of a run.toml: half of it, or another number in it, would be another run."""
+    return f"\n# crc32c {extend(0, text):08x} of all above: options are changed by flags, not here\n"
 
 
 def default_run_dir(method: str) -> Path:

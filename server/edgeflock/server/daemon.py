@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sqlite3
 import time
 from collections.abc import Iterator
 
@@ -14,6 +15,7 @@ import structlog
 import torch
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from edgeflock.common import signals
 from edgeflock.common.address import Address, parse_address
 from edgeflock.common.allocator import keep_pages
 from edgeflock.common.errors import EdgeflockError, UsageError
@@ -27,7 +29,7 @@ from edgeflock.server.control import ControlService
 from edgeflock.server.credit import CreditPool
 from edgeflock.server.engine import Engine
 from edgeflock.server.events import DrainAsked, Ended, EndingKind
-from edgeflock.server.journal import Journal, connect
+from edgeflock.server.journal import Journal, JournalBroken, connect
 from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.scoring import Scoring
 from edgeflock.server.service import AggregatorService
@@ -40,6 +42,8 @@ log = structlog.get_logger()
 
 _LONGEST_SOCKET = 100  # bytes of a Unix socket's path that every system takes
 _STREAMS_GRACE_S = 1.0
+_unfinished: list[object] = []  # ends with the process
+_HINT = "start fl-server on this run directory to go on"
 
 
 def run(config: ServerConfig) -> int:
@@ -48,12 +52,15 @@ def run(config: ServerConfig) -> int:
     torch.set_num_threads(1)  # more threads give other bits (DESIGN rule 9)
     assert config.run_dir is not None
     run_dir = config.run_dir.absolute()
-    if (over := startup.already_over(run_dir, config)) is not None:
-        log.info("run_is_over", run_dir=str(run_dir), kind=str(over.kind), reason=over.reason)
-        return 0
-    built = startup.build(config)
-    with rundir.locked(run_dir):
-        return asyncio.run(_serve(startup.take_up(built, run_dir)))
+    try:
+        if (over := startup.already_over(run_dir, config)) is not None:
+            log.info("run_is_over", run_dir=str(run_dir), kind=str(over.kind), reason=over.reason)
+            return 0
+        built = startup.build(config)
+        with rundir.locked(run_dir):
+            return asyncio.run(_serve(startup.take_up(built, run_dir)))
+    except sqlite3.Error as error:  # of the writes before and the reads beside those of the Journal
+        raise JournalBroken(error) from None
 
 
 # ------------------------------------------------------------------------------------------ serving
@@ -62,7 +69,7 @@ def run(config: ServerConfig) -> int:
 async def _serve(parts: Parts) -> int:
     journal = Journal(parts.run_dir / rundir.JOURNAL)
     engine = _engine(parts, journal)
-    with _signals(engine, parts.config):
+    with _signals(engine, parts.config) as asked:
         server, address = await _bound(parts, engine)
         control, control_address = _bound_control(parts, engine)
         story = parts.story
@@ -82,13 +89,13 @@ async def _serve(parts: Parts) -> int:
         ending = await engine.ended
         if central is not None:
             central.stop()
-        if engine.machine.ending is not None:
-            await _linger(engine, parts.config.linger)
-        await server.stop(_STREAMS_GRACE_S)
+        if engine.machine.ending is not None and await _linger(engine, asked, parts.config.linger):
+            journal.submit(lambda connection: records.write_meta(connection, **{rundir.FAREWELL: "1"}))
+        await _stop(server)
         await engine.close()
-        await control.stop(_STREAMS_GRACE_S)
-    await asyncio.to_thread(journal.close)
-    return _farewell(parts, ending)
+        await _stop(control)
+        await asyncio.to_thread(journal.close)
+        return _farewell(parts, ending, asked)
 
 
 def _engine(parts: Parts, journal: Journal) -> Engine:
@@ -191,43 +198,64 @@ def _bound_control(parts: Parts, engine: Engine) -> tuple[grpc.aio.Server, Addre
 
 
 @contextlib.contextmanager
-def _signals(engine: Engine, config: ServerConfig) -> Iterator[None]:
+def _signals(engine: Engine, config: ServerConfig) -> Iterator[asyncio.Future[str]]:
     """The first SIGTERM or Ctrl-C drains, within a bound; a second one ends the process at once."""
     loop = asyncio.get_running_loop()
-    asked = False
+    asked: asyncio.Future[str] = loop.create_future()
 
-    def drain(name: str) -> None:
-        nonlocal asked
-        if asked:
-            os._exit(130 if name == "SIGINT" else 143)
-        asked = True
-        log.info("draining", signal=name)
+    def drain(number: signal.Signals) -> None:
+        if asked.done():
+            log.warning("ended", reason=f"a second {number.name}")
+            os._exit(128 + number)
+        asked.set_result(number.name)
+        log.info("draining", signal=number.name)
         engine.post(DrainAsked(time.monotonic()))
-        loop.call_later(config.drain_timeout, engine.give_up)
+        hurry.append(loop.call_later(config.drain_timeout, _cut_short, number.name))
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, drain, number.name)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+    hurry: list[asyncio.TimerHandle] = []
+    with signals.asking(drain):
+        yield asked
+    for timer in hurry:
+        timer.cancel()
 
 
-async def _linger(engine: Engine, seconds: float) -> None:
-    """Stay until every client that has a seat has heard how the run ended."""
+def _cut_short(name: str) -> None:
+    """What still runs cannot be interrupted, and nothing of it would be lost: a crash is no harm either."""
+    log.warning("parked", reason=f"asked by {name}, and the time to drain is over", hint=_HINT)
+    os._exit(0)
+
+
+async def _linger(engine: Engine, asked: asyncio.Future[str], seconds: float) -> bool:
+    """Stay until every client that has a seat has heard how the run ended, or a signal asks to go.
+
+    Return whether they have had their time.
+    """
+    hearing = asyncio.create_task(_heard_by_all(engine))
+    await asyncio.wait((hearing, asked), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    heard = hearing.done()
+    hearing.cancel()
+    return heard or not asked.done()
+
+
+async def _heard_by_all(engine: Engine) -> None:
     names = set(engine.machine.seats.names.values())
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while names - engine.heard:
-                await engine.hearing.wait()
-                engine.hearing.clear()
+    while names - engine.heard:
+        await engine.hearing.wait()
+        engine.hearing.clear()
 
 
-def _farewell(parts: Parts, ending: Ended | None) -> int:
+async def _stop(server: grpc.aio.Server) -> None:
+    """End every call. gRPC waits up to 20 s for a peer that does not answer, and would again if the server
+    were let go; we do not."""
+    stopping = asyncio.create_task(server.stop(_STREAMS_GRACE_S))
+    _, waiting = await asyncio.wait([stopping], timeout=2 * _STREAMS_GRACE_S)
+    _unfinished.extend((server, *waiting))
+
+
+def _farewell(parts: Parts, ending: Ended | None, asked: asyncio.Future[str]) -> int:
     rundir.remove_small(parts.run_dir / rundir.CONTROL)
     if ending is None:
-        log.info("parked", run_dir=str(parts.run_dir), hint="start fl-server on this run directory to go on")
+        log.info("parked", reason=f"asked by {asked.result()}", run_dir=str(parts.run_dir), hint=_HINT)
         return 0
     log.info("ended", kind=str(ending.kind), reason=ending.reason, run_dir=str(parts.run_dir))
     if ending.kind is EndingKind.FAILED:

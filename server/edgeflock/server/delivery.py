@@ -15,9 +15,9 @@ from edgeflock.common.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.common.wire import package_from_wire
 from edgeflock.server.admission import refusal
 from edgeflock.server.credit import CreditPool, Stream
-from edgeflock.server.drive import FULL
-from edgeflock.server.engine import Engine
+from edgeflock.server.engine import CLOSED, Engine
 from edgeflock.server.events import Outcome, Verdict
+from edgeflock.server.journal import FULL
 from edgeflock.server.sessions import Session
 from edgeflock.server.spool import Entry
 from edgeflock.server.uploads import Unfit, check_package, check_scores, stored_header
@@ -44,6 +44,17 @@ class Refused(Exception):
         self.answer = answer
 
 
+async def read_in_time(context: Context, most_bytes: int) -> Any:
+    """Read a stream's next message of that size at most; raises Refused if it makes too little progress."""
+    slowest = 2 * most_bytes / SLOWEST_BYTES_PER_S
+    try:
+        async with asyncio.timeout(slowest):
+            return await context.read()
+    except TimeoutError:
+        sentence = f"no message came within {slowest:g} s although one was due"
+        raise Refused(refusal(pb.REASON_TOO_SLOW, sentence)) from None
+
+
 class Delivery:
     """The server's side of one upload."""
 
@@ -67,9 +78,9 @@ class Delivery:
         except OSError as error:
             return self._unwritten(error)
         except asyncio.CancelledError as error:
-            if error.args != (_NEWER,):
+            if error.args not in ((_NEWER,), (CLOSED,)):
                 raise
-            return refusal(pb.REASON_BUSY, _NEWER)
+            return refusal(pb.REASON_BUSY, error.args[0])
         return None
 
     def _unwritten(self, error: OSError) -> pb.Refusal:
@@ -144,8 +155,7 @@ class Delivery:
         """Raise Refused if the round was closed since the header was answered: its verdict is on the way."""
         engine, number = self._engine, self._header.round
         if engine.opened is None or engine.opened.number != number or not engine.machine.has_task(index):
-            sentence = f"round {number} was closed while your update was on its way: ask for the verdict"
-            raise Refused(refusal(pb.REASON_BUSY, sentence))
+            raise Refused(refusal(pb.REASON_BUSY, CLOSED))
 
     async def _take_turn(self) -> None:
         """A newer stream of the same client ends the older one: a half-open connection may still hold it."""
@@ -188,8 +198,7 @@ class Delivery:
     async def _take_chunk(self, entry: Entry, stream: Stream, chunk: int) -> None:
         piece = await self._next(chunk)
         size = len(piece.data)
-        self._session.bytes_up += size
-        self._session.message_bytes_up += piece.message_bytes
+        self._session.received(piece.message_bytes, size)
         if not 0 < size <= MAX_CHUNK or piece.offset + size > stream.limit:
             raise MalformedMessage(f"a chunk of {size} bytes at {piece.offset} is beyond your credit")
         try:
@@ -201,13 +210,7 @@ class Delivery:
             await self._offer(entry, stream, chunk)
 
     async def _next(self, chunk_bytes: int) -> Piece:
-        slowest = 2 * max(chunk_bytes, SMALL_CHUNK) / SLOWEST_BYTES_PER_S
-        try:
-            async with asyncio.timeout(slowest):
-                message = await self._context.read()
-        except TimeoutError:
-            sentence = f"no chunk came within {slowest:g} s although you had credit"
-            raise Refused(refusal(pb.REASON_TOO_SLOW, sentence)) from None
+        message = await read_in_time(self._context, max(chunk_bytes, SMALL_CHUNK))
         if isinstance(message, Piece):
             return message
         if message is grpc.aio.EOF:  # a cut, maybe of one direction only: what is held stays

@@ -6,7 +6,6 @@ A failed effect is an event; what runs longer than a moment runs in a thread, ne
 from __future__ import annotations
 
 import asyncio
-import errno
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -18,13 +17,12 @@ import structlog
 
 from edgeflock.common.errors import EdgeflockError, NonFinite
 from edgeflock.server.events import Broken, Diverged, Effect, Event, SpaceMissing, Ticked
-from edgeflock.server.journal import JournalBroken
+from edgeflock.server.journal import FULL, JournalBroken
+from edgeflock.server.pools import started_pool
 from edgeflock.server.rounds import RoundMachine
 
 log = structlog.get_logger()
 T = TypeVar("T")
-
-FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Drive:
@@ -32,9 +30,9 @@ class Drive:
 
     def __init__(self, machine: RoundMachine) -> None:
         self.machine = machine
-        self._arithmetic = ThreadPoolExecutor(1, "arithmetic")
-        self._preparation = ThreadPoolExecutor(1, "preparation")
-        self._files = ThreadPoolExecutor(4, "spool")
+        self._arithmetic = started_pool(1, "arithmetic")
+        self._preparation = started_pool(1, "preparation")
+        self._files = started_pool(4, "spool")
         self._queue: deque[Event] = deque()
         self._handling = False
         self._tasks: set[asyncio.Task[None]] = set()

@@ -59,6 +59,7 @@ from edgeflock.server.spool import Entry, Spool
 from edgeflock.server.verdicts import Verdicts
 
 log = structlog.get_logger()
+CLOSED = "the round was closed while your update was on its way: ask for the verdict"
 
 
 class Engine(Drive):
@@ -246,6 +247,7 @@ class Engine(Drive):
     async def _fold(self, effect: FoldRound) -> None:
         assert self.opened is not None
         self.opened.closed_at = time.monotonic()
+        self._end_uploads()
         if not await self._prepared():
             return
         rejected = await self.compute(self.learner.fold, effect.counted, dict(self.opened.updates))
@@ -255,6 +257,13 @@ class Engine(Drive):
             log.warning("updates_rejected", round=effect.round, method=method, clients=clients)
             self.journal.note("updates_rejected", round=effect.round, method=method, clients=clients)
         self.post(Folded(effect.round, rejected, time.monotonic()))
+
+    def _end_uploads(self) -> None:
+        """Nobody waits for the rest of what is too late."""
+        for index in self.machine.tally.missing():
+            session = self.sessions.by_id(self.machine.seats.names[index])
+            if session is not None and session.upload is not None:
+                session.upload.cancel(CLOSED)
 
     # ----------------------------------------------------------------------------- committing
 
@@ -344,11 +353,6 @@ class Engine(Drive):
     def broken(self, error: OSError) -> None:
         """A disk that fails an upload has failed the server: the next start sees what is sound."""
         self.post(Broken(in_words(error), time.monotonic()))
-
-    def give_up(self) -> None:
-        """The time to drain is over: leave the round as it is, the journal and the spool hold it."""
-        if not self.ended.done():
-            self.ended.set_result(None)
 
     async def close(self) -> None:
         """Let what is being written be written; give threads and files back."""

@@ -127,6 +127,7 @@ class Started:
     committed: int = 0
     open: OpenRound | None = None
     closed: str = ""  # the last one committed is the closing round: why the run is over
+    ended: Ended | None = None  # the run is over, but not every client may have heard
 
 
 @dataclass(frozen=True)

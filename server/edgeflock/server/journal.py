@@ -7,6 +7,7 @@ One writer thread owns the connection. What waits in its queue is written in one
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import queue
 import sqlite3
@@ -17,16 +18,20 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from edgeflock.common.checksum import extend
 from edgeflock.common.errors import CorruptCheckpoint, EdgeflockError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _SCHEMA = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE seats (idx INTEGER PRIMARY KEY, client_id TEXT NOT NULL UNIQUE, samples INTEGER) STRICT;
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER) STRICT;
+CREATE TABLE seats (
+  idx INTEGER PRIMARY KEY, client_id TEXT NOT NULL UNIQUE, samples INTEGER, seal INTEGER
+) STRICT;
 CREATE TABLE rosters (                        -- who was ready when a round was opened
   number INTEGER PRIMARY KEY,
-  samples TEXT NOT NULL UNIQUE                -- n_i by roster index, JSON; the methods' N and n
+  samples TEXT NOT NULL UNIQUE,               -- n_i by roster index, JSON; the methods' N and n
+  seal INTEGER
 ) STRICT;
 CREATE TABLE rounds (
   epoch INTEGER NOT NULL, round INTEGER NOT NULL,
@@ -36,12 +41,12 @@ CREATE TABLE rounds (
   closed TEXT,                                -- the counted set as decided, JSON
   closing TEXT,                               -- why training is over; NULL: a round of training
   committed INTEGER NOT NULL DEFAULT 0,
-  model_digest TEXT, state_digest TEXT,
+  model_digest TEXT, state_digest TEXT, seal INTEGER,
   PRIMARY KEY (epoch, round)
 ) STRICT;
 CREATE TABLE outcomes (
   epoch INTEGER NOT NULL, round INTEGER NOT NULL, idx INTEGER NOT NULL REFERENCES seats (idx),
-  digest BLOB NOT NULL, verdict TEXT NOT NULL,
+  digest BLOB NOT NULL, verdict TEXT NOT NULL, seal INTEGER,
   PRIMARY KEY (epoch, round, idx)
 ) STRICT;
 CREATE TABLE costs (
@@ -49,6 +54,7 @@ CREATE TABLE costs (
   samples INTEGER, steps INTEGER,
   bytes_down INTEGER, bytes_up INTEGER, resent_bytes INTEGER,       -- payload, as the server counted it
   message_bytes_down INTEGER, message_bytes_up INTEGER,             -- with the messages around it
+  wire_bytes_down INTEGER, wire_bytes_up INTEGER,                   -- with HTTP/2 ... Ethernet: estimated
   fetch_s REAL, train_s REAL, deliver_s REAL, wait_s REAL, cpu_s REAL, peak_rss_bytes INTEGER,
   samples_done INTEGER,
   PRIMARY KEY (epoch, round, idx)
@@ -74,7 +80,25 @@ CREATE TABLE events (
 ) STRICT;
 """
 
+_SEALED = {  # what is decided: each row carries a checksum, which SQLite's pages do not
+    "meta": "name, value",
+    "seats": "idx, client_id, samples",
+    "rosters": "number, samples",
+    "rounds": (
+        "epoch, round, cohort, roster, extended, closed, closing, committed, model_digest, state_digest"
+    ),
+    "outcomes": "epoch, round, idx, digest, verdict",
+}
+_SEALS = "".join(
+    f"CREATE TRIGGER {table}_{name} AFTER {change} ON {table} BEGIN "
+    f"UPDATE {table} SET seal = seal({columns}) WHERE rowid = NEW.rowid; END;\n"
+    for table, columns in _SEALED.items()
+    for name, change in (("inserted", "INSERT"), ("updated", f"UPDATE OF {columns}"))
+)
+_UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)  # its own complaint quotes what it could not read
+
 Work = Callable[[sqlite3.Connection], Any]
+FULL = (errno.ENOSPC, errno.EDQUOT)  # a disk that is full now
 LAZY_S = 0.1  # longest that news waits for a decision to share its fsync
 
 
@@ -107,18 +131,43 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA cache_size = -256")  # KiB: what is written is seldom read again
+        connection.create_function("seal", -1, _seal, deterministic=True)
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:
-            connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;")
+            connection.executescript(f"BEGIN;{_SCHEMA}{_SEALS}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;")
         elif version != SCHEMA_VERSION:
             connection.close()
             raise CorruptCheckpoint(
                 f"{path} has schema version {version}, this edgeflock knows {SCHEMA_VERSION}"
             )
-    except sqlite3.DatabaseError as error:
+    except _UNREADABLE as error:
         connection.close()
-        raise CorruptCheckpoint(f"{path} cannot be used as a journal: {error}") from None
+        raise CorruptCheckpoint(f"{path} cannot be used as a journal: {_in_a_line(error)}") from None
     return connection
+
+
+def _in_a_line(words: object) -> str:
+    """Return what SQLite says, which may quote whatever the file holds."""
+    return " ".join(ascii(str(words))[1:-1].replace("\\n", " ").split())
+
+
+def _seal(*values: object) -> int:
+    return extend(0, repr(values).encode("utf-8", "surrogatepass"))
+
+
+def verify(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise CorruptCheckpoint unless the file is sound and every decision stands as it was written."""
+    try:
+        (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+        for table, columns in _SEALED.items():
+            query = f"SELECT 1 FROM {table} WHERE seal IS NOT seal({columns}) LIMIT 1"
+            if found == "ok" and connection.execute(query).fetchone():
+                found = f"a row of {table} is not what was written"
+    except _UNREADABLE as error:
+        found = str(error)
+    if found != "ok":
+        sentence = f"{path} is damaged ({_in_a_line(found)}): restore a backup of the run directory"
+        raise CorruptCheckpoint(sentence)
 
 
 class Journal:
@@ -127,6 +176,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connection = connect(path)
+        self._broken: sqlite3.OperationalError | None = None  # the disk has failed
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._listeners: list[Callable[[], None]] = []
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
@@ -151,7 +201,8 @@ class Journal:
         """Write what is queued and close the file."""
         self._queue.put(None)
         self._thread.join()
-        self._connection.close()
+        if self._broken is None:  # closing moves what is written to another place
+            self._connection.close()
 
     def _write(self) -> None:
         running = True
@@ -178,11 +229,18 @@ class Journal:
                 return batch, True
 
     def _transact(self, batch: Sequence[_Job]) -> None:
+        """Write a batch; after an I/O error nothing more (DESIGN rule 7): what a disk holds that has failed
+        to write or sync, only the next process can see."""
+        if self._broken is not None:
+            self._fail(batch, self._broken)
+            return
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             results = [job.work(self._connection) for job in batch]
             self._connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR:  # not on all errors
+                self._broken = error
             self._fail(batch, error)
             return
         except Exception as error:  # one job is wrong: it must take neither the others nor the thread with it

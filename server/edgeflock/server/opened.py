@@ -41,7 +41,7 @@ class Opened:
         """Take the updates that a previous process had received; return index and digest of each."""
         found = []
         for index, entry in self.entries.items():
-            package = package_of(entry.header) if entry.header else None
+            package = package_of(entry.header, self.number) if entry.header else None
             if package and entry.held == package.size_bytes and entry.running == package.crc32c:
                 self.complete(index, package)
                 found.append((index, package.digest))

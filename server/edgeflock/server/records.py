@@ -39,6 +39,7 @@ class Story:
     closed: tuple[int, ...] | None = None
     over: str = ""  # the closing round is committed, too: why training is over
     ended: Ended | None = None
+    finished: bool = False  # it ended and does not go on: clients may still have to hear it
 
     @property
     def used(self) -> dict[str, float]:
@@ -88,7 +89,8 @@ def _write_roster(connection: sqlite3.Connection) -> int:
 
 def write_meta(connection: sqlite3.Connection, **values: str) -> None:
     connection.executemany(
-        "INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)",
+        "INSERT INTO meta (name, value) VALUES (?, ?) "
+        "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
         values.items(),
     )
 

@@ -33,6 +33,7 @@ def recover(
     story: Story, path: Path, learner: Learner, checkpoints: Checkpoints, spool: Spool, asked: Asked
 ) -> None:
     """Bring the learner to the state of the last committed round; the story moves back if that is lost."""
+    check_known(checkpoints, story.newest)
     with contextlib.closing(journal.connect(path)) as connection:
         if _is_unwanted(story, learner, asked):
             _begin_anew(connection, story, story.committed + 1, spool)
@@ -40,8 +41,9 @@ def recover(
         if not _restore(connection, story, learner, checkpoints, spool):
             number = _newest_intact(connection, story, learner, checkpoints)
             spool.clear()  # updates of rounds that are no more; before the epoch, which they must not enter
+            checkpoints.forget_after(number)
             _raise_epoch(connection, story, number)
-        elif story.open_round and records.is_settled(connection, story.epoch, story.open_round.round):
+        elif story.open_round and not story.finished and _was_settled(connection, story):
             _begin_anew(connection, story, story.open_round.round, spool)
 
 
@@ -51,6 +53,26 @@ def _is_unwanted(story: Story, learner: Learner, asked: Asked) -> bool:
     if story.over or (story.open_round and story.open_round.closing):
         return asked.more and asked.rounds > story.committed
     return story.open_round is not None and learner.method.closes and asked.rounds <= story.committed
+
+
+def check_known(checkpoints: Checkpoints, committed: int) -> None:
+    """Raise CorruptCheckpoint if there are rounds that the journal cannot have forgotten by a crash.
+
+    Only the round after the last committed one may be there, between its rename and its transaction;
+    nothing is committed in a new journal, which is -1 here.
+    """
+    newest = max(checkpoints.kept(), default=0)
+    if newest > committed + 1:
+        knows = f"no round after {committed}" if committed >= 0 else "no round"
+        raise CorruptCheckpoint(
+            f"{checkpoints.root} holds round {newest}, but the journal {knows}: "
+            "it is damaged or too old, restore a backup of the run directory"
+        )
+
+
+def _was_settled(connection: sqlite3.Connection, story: Story) -> bool:
+    assert story.open_round is not None
+    return records.is_settled(connection, story.epoch, story.open_round.round)
 
 
 def _begin_anew(connection: sqlite3.Connection, story: Story, round: int, spool: Spool) -> None:
@@ -77,6 +99,8 @@ def _restore(
         log.warning("checkpoint_rebuilt", round=story.newest)
         return True
     except (EdgeflockError, KeyError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in journal.FULL:
+            raise  # there will be space again: no reason to go back
         log.error("checkpoint_not_rebuilt", round=story.newest, reason=str(error))
     return False
 
@@ -93,6 +117,8 @@ def _load(
 def _remove_unknown(connection: sqlite3.Connection, story: Story, checkpoints: Checkpoints) -> None:
     """Remove directories of rounds that the journal does not name: a crash came between rename and commit."""
     kept = [n for n in checkpoints.kept() if n <= story.newest]
+    if len(kept) < len(checkpoints.kept()):
+        log.warning("round_not_committed", round=story.newest + 1, reason="the journal does not name it")
     checkpoints.prune([n for n in kept if records.read_digests(connection, story.epoch, n) is not None])
 
 
@@ -112,7 +138,7 @@ def _rebuild(
     layouts = learner.update_layouts(round)
     updates = {}
     for index, entry in spool.scan(number, counted).items():
-        package = package_of(entry.header)
+        package = package_of(entry.header, number)
         if package is None or entry.held != package.size_bytes:
             raise CorruptCheckpoint(f"the spool of round {number} is not complete")
         updates[index] = SpooledUpdate(index, package, entry.data_path, layouts)

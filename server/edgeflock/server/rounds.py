@@ -99,6 +99,10 @@ class RoundMachine(Standing):
     def _start(self, event: events.Started) -> list[Effect]:
         self.seats.take(event.seats)
         self.committed = self.round = event.committed
+        if event.ended is not None:
+            self.phase, self.ending = Phase.ENDED, event.ended
+            self._closed = bool(event.closed)
+            return [Publish(), events.Exit(event.ended)]
         if event.closed:  # the process went before it could say so
             self._closed, self.closing = True, event.closed
             return self._end(EndingKind.COMPLETED, event.closed)

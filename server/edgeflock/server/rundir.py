@@ -18,6 +18,7 @@ RUN_TOML = "run.toml"
 JOURNAL = "journal.sqlite"
 ADDRESS = "address"
 CONTROL = "control"
+FAREWELL = "farewell"  # in the journal's meta: the clients have had their time to hear of the end
 
 
 @contextmanager
@@ -27,7 +28,7 @@ def locked(run_dir: Path) -> Iterator[None]:
     Raises Locked if another process has it, UsageError if it cannot be written.
     """
     try:
-        run_dir.mkdir(parents=True, exist_ok=True)
+        _make(run_dir)
         descriptor = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise UsageError(f"--run-dir {str(run_dir)!r} cannot be written: {error.strerror}") from None
@@ -42,8 +43,26 @@ def locked(run_dir: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def _make(folder: Path) -> None:
+    """Make a directory and those above it that are missing, durably."""
+    if not folder.exists():
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True)
+    with contextlib.suppress(PermissionError):  # it was made by somebody who may look into the one above
+        sync_directory(folder.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames and new names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def write_small(path: Path, text: str) -> None:
-    """Replace a small file in one step."""
+    """Replace a small file in one step, durably."""
     temporary = path.with_name(f".tmp-{path.name}")
     try:
         with temporary.open("w", encoding="utf-8") as file:
@@ -51,6 +70,7 @@ def write_small(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(path)
+        sync_directory(path.parent)
     except OSError as error:
         raise EdgeflockError(f"{path} cannot be written: {error.strerror}") from None
 
@@ -68,14 +88,20 @@ def read_small(path: Path) -> str:
         return ""
 
 
-def tell(run_dir: Path) -> Story:
-    """Return what the journal holds, making the journal and the run's id if they are new."""
-    with contextlib.closing(journal.connect(run_dir / JOURNAL)) as connection:
+def tell(run_dir: Path, **identity: str) -> Story:
+    """Return what the journal holds; one that is new gets the run's id, and what else makes it this run.
+
+    Raises CorruptCheckpoint if it is damaged.
+    """
+    path = run_dir / JOURNAL
+    with contextlib.closing(journal.connect(path)) as connection:
+        journal.verify(connection, path)
         story = read_story(connection)
         if "run_id" not in story.meta:
-            story.meta["run_id"] = secrets.token_hex(16)
+            made = {"run_id": secrets.token_hex(16), "epoch": "0", **identity}
+            story.meta.update(made)
             with connection:
                 connection.execute("BEGIN")
-                write_meta(connection, run_id=story.meta["run_id"], epoch="0")
+                write_meta(connection, **made)
                 connection.execute("COMMIT")
         return story

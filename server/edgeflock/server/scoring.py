@@ -7,7 +7,6 @@ import contextlib
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
 import structlog
@@ -15,6 +14,7 @@ import structlog
 from edgeflock.server.evaluate import Evaluator
 from edgeflock.server.journal import Journal, JournalBroken, write_event
 from edgeflock.server.learner import Learner
+from edgeflock.server.pools import started_pool
 from edgeflock.server.summary import Score, Summary, summarise
 
 log = structlog.get_logger()
@@ -54,7 +54,7 @@ class Scoring:
         self._every, self._last = every, last
         self._clients = clients  # what clients test their own models on
         self._scored = scored  # the newest round whose score is in the journal
-        self._thread = ThreadPoolExecutor(1, "evaluation")
+        self._thread = started_pool(1, "evaluation")
         self._taken: _Taken | None = None
         self._running: dict[int, asyncio.Task[None]] = {}
 

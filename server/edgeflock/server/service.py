@@ -18,7 +18,7 @@ from edgeflock.common.wire import package_to_wire
 from edgeflock.server.admission import check_data, check_join, check_ready, refusal
 from edgeflock.server.broadcast import Broadcast
 from edgeflock.server.credit import CreditPool
-from edgeflock.server.delivery import Delivery
+from edgeflock.server.delivery import Delivery, Refused, read_in_time
 from edgeflock.server.engine import Engine
 from edgeflock.server.events import Offline, Online, TaskRefused
 from edgeflock.server.sessions import DuplicateId, Session
@@ -28,6 +28,7 @@ from edgeflock.v1 import aggregator_pb2 as pb
 log = structlog.get_logger()
 Context = grpc.aio.ServicerContext[Any, Any]
 
+ROUND_OVER = "the round is over: look at your view again"
 UNKNOWN_SESSION = "this server does not know your session: join again"
 _SOFTWARE = version("edgeflock")
 _RETRY_DRAINING_MS = 1000
@@ -61,6 +62,7 @@ class AggregatorService:
             refused = refusal(pb.REASON_DUPLICATE_ID, str(error))
             self._count(request.client_id, refused)
             return pb.JoinResponse(refusal=refused)
+        self._engine.sessions.forget_strangers(self._engine.machine.seats.index_of)
         self._engine.journal.note(
             "client_joined", client=session.client_id, software=session.software, **session.device
         )
@@ -113,8 +115,8 @@ class AggregatorService:
             if last is None or not _same(view, last):
                 _send_once(view, last)
                 response = pb.WatchResponse(view=view)
-                session.message_bytes_down += response.ByteSize()
-                session.bytes_down += sum(len(download.payload) for download in view.task.downloads)
+                payload = sum(len(download.payload) for download in view.task.downloads)
+                session.sent(response.ByteSize(), payload)
                 yield response
                 last = view
             if view.HasField("ending"):
@@ -127,9 +129,12 @@ class AggregatorService:
 
     def _unwatch(self, session: Session) -> None:
         session.watching -= 1
-        if session.superseded or session.watching:
+        current = self._engine.sessions.by_id(session.client_id)
+        if current is None or current.watching:  # it has said goodbye, or it watches elsewhere
             return
         self._engine.post(Offline(session.client_id, time.monotonic()))
+        if session.superseded:  # it is about to watch again, or never will
+            return
         log.info("client_left", client=session.client_id)
         self._engine.journal.note("client_left", client=session.client_id)
 
@@ -153,12 +158,15 @@ class AggregatorService:
             yield pb.FetchResponse(package=package_to_wire(broadcast.package))
         self._fetching += 1
         try:
+            opened = self._engine.opened
             for offset in range(request.offset, broadcast.package.size_bytes, size):
+                if self._engine.opened is not opened:
+                    yield pb.FetchResponse(refusal=refusal(pb.REASON_BUSY, ROUND_OVER))
+                    return
                 message = broadcast.cached(offset, size)
                 if message is None:
                     message = await self._engine.write(broadcast.message, offset, size)
-                session.bytes_down += min(size, broadcast.package.size_bytes - offset)
-                session.message_bytes_down += len(message)
+                session.sent(len(message), min(size, broadcast.package.size_bytes - offset))
                 yield message
         finally:
             self._fetching -= 1
@@ -187,7 +195,12 @@ class AggregatorService:
     # ---------------------------------------------------------------------------------- Deliver
 
     async def Deliver(self, request_iterator: AsyncIterator[pb.DeliverRequest], context: Context) -> None:
-        first = await context.read()
+        try:
+            first = await read_in_time(context, SMALL_CHUNK)
+        except Refused as refused_early:
+            self._count("?", refused_early.answer)
+            await context.write(pb.DeliverResponse(refusal=refused_early.answer))
+            return
         if isinstance(first, Piece) or first is grpc.aio.EOF or first.WhichOneof("message") != "header":
             refused = refusal(pb.REASON_MALFORMED, "the first message of a delivery is its header")
             self._count("?", refused)
@@ -198,7 +211,7 @@ class AggregatorService:
             refused = refusal(pb.REASON_UNKNOWN_SESSION, UNKNOWN_SESSION)
             await context.write(pb.DeliverResponse(refusal=refused))
             return
-        session.message_bytes_up += first.ByteSize()
+        session.received(first.ByteSize())
         index = self._engine.machine.seats.index_of.get(session.client_id)
         if index is not None and first.header.HasField("previous"):
             self._take_cost(index, first.header.previous)
@@ -262,7 +275,9 @@ class AggregatorService:
     async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveResponse:
         session = self._session(request.session)
         if session is not None:
-            log.info("client_leaving", client=session.client_id, reason=request.reason[:200])
+            words = {"client": session.client_id, "reason": request.reason[:200]}
+            log.info("client_leaving", **words)
+            self._engine.journal.note("client_leaving", **words)
             self._engine.sessions.remove(session)
             session.superseded = True
             session.changed.set()

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.framing import framed
+
+MOST_STRANGERS = 1000  # sessions of ids that have no seat and do not watch
+
+
+_COUNTERS = tuple(
+    f"{kind}_{way}" for kind in ("bytes", "message_bytes", "wire_bytes") for way in ("down", "up")
+)
 
 
 class DuplicateId(EdgeflockError):
@@ -28,10 +36,12 @@ class Session:
     superseded: bool = False
     progress: tuple[int, int, int] = (0, 0, 0)  # round, steps done, steps in all
     upload: asyncio.Task[object] | None = None  # the Deliver stream in progress
-    message_bytes_down: int = 0  # since the last commit
-    message_bytes_up: int = 0
-    bytes_down: int = 0
+    bytes_down: int = 0  # payload since the last commit
     bytes_up: int = 0
+    message_bytes_down: int = 0  # with the messages around it
+    message_bytes_up: int = 0
+    wire_bytes_down: int = 0  # with everything around those, as `framing` estimates it
+    wire_bytes_up: int = 0
 
     def take_over(self, old: Session) -> None:
         """Go on with the books of the session before, and with the upload that may still hold the spool."""
@@ -41,11 +51,22 @@ class Session:
 
     def take_bytes(self) -> dict[str, int]:
         """Return the counters and start them again."""
-        names = ("bytes_down", "bytes_up", "message_bytes_down", "message_bytes_up")
-        taken = {name: int(getattr(self, name)) for name in names}
-        for name in names:
+        taken = {name: int(getattr(self, name)) for name in _COUNTERS}
+        for name in _COUNTERS:
             setattr(self, name, 0)
         return taken
+
+    def sent(self, message_bytes: int, payload: int = 0) -> None:
+        """Note a message to the client."""
+        self.bytes_down += payload
+        self.message_bytes_down += message_bytes
+        self.wire_bytes_down += framed(message_bytes)
+
+    def received(self, message_bytes: int, payload: int = 0) -> None:
+        """Note a message from the client."""
+        self.bytes_up += payload
+        self.message_bytes_up += message_bytes
+        self.wire_bytes_up += framed(message_bytes)
 
 
 class Sessions:
@@ -84,6 +105,14 @@ class Sessions:
         self._by_token.pop(session.token, None)
         if self._by_id.get(session.client_id) is session:
             del self._by_id[session.client_id]
+
+    def forget_strangers(self, seated: Collection[str]) -> None:
+        """Ids that join and never take a seat shall not fill the memory: the oldest would join again."""
+        if len(self._by_id) <= len(seated) + MOST_STRANGERS:
+            return
+        idle = (one for one in self._by_id.values() if not one.watching and one.client_id not in seated)
+        if (oldest := next(idle, None)) is not None:
+            self.remove(oldest)
 
     def publish(self) -> None:
         """Let every stream look at its view again."""

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgeflock.common.bundle import FlatModel
+from edgeflock.common.errors import UsageError
+from edgeflock.common.settings_file import identity
 from edgeflock.methods.batches import LocalData
 from edgeflock.server import assembly, budget, records, rundir
 from edgeflock.server.central import load_union
 from edgeflock.server.checkpoint import Checkpoints
 from edgeflock.server.config import ServerConfig, from_toml, to_toml
 from edgeflock.server.events import Ended, EndingKind, OpenRound, Started
-from edgeflock.server.journal import connect, read_only
+from edgeflock.server.journal import connect, verify
 from edgeflock.server.learner import Learner
 from edgeflock.server.records import Story, read_story
-from edgeflock.server.recovery import Asked, recover
+from edgeflock.server.recovery import Asked, check_known, recover
 from edgeflock.server.spool import Spool
 from edgeflock.v1 import aggregator_pb2 as pb
 
@@ -55,13 +58,19 @@ def build(config: ServerConfig) -> Built:
 
 
 def already_over(run_dir: Path, config: ServerConfig) -> Ended | None:
-    """Return how the run ended, if it has: a completed run goes on if more rounds are asked for than before,
-    or budgets are raised; a failed one is tried again."""
+    """Return how the run ended, if it has and its clients have had their time to hear it."""
     path = run_dir / rundir.JOURNAL
     if not path.exists():
         return None
-    with contextlib.closing(connect(path)), contextlib.closing(read_only(path)) as connection:
+    with contextlib.closing(connect(path)) as connection:
+        verify(connection, path)
         story = read_story(connection)
+    return _over(story, config, run_dir) if rundir.FAREWELL in story.meta else None
+
+
+def _over(story: Story, config: ServerConfig, run_dir: Path) -> Ended | None:
+    """A completed run goes on if more rounds are asked for than before, or budgets are raised; a failed one
+    is tried again."""
     ended = story.ended
     if ended is None or ended.kind is EndingKind.FAILED:
         return None
@@ -71,6 +80,8 @@ def already_over(run_dir: Path, config: ServerConfig) -> Ended | None:
 
 def asks_more(run_dir: Path, config: ServerConfig) -> bool:
     """Whether more is asked of the run than when it was last taken up."""
+    if not (run_dir / rundir.RUN_TOML).exists():
+        return False
     before = from_toml(run_dir / rundir.RUN_TOML)
     limits = budget.parse(before.budget), budget.parse(config.budget)
     return config.rounds > before.rounds or budget.raised(*limits)
@@ -81,35 +92,69 @@ def started(story: Story, now: float) -> Started:
     opened, going = story.open_round, None
     if opened is not None:
         going = OpenRound(opened.round, opened.cohort, story.extended, story.closed, opened.closing)
-    return Started(now, story.seats, story.newest, going, story.over)
+    ended = story.ended if story.finished else None
+    return Started(now, story.seats, story.newest, going, story.over, ended)
 
 
 def take_up(built: Built, run_dir: Path) -> Parts:
     """Begin the run, or go back to where it is. The directory is locked."""
     config, learner = built.config, built.learner
-    asked = Asked(config.rounds, (run_dir / rundir.RUN_TOML).exists() and asks_more(run_dir, config))
-    if not (run_dir / rundir.RUN_TOML).exists():  # before the journal: it says which run this is
+    asked = Asked(config.rounds, asks_more(run_dir, config))
+    if not (run_dir / rundir.JOURNAL).exists():  # the file comes first: it says which run this is
         rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
-    story = rundir.tell(run_dir)
+    story = rundir.tell(run_dir, identity=json.dumps(identity(config)))
+    _check_identity(story, config, run_dir)
+    story.finished = _over(story, config, run_dir) is not None
     checkpoints, spool = Checkpoints(run_dir, learner.layouts), Spool(run_dir / "spool")
     path = run_dir / rundir.JOURNAL
-    if _is_new(path):
-        _initialise(path, learner, checkpoints)
-    else:
-        recover(story, path, learner, checkpoints, spool, asked)
+    if not story.finished:
+        _forget_ending(path)
+    begin_or_recover(story, path, learner, checkpoints, spool, asked)
     rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
     described = assembly.describe_run(config, story.meta["run_id"], story.epoch, built.test, built.flat)
     return Parts(config, run_dir, story, built.test, learner, checkpoints, spool, described, built.union)
 
 
-def _is_new(path: Path) -> bool:
-    """Whether round 0 is still to be made; an ending of before no longer holds."""
+def begin_or_recover(
+    story: Story, path: Path, learner: Learner, checkpoints: Checkpoints, spool: Spool, asked: Asked
+) -> None:
+    """Make round 0, or bring the learner to where the journal says that the run is."""
+    if _is_new(path):
+        _initialise(path, learner, checkpoints)
+    else:
+        recover(story, path, learner, checkpoints, spool, asked)
+
+
+def _check_identity(story: Story, config: ServerConfig, run_dir: Path) -> None:
+    """The journal knows itself which run it is of: run.toml may have been lost, or be of another one."""
+    here = identity(config)
+    there: dict[str, str] = json.loads(story.meta["identity"])
+    different = [
+        f"{name} ({value} there, {here[name]} here)"
+        for name, value in there.items()
+        if here.get(name, value) != value
+    ]
+    if different:
+        raise UsageError(
+            f"{run_dir / rundir.JOURNAL} is of another run, different in {', '.join(different)}: "
+            "give its options as flags, or another --run-dir"
+        )
+
+
+def _forget_ending(path: Path) -> None:
+    """An ending of before no longer holds."""
     with contextlib.closing(connect(path)) as connection:
-        connection.execute("DELETE FROM meta WHERE name LIKE 'ended_%'")
+        connection.execute("DELETE FROM meta WHERE name LIKE 'ended_%' OR name = ?", (rundir.FAREWELL,))
+
+
+def _is_new(path: Path) -> bool:
+    """Whether round 0 is still to be made."""
+    with contextlib.closing(connect(path)) as connection:
         return records.read_digests(connection, 0, 0) is None
 
 
 def _initialise(path: Path, learner: Learner, checkpoints: Checkpoints) -> None:
+    check_known(checkpoints, -1)
     saved = learner.save(checkpoints, 0)
     with contextlib.closing(connect(path)) as connection:
         connection.execute("BEGIN")

@@ -36,10 +36,14 @@ def stored_header(header: pb.UpdateHeader) -> bytes:
     return kept.SerializeToString(deterministic=True)
 
 
-def package_of(stored: bytes) -> Package | None:
-    """Return the package of a spooled header, or None if it cannot be read."""
+def package_of(stored: bytes, round: int) -> Package | None:
+    """Return the package of a spooled header, or None if it cannot be read or is of another round.
+
+    After a power cut the spool of a round may hold what its files held two rounds before.
+    """
     try:
-        return package_from_wire(pb.UpdateHeader.FromString(stored).package)
+        header = pb.UpdateHeader.FromString(stored)
+        return package_from_wire(header.package) if header.round == round else None
     except (DecodeError, MalformedMessage):
         return None
 

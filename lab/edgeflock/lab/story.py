@@ -1,0 +1,65 @@
+"""The story of a run: one sentence for each of its events. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from edgeflock.lab.feed import Event
+
+_SENTENCES: dict[str, str] = {
+    "run_started": "the server starts: method {method}, round {round} of {rounds} is done",
+    "client_joined": "{client} joins ({machine}, {system})",
+    "client_left": "{client} is gone",
+    "client_leaving": "{client} leaves: {reason}",
+    "client_ready": "{client} is ready with {samples} samples in seat {index}",
+    "clients_seated": "seats are given to {clients}",
+    "round_opened": "round {round} opens for {cohort}",
+    "round_extended": "round {round} is short of updates: it gets another deadline, and {added}",
+    "task_refused": "{client} refuses its task of round {round}: {reason}",
+    "updates_rejected": "round {round}: updates are rejected: {clients}",
+    "refused": "{client} is refused ({reason}, {times} times by now): {sentence}",
+    "evaluated": "round {round}: the {model} model has accuracy {accuracy:.4f}, loss {loss:.4f}",
+    "run_paused": "round {round}: the run pauses: {reason}",
+    "run_resumed": "round {round}: the run goes on",
+    "pause_asked": "round {round}: an operator asks for a pause",
+    "run_parked": "round {round}: the server goes away and leaves the round as it is",
+    "run_broken": "round {round}: the server cannot go on: {reason}",
+    "epoch_raised": "what came after round {round} is lost: the run goes on from there in epoch {epoch}",
+    "run_ended": "the run is over after round {round} ({kind}): {reason}",
+}
+
+
+def line(event: Event) -> str:
+    """Return when it happened (UTC) and what."""
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(event.at))
+    return f"{at}  {sentence(event)}"
+
+
+def sentence(event: Event) -> str:
+    """Return what happened; of an event that this version does not know, its name and fields."""
+    if event.name == "round_committed":
+        return _committed(event.fields)
+    words = {name: _word(value) for name, value in event.fields.items()}
+    try:
+        return _SENTENCES[event.name].format(**words)
+    except (KeyError, ValueError):
+        return " ".join([event.name, *(f"{name}={value}" for name, value in words.items())])
+
+
+def _committed(fields: Mapping[str, Any]) -> str:
+    """Name who did not count, and why: late, not finite, refused."""
+    loss = f", loss {fields['loss']:.4f}" if "loss" in fields else ""
+    text = f"round {fields['round']} is done: {fields['counted']} updates count{loss}"
+    missed = fields.get("not_counted")
+    return f"{text}; not counted: {_word(missed)}" if missed else text
+
+
+def _word(value: Any) -> Any:
+    """Return a value as it stands in a sentence."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} ({why})" for name, why in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "nobody"
+    return value

@@ -1,0 +1,251 @@
+"""A client's outbox and states that have rotted: never another update or state than the one written."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from structlog.testing import capture_logs
+
+from edgeflock.client.meter import TrainCost
+from edgeflock.client.outbox import Entry, Outbox
+from edgeflock.client.statefile import Stamp
+from edgeflock.client.store import Store
+from edgeflock.common.checksum import Marks
+from edgeflock.common.package import CodecChoice, Kind, Package, Section
+from edgeflock.methods.values import State
+from faults.conftest import Figure
+from support import damage
+from support.damage import Damaged
+from support.processes import Flock, Program, run_to_the_end, until
+
+SIZE = 9000  # bytes of a payload
+RUN = "run1"
+
+
+def filled_outbox(folder: Path) -> Entry:
+    payload = random.Random(1).randbytes(SIZE)
+    section = Section(Kind.DELTA, b"L" * 16, CodecChoice(), SIZE // 4, SIZE)
+    marks = Marks.of([payload])
+    package = Package((section,), {"loss": 1 / 3, "steps": 7.0}, marks.value)
+    entry = Entry(RUN, 3, package, 42, TrainCost(1.5, 0.5, 1000, 7, 0.25, 99), True, marks)
+    Outbox(folder).put(entry, [payload])
+    return entry
+
+
+def found_update(folder: Path, put: Entry) -> str:
+    """Open the outbox as a client that starts: the update itself, or none and a line."""
+    with capture_logs() as logs:
+        entry = Outbox(folder).entry
+    if entry is None:
+        assert [line["event"] for line in logs] == ["outbox_discarded"]
+        return "discarded"
+    assert replace(entry, marks=put.marks) == put
+    assert entry.marks.value == put.marks.value
+    return "whole"
+
+
+def state(round: int) -> State:
+    generator = torch.Generator().manual_seed(round)
+    return State({"residual": torch.randn(1500, generator=generator)}, {"round": float(round), "mu": 0.1})
+
+
+def stamp(round: int) -> Stamp:
+    return Stamp(round, bytes([round]) * 16)
+
+
+def filled_store(folder: Path) -> None:
+    """Two generations, and the candidate of the update in the outbox."""
+    store = Store(folder, RUN)
+    for round in (1, 2):
+        store.stage(state(round), stamp(round))
+        store.promote()
+    store.stage(state(3), stamp(3))
+
+
+def found_state(folder: Path, _: object = None) -> str:
+    """Load the state as a client that starts: that of the newest round, or an empty one and a line."""
+    with capture_logs() as logs:
+        store = Store(folder, RUN)
+        loaded = store.load()
+    if loaded == State():
+        assert [line["event"] for line in logs] == ["state_lost"]
+        assert store.generations() == ()
+        return "lost"
+    assert [generation.round for generation in store.generations()] == [1, 2]
+    return "whole" if equal(loaded, state(2)) else "WRONG"
+
+
+def found_candidate(folder: Path, _: object = None) -> str:
+    """Look for the candidate as a client that starts, and promote it if it is said to be there."""
+    with capture_logs():
+        store = Store(folder, RUN)
+        if not store.staged(stamp(3)):
+            return "torn"
+        store.promote()
+        return "whole" if equal(Store(folder, RUN).load(), state(3)) else "WRONG"
+
+
+def equal(one: State, other: State) -> bool:
+    same = one.vectors.keys() == other.vectors.keys() and one.scalars == other.scalars
+    return same and all(torch.equal(vector, other.vectors[name]) for name, vector in one.vectors.items())
+
+
+RUNS = f"runs/{RUN}"
+LOOKS: dict[str, tuple[Callable[..., str], int]] = {  # by file: who looks at it, and the size of its header
+    "outbox/payload": (found_update, 64),
+    "outbox/meta": (found_update, 10_000),
+    f"{RUNS}/state-000002.safetensors": (found_state, 400),
+    f"{RUNS}/state-000001.safetensors": (found_state, 400),
+    f"{RUNS}/candidate.safetensors": (found_candidate, 400),
+}
+
+
+def filled(folder: Path) -> Entry:
+    """What a client has on its disk while its update of round 3 is not settled."""
+    folder.mkdir(parents=True)
+    filled_store(folder)
+    return filled_outbox(folder)
+
+
+def try_all(folder: Path, name: str, cases: Iterable[Damaged]) -> Counter[str]:
+    put = filled(folder / "good")
+    outcomes: Counter[str] = Counter()
+    for what, content in cases:
+        copy = damage.copied(folder / "good", folder / "copy")
+        (copy / name).write_bytes(content)
+        try:
+            outcomes[LOOKS[name][0](copy, put)] += 1
+        except Exception as error:
+            raise AssertionError(f"{name}, {what}") from error
+    assert not outcomes["WRONG"], f"{name}: {outcomes}"
+    return outcomes
+
+
+def cases(folder: Path, name: str, count: int, dice: random.Random) -> Iterable[Damaged]:
+    filled(folder)
+    return damage.everything((folder / name).read_bytes(), LOOKS[name][1], count, dice)
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Iterator[Path]:
+    with damage.quick_folder(tmp_path) as folder:
+        yield folder
+
+
+@pytest.mark.promise("R3")
+@pytest.mark.parametrize("name", LOOKS)
+def test_some_damage_to_a_clients_file(quick: Path, figure: Figure, name: str) -> None:
+    dice = random.Random(9)
+    some = damage.some(cases(quick / "0", name, 100, dice), 40, dice)
+    outcomes = try_all(quick, name, [*some, ("empty", b"")])
+    figure("damaged files of a client", outcomes.total())
+    noticed = outcomes.total() - outcomes["whole"]
+    assert noticed == outcomes.total() or "000001" in name, outcomes  # the older state is not looked into
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.promise("R3")
+@pytest.mark.parametrize("name", LOOKS)
+def test_every_damage_to_a_clients_file(quick: Path, figure: Figure, name: str) -> None:
+    outcomes = try_all(quick, name, cases(quick / "0", name, 1000, random.Random(10)))
+    figure("damaged files of a client", outcomes.total())
+
+
+@pytest.mark.promise("R3")
+def test_states_in_each_others_place_are_not_loaded(tmp_path: Path) -> None:
+    filled(tmp_path / "good")
+    older, newer, candidate = (
+        tmp_path / "good" / name for name in (*list(LOOKS)[3:1:-1], f"{RUNS}/candidate.safetensors")
+    )
+    contents = [path.read_bytes() for path in (older, newer, candidate)]
+    older.write_bytes(contents[1])
+    newer.write_bytes(contents[0])
+    assert found_state(tmp_path / "good") == "lost"
+    candidate.write_bytes(contents[1])
+    assert found_candidate(tmp_path / "good") == "torn"
+
+
+# ------------------------------------------------------------------------------ real processes
+
+TOPK = ("--clients=2", "--rounds=8", "--seed=7", "--deadline=60", "--codec=topk:0.1")  # clients keep state
+
+
+@pytest.fixture(scope="module")
+def undamaged(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return run_to_the_end(tmp_path_factory.mktemp("undamaged"), TOPK, ("c0", "c1"))
+
+
+def died_with_an_update(flock: Flock) -> Path:
+    """Leave a server that waits for c0, and c1 dead with its update of the open round; return c1's folder."""
+    server = flock.server(*TOPK)
+    absent, victim = flock.clients("c0", "c1")
+    server.wait_for("round_committed", count=3)
+    absent.kill()
+    folder = flock.folder / "clients" / "c1" / "clients" / "c1"
+    until(lambda: waits(flock, folder / "outbox" / "meta") or None, lambda: server.text[-2000:])
+    victim.kill()
+    return folder
+
+
+def waits(flock: Flock, meta: Path) -> bool:
+    """Whether the update of c1 is of an open round for which c0 has sent nothing."""
+    try:
+        number = json.loads(meta.read_bytes().splitlines()[0])["round"]
+    except FileNotFoundError:
+        return False
+    ((opened,),) = flock.rows("SELECT max(round) FROM rounds WHERE committed = 0") or [(None,)]
+    return bool(opened == number) and not (flock.run_dir / f"spool/{number:06d}/000000.log").exists()
+
+
+def finish(flock: Flock) -> Program:
+    absent, victim = flock.clients("c0", "c1")
+    assert [flock.programs[0].ended(), absent.ended(), victim.ended()] == [0, 0, 0]
+    return victim
+
+
+def spoil(path: Path, how: str) -> None:
+    content = path.read_bytes()
+    flipped = damage.flipped(content, len(content) // 2, random.Random(1))[1]
+    path.write_bytes({"flip": flipped, "cut": content[: len(content) // 2], "empty": b""}[how])
+
+
+@pytest.mark.promise("R3")
+@pytest.mark.parametrize(
+    ("name", "how"), [("payload", "flip"), ("payload", "cut"), ("meta", "flip"), ("meta", "empty")]
+)
+def test_a_damaged_update_costs_no_bit(flock: Flock, undamaged: str, name: str, how: str) -> None:
+    """It is trained again; or the server had it and counts it, and the state after it is still there."""
+    spoil(died_with_an_update(flock) / "outbox" / name, how)
+    assert finish(flock).events("outbox_discarded")
+    assert flock.sha256() == undamaged
+
+
+@pytest.mark.promise("R3")
+@pytest.mark.parametrize("how", ["flip", "cut", "empty"])
+def test_a_damaged_candidate_costs_no_bit_or_is_said_to_be_lost(
+    flock: Flock, undamaged: str, how: str
+) -> None:
+    (candidate,) = died_with_an_update(flock).glob("runs/*/candidate.safetensors")
+    spoil(candidate, how)
+    victim = finish(flock)
+    assert victim.events("outbox_discarded")
+    assert victim.events("state_lost") or flock.sha256() == undamaged
+
+
+@pytest.mark.promise("R3")
+def test_a_damaged_state_is_lost_and_said(flock: Flock) -> None:
+    folder = died_with_an_update(flock)
+    (folder / "outbox" / "meta").unlink()
+    next(folder.glob("runs/*/candidate.safetensors")).unlink()
+    newest = max(folder.glob("runs/*/state-*.safetensors"))
+    content = newest.read_bytes()
+    newest.write_bytes(damage.flipped(content, len(content) - 9, random.Random(2))[1])
+    assert finish(flock).events("state_lost")

@@ -1,0 +1,83 @@
+"""Two hundred clients lose their server at once: all come back, spread over the window it announced."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import psutil
+import pytest
+
+from edgeflock.client.backoff import MOST_S
+from edgeflock.server.views import RETURN_MS_EACH
+from faults.conftest import Figure
+from support.processes import Flock, Program, until
+
+HOSTS = 4
+WINDOW_S_EACH = RETURN_MS_EACH / 1000  # announced for each client
+BUSY_S = 5.0  # so long may the server be busy with their return
+
+
+def flags(clients: int) -> tuple[str, ...]:
+    """A run that goes on for as long as one likes, with work that is none."""
+    work = ("--model=linear", "--steps=0", "--eval-every=0")
+    return (f"--clients={clients}", "--rounds=100000", "--cohort=2", "--deadline=60", *work)
+
+
+def cpu_share(server: Program, seconds: float) -> float:
+    """Return how much of one core the process needs in the next seconds."""
+    return psutil.Process(server.process.pid).cpu_percent(seconds) / 100
+
+
+def joins(flock: Flock, after: int) -> list[float]:
+    """Return when clients joined, in seconds since 1970, behind an event."""
+    query = f"SELECT at FROM events WHERE name = 'client_joined' AND cursor > {after} ORDER BY cursor"
+    return [at for (at,) in flock.rows(query)]
+
+
+def newest(flock: Flock) -> int:
+    return int(flock.rows("SELECT max(cursor) FROM events")[0][0])
+
+
+def all_back(flock: Flock, after: int, clients: int) -> list[float]:
+    """Wait until so many have joined behind that event."""
+    until(
+        lambda: len(joins(flock, after)) >= clients or None,
+        lambda: f"{len(joins(flock, after))} of {clients} have joined",
+        limit_s=60,
+    )
+    return joins(flock, after)
+
+
+def crowd(back: list[float], clients: int) -> float:
+    """Return the share of clients that came within any fifth of the announced window."""
+    fifth = WINDOW_S_EACH * clients / 5
+    return max(sum(at <= other < at + fifth for other in back) for at in back) / clients
+
+
+@pytest.mark.promise("R16")
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("clients", [pytest.param(40), pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("way", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
+def test_a_herd_comes_back_spread_out(
+    flock: Flock, figure: Figure, clients: int, way: signal.Signals
+) -> None:
+    server = flock.server(*flags(clients))
+    each = clients // HOSTS
+    for start in range(0, clients, each):
+        flock.client(",".join(f"c{number}" for number in range(start, start + each)))
+    server.wait_for("round_committed", count=2, limit_s=90)
+    last = newest(flock)
+    server.signal(way)
+    server.process.join(20)
+    server = flock.server(*flags(clients))
+    began = time.time()
+    back = all_back(flock, last, clients)
+    figure(f"seconds until {clients} were back", back[-1] - began)
+    if way == signal.SIGTERM:  # a server that is killed announces nothing
+        figure(f"share of {clients} in the busiest fifth of the window", thickest := crowd(back, clients))
+        assert thickest <= 0.7
+    time.sleep(max(0.0, began + BUSY_S - time.time()))
+    figure(f"share of a core 5 s after the return of {clients}", share := cpu_share(server, 2.0))
+    assert back[-1] - began <= WINDOW_S_EACH * clients + MOST_S
+    assert share < 1

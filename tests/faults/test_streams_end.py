@@ -1,0 +1,137 @@
+"""Streams and sessions that nobody uses come to an end, and hold nothing meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from edgeflock.common.checksum import extend
+from edgeflock.server import delivery, sessions
+from edgeflock.server.events import Ticked
+from edgeflock.server.pools import started_pool
+from edgeflock.v1 import aggregator_pb2 as pb
+from support.tiny_server import WAIT_S, Home, Served
+
+Talk = Callable[[Served], Awaitable[None]]
+
+
+def serve(home: Home, talk: Talk) -> None:
+    async def both() -> None:
+        async with asyncio.timeout(3 * WAIT_S), home.serve() as served:
+            await talk(served)
+
+    asyncio.run(both())
+
+
+def watching(served: Served) -> list[int]:
+    return [session.watching for session in served.engine.sessions]
+
+
+@pytest.mark.promise("R9")
+def test_a_delivery_whose_header_never_comes_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "SLOWEST_BYTES_PER_S", 2 << 20)
+
+    async def talk(served: Served) -> None:
+        silent = served.peer().upload()
+        assert (await silent.read()).refusal.reason == pb.REASON_TOO_SLOW
+        await served.check_alive()
+
+    serve(Home(tmp_path, rounds=1), talk)
+
+
+@pytest.mark.promise("R9")
+def test_a_delivery_that_does_not_use_its_credit_is_closed_and_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        made, slow = served.made(0), peers[0].upload()
+        await slow.send(header=made.header(peers[0].session, 1))
+        assert (await slow.read()).HasField("credit")
+        monkeypatch.setattr(delivery, "SLOWEST_BYTES_PER_S", 4 << 20)
+        await slow.chunk(0, made.payload[:50], extend(0, made.payload[:50]))
+        assert (await slow.read()).refusal.reason == pb.REASON_TOO_SLOW
+        assert served.pool.outstanding == 0
+        monkeypatch.undo()
+        await served.finish_round(peers)
+
+    serve(Home(tmp_path, rounds=1), talk)
+
+
+@pytest.mark.promise("R9")
+def test_a_delivery_ends_with_its_round(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        late, upload = served.made(2), peers[2].upload()
+        await upload.send(header=late.header(peers[2].session, 1))
+        await upload.read()
+        for index in (0, 1):
+            await peers[index].deliver(served.made(index))
+        assert served.engine.machine.deadline is not None
+        served.engine.post(Ticked(served.engine.machine.deadline))
+        assert (await upload.read()).refusal.reason == pb.REASON_BUSY
+        assert served.pool.outstanding == 0
+        await served.engine.committed(1)
+
+    serve(Home(tmp_path, rounds=1, min_updates=2), talk)
+
+
+@pytest.mark.promise("R11")
+def test_ids_that_only_join_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_STRANGERS", 10)
+
+    async def talk(served: Served) -> None:
+        watching, first = served.peer("w"), served.peer("x0")
+        await watching.enter()
+        await first.join()
+        for number in range(1, 30):
+            await first.join(client_id=f"x{number}")
+        assert len(list(served.engine.sessions)) == 10
+        assert served.engine.sessions.by_id("w") is not None
+        assert served.engine.sessions.by_id("x0") is None
+        watching.watching.cancel()
+        await served.engine.until(lambda: not served.engine.machine.seats.online)
+        await served.check_alive()
+
+    serve(Home(tmp_path, rounds=1), talk)
+
+
+def test_a_superseded_client_that_never_watches_again_is_not_online(tmp_path: Path) -> None:
+    """Otherwise an online run puts it into cohorts for ever."""
+
+    async def talk(served: Served) -> None:
+        first, second = served.peer("c0", b"1" * 16), served.peer("c0", b"1" * 16)
+        await first.enter()
+        assert "c0" in served.engine.machine.seats.online
+        await second.join()
+        assert (await first.answer()).refusal.reason == pb.REASON_SUPERSEDED
+        await served.engine.until(lambda: "c0" not in served.engine.machine.seats.online)
+
+    serve(Home(tmp_path, cohort=1, online=True), talk)
+
+
+def test_a_superseded_client_that_watches_again_is_online(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        first, second = served.peer("c0", b"1" * 16), served.peer("c0", b"1" * 16)
+        await first.enter()
+        await second.enter()
+        assert (await first.answer()).refusal.reason == pb.REASON_SUPERSEDED
+        await served.engine.until(lambda: watching(served) == [1])
+        assert "c0" in served.engine.machine.seats.online
+
+    serve(Home(tmp_path, cohort=1, online=True), talk)
+
+
+@pytest.mark.promise("R11")
+def test_the_threads_of_a_pool_are_there_from_the_beginning() -> None:
+    before = threading.active_count()
+    with started_pool(4, "four") as pool:
+        assert threading.active_count() == before + 4
+        assert [pool.submit(abs, -number).result() for number in range(9)] == list(range(9))
+        assert threading.active_count() == before + 4

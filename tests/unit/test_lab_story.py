@@ -1,0 +1,50 @@
+"""The story of a run in sentences."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeflock.lab.feed import Event
+from edgeflock.lab.story import _SENTENCES, line, sentence
+
+SERVER = Path(__file__).parents[2] / "server" / "edgeflock" / "server"
+
+
+def event(name: str, **fields: Any) -> Event:
+    return Event(1, 0.0, name, fields)
+
+
+def test_a_committed_round_names_who_did_not_count_and_why() -> None:
+    told = event(
+        "round_committed", round=3, counted=2, loss=0.5, not_counted={"pi7": "late", "pi9": "non_finite"}
+    )
+    assert sentence(told) == (
+        "round 3 is done: 2 updates count, loss 0.5000; not counted: pi7 (late), pi9 (non_finite)"
+    )
+
+
+def test_a_cohort_is_named_one_by_one() -> None:
+    assert line(event("round_opened", round=1, cohort=["a", "b"])) == (
+        "1970-01-01 00:00:00  round 1 opens for a, b"
+    )
+
+
+def test_an_event_of_another_version_is_still_told() -> None:
+    assert sentence(event("comet_passed", tail=[])) == "comet_passed tail=nobody"
+    assert sentence(event("client_left")) == "client_left"
+
+
+@pytest.mark.parametrize("name", sorted(_SENTENCES))
+def test_every_sentence_is_of_an_event_that_the_server_writes(name: str) -> None:
+    sources = "".join(path.read_text("utf-8") for path in SERVER.glob("*.py"))
+    assert f'"{name}"' in sources
+
+
+def test_every_event_that_the_server_writes_has_a_sentence() -> None:
+    sources = "".join(path.read_text("utf-8") for path in SERVER.glob("*.py"))
+    written = set(re.findall(r'(?:Announce|note|write_event)\(\s*(?:connection, )?"(\w+)"', sources))
+    assert written - {"round_committed"} <= set(_SENTENCES)
