@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-long lint format bench stubs check-stubs compose clean distclean
+.PHONY: help setup run test test-long faults lint format bench stubs check-stubs compose clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -26,8 +26,11 @@ run: $(STAMP)  ## FedAvg on digits with 4 clients, 20 rounds, as real processes 
 test: lint  ## format, lint, types, import contracts, stubs, then the quick tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m 'not long' -n 2 -q $(TEST_ARGS)
 
-test-long: $(STAMP)  ## the tests that take minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m long -q $(TEST_ARGS)
+test-long: $(STAMP)  ## the tests that take minutes, but for those of `make faults`
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m long --ignore tests/faults -n 2 -q $(TEST_ARGS)
+
+faults: $(STAMP)  ## every promise under faults, about an hour; the table goes to build/promises.md
+	OMP_NUM_THREADS=1 PROMISES_TABLE=build/promises.md $(BIN)/python -m pytest tests/faults -q $(TEST_ARGS)
 
 lint: check-stubs
 	$(BIN)/ruff format --check .

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,18 +38,24 @@ def figure(request: pytest.FixtureRequest) -> Figure:
     return note
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    marker = item.get_closest_marker("promise")
-    if marker is not None and report.when == "call":
-        promises.BOOK.note(marker.args, report.outcome, item.user_properties)
-    return report
+@pytest.fixture(autouse=True)
+def _promises(request: pytest.FixtureRequest) -> None:
+    """Let the report know whose case this is, also when another process writes it down."""
+    for marker in request.node.iter_markers("promise"):
+        request.node.user_properties.extend((promises.NAME, name) for name in marker.args)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call":
+        promises.BOOK.note(report.outcome, report.user_properties)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if promises.BOOK.entries:
-        terminalreporter.section("promises")
-        terminalreporter.write(promises.BOOK.table())
+    if not promises.BOOK.entries:
+        return
+    table = promises.BOOK.table()
+    terminalreporter.section("promises")
+    terminalreporter.write(table)
+    if path := os.environ.get("PROMISES_TABLE"):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(table, "utf-8")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+NAME = "promise"  # of the property that says whose case a test is
+
 
 @dataclass
 class Entry:
@@ -21,15 +23,14 @@ class Book:
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
 
-    def note(self, promises: Iterable[str], outcome: str, figures: Iterable[tuple[str, object]]) -> None:
-        """Add one case of a test; one that was skipped is none."""
-        if outcome == "skipped":
-            return
-        for promise in promises:
-            entry = self.entries.setdefault(promise, Entry())
+    def note(self, outcome: str, properties: Iterable[tuple[str, object]]) -> None:
+        """Add one case: its promises and figures; one that was skipped is none."""
+        found = list(properties)
+        for promise in [value for name, value in found if name == NAME and outcome != "skipped"]:
+            entry = self.entries.setdefault(str(promise), Entry())
             entry.tried += 1
             entry.passed += outcome == "passed"
-            for what, value in figures:
+            for what, value in found:
                 if isinstance(value, (int, float)):
                     entry.worst[what] = max(value, entry.worst.get(what, float("-inf")))
 
