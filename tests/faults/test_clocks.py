@@ -90,6 +90,7 @@ def test_a_jump_of_the_wall_clock_moves_no_deadline(flock: Flock, figure: Figure
     assert abs(seconds - 3) <= 1, jump
 
 
+@pytest.mark.long
 @pytest.mark.promise("R12")
 def test_another_monotonic_clock_after_each_restart_changes_no_bit(flock: Flock, undisturbed: str) -> None:
     """As after a reboot: what the server left on disk holds no time of that clock."""

@@ -16,6 +16,8 @@ from edgeflock.lab.children import program
 from faults.conftest import RUN
 from support.processes import Flock, mounted, until
 
+pytestmark = pytest.mark.promise("R4")
+
 
 @pytest.fixture
 def server(flock: Flock) -> Iterator[subprocess.Popen[bytes]]:

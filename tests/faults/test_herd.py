@@ -12,6 +12,7 @@ from edgeflock.client.backoff import MOST_S
 from edgeflock.server.views import RETURN_MS_EACH
 from faults.conftest import Figure
 from support.processes import Flock, Program, until
+from support.proxy import Proxy
 
 HOSTS = 4
 WINDOW_S_EACH = RETURN_MS_EACH / 1000  # announced for each client
@@ -81,3 +82,15 @@ def test_a_herd_comes_back_spread_out(
     figure(f"share of a core 5 s after the return of {clients}", share := cpu_share(server, 2.0))
     assert back[-1] - began <= WINDOW_S_EACH * clients + MOST_S
     assert share < 1
+
+
+@pytest.mark.promise("R5")
+def test_a_client_that_was_connected_for_longer_than_it_waits_comes_back(flock: Flock) -> None:
+    """It gives up when no server was there for so long, not when the server had no news for so long."""
+    server = flock.server("--clients=2", "--model=linear")
+    with Proxy(lambda: flock.address) as proxy:
+        flock.client("c0", f"--server={proxy.address}", "--give-up-after=1")
+        server.wait_for("client_joined")
+        time.sleep(2)  # without news
+        proxy.reset_all()
+        server.wait_for("client_joined", count=2)

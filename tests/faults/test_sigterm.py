@@ -169,17 +169,17 @@ def received(scene: Scene, name: str) -> bool:
     return any(member.received and member.client_id == name for member in status(scene.flock).members)
 
 
-PHASES = [gathering, opened, uploading, folding, committing, evaluating, paused]
+PHASES = (
+    *(pytest.param(phase, id=phase.__name__) for phase in (opened, committing)),
+    *(
+        pytest.param(phase, id=phase.__name__, marks=pytest.mark.long)
+        for phase in (gathering, uploading, folding, evaluating, paused)
+    ),
+)
 
 
 @needs_strace
-@pytest.mark.parametrize(
-    "phase",
-    [
-        *(pytest.param(phase, id=phase.__name__) for phase in PHASES),
-        pytest.param(committing_for_long, id="committing for long", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("phase", PHASES)
 def test_a_server_that_is_asked_goes_and_comes_back(
     flock: Flock, calm: str, figure: Figure, phase: Callable[[Scene], None]
 ) -> None:
@@ -187,6 +187,25 @@ def test_a_server_that_is_asked_goes_and_comes_back(
         scene = Scene(flock, stack)
         phase(scene)
         scene.ask(scene.server, figure, "server")
+        scene.server = flock.server()
+        assert scene.finish() == calm
+
+
+@needs_strace
+@pytest.mark.long
+def test_a_disk_that_does_not_answer_keeps_no_server(flock: Flock, calm: str, figure: Figure) -> None:
+    with ExitStack() as stack:
+        scene = Scene(flock, stack)
+        committing_for_long(scene)
+        began = time.monotonic()
+        scene.server.signal(signal.SIGTERM)
+        assert "the time to drain is over" in scene.server.wait_for("parked")["reason"]
+        took_s = time.monotonic() - began
+        assert scene.tracer is not None
+        scene.tracer.close()  # it holds what it traces
+        assert scene.server.ended() == 0
+        figure("seconds from SIGTERM to the end, server whose disk hangs", took_s)
+        assert took_s <= WITHIN_S
         scene.server = flock.server()
         assert scene.finish() == calm
 
@@ -201,14 +220,21 @@ def test_a_server_that_lingers_goes_and_tells_the_rest_later(flock: Flock, calm:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("milliseconds", range(0, 1600, 100))
+@pytest.mark.parametrize("milliseconds", range(0, 800, 50))
 def test_a_server_that_is_asked_while_it_starts_goes_too(
     flock: Flock, figure: Figure, milliseconds: int
 ) -> None:
     server = flock.begin_server(*RUN, HIDDEN)
-    until(lambda: server.log.exists() or None, lambda: "a log")  # it is a process of its own now
+    until(lambda: catches(server) or None, lambda: "a handler")  # before, there is only the interpreter
     time.sleep(milliseconds / 1000)  # the instant is the test's input, not a synchronisation
     Scene(flock, ExitStack()).ask(server, figure, "server that starts")
+
+
+def catches(program: Program) -> bool:
+    """Whether the process has a handler for SIGTERM."""
+    status = Path(f"/proc/{program.process.pid}/status").read_text("utf-8")
+    (caught,) = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(caught >> (signal.SIGTERM - 1) & 1)
 
 
 # ------------------------------------------------------------------------------ a client
@@ -249,10 +275,16 @@ def seeking(scene: Scene) -> None:
     scene.clients["c1"].wait_for("server_not_reached")
 
 
-ACTIVITIES = [fetching, training, delivering, waiting, seeking]
+ACTIVITIES = (
+    *(pytest.param(activity, id=activity.__name__) for activity in (training, delivering)),
+    *(
+        pytest.param(activity, id=activity.__name__, marks=pytest.mark.long)
+        for activity in (fetching, waiting, seeking)
+    ),
+)
 
 
-@pytest.mark.parametrize("activity", [pytest.param(act, id=act.__name__) for act in ACTIVITIES])
+@pytest.mark.parametrize("activity", ACTIVITIES)
 def test_a_client_that_is_asked_goes_and_comes_back(
     flock: Flock, calm: str, figure: Figure, activity: Callable[[Scene], None]
 ) -> None:

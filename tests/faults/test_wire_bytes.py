@@ -33,6 +33,7 @@ def compare(flock: Flock, figure: Figure, kind: str, wire: dict[str, int]) -> No
         assert error <= 1, (way, here, there)
 
 
+@pytest.mark.long
 @pytest.mark.promise("R14")
 @SIZES
 def test_message_bytes_are_what_the_kernel_hands_to_the_card(

@@ -161,6 +161,7 @@ class Agent:
             await _leave(line, str(error))
             raise
         finally:
+            self._heard = time.monotonic()  # until now the server was there, news or not
             part.detach()
             line.lose(Interrupted("this connection is over"))  # whatever still waits on it
             watcher.cancel()
