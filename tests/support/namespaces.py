@@ -42,6 +42,21 @@ class Cable:
         """Return what each end's TCP has sent beside every byte once."""
         return {"down": _beside(self.server), "up": _beside(self.client)}
 
+    def part(self, *ways: str) -> None:
+        """Drop every packet that comes to (`down`) or leaves (`up`) the client; nobody is told."""
+        if shutil.which("iptables") is None:
+            pytest.skip("iptables is not installed")
+        for way in ways:
+            self._filter("-I", way)
+
+    def heal(self, *ways: str) -> None:
+        for way in ways:
+            self._filter("-D", way)
+
+    def _filter(self, change: str, way: str) -> None:
+        chain = {"down": "INPUT", "up": "OUTPUT"}[way]
+        _ip("netns", "exec", self.client, "iptables", change, chain, "-j", "DROP")
+
     def at_server(self) -> tuple[str, ...]:
         return ("ip", "netns", "exec", self.server)
 

@@ -111,6 +111,9 @@ def decisions(run_dir: Path, upto: int = LAST) -> dict[str, list[tuple[Any, ...]
     """Return what the journal says is decided, of rounds up to that one."""
     with contextlib.closing(read_only(run_dir / rundir.JOURNAL)) as journal:
         found = {table: journal.execute(f"SELECT * FROM {table}").fetchall() for table in _DECISIONS}
+    found["meta"] = [
+        row for row in found["meta"] if not row[0].startswith("used_")
+    ]  # no two runs use the same
     return {
         table: sorted(row for row in rows if table not in ("rounds", "outcomes") or row[1] <= upto)
         for table, rows in found.items()

@@ -83,3 +83,11 @@ def test_credit_is_bounded_and_every_stream_moves(
     for stream in streams:
         pool.close(stream)
     assert pool.outstanding == 0
+
+
+def test_after_an_interruption_little_is_in_the_air() -> None:
+    pool = CreditPool(32 * LARGE)
+    stream = pool.admit(LARGE, 100 * LARGE)
+    assert (stream.held, stream.limit) == (LARGE, LARGE + 2 * SMALL)
+    assert pool.spooled(stream, SMALL)
+    assert stream.outstanding == 2 * SMALL

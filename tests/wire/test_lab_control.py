@@ -44,14 +44,16 @@ def test_a_run_is_paused_resumed_and_stopped(run_dir: Path) -> None:
     for action, answer in (("pause", "paused"), ("resume", "resumed"), ("stop", "stopping")):
         done = lab("control", run_dir, action)
         assert (done.returncode, done.stderr, done.stdout.startswith(answer)) == (0, "", True)
-    done = lab("events", run_dir, "--follow")
+    done = lab("events", run_dir, "--json", "--follow")
     names = [json.loads(line)["event"] for line in done.stdout.splitlines()]
     assert (names[0], names[-1]) == ("run_started", "run_ended")
     assert json.loads(done.stdout.splitlines()[-1])["reason"] == "stopped by the operator"
 
 
 def test_the_events_from_a_cursor_on(run_dir: Path) -> None:
-    said = (lab("events", run_dir).stdout for _ in range(100))  # news comes into the journal a little later
+    said = (
+        lab("events", run_dir, "--json").stdout for _ in range(100)
+    )  # news comes into the journal a little later
     first = json.loads(next(filter(None, said)).splitlines()[0])
     assert first["event"] == "run_started"
     assert lab("events", run_dir, "--after", first["cursor"]).stdout == ""

@@ -19,6 +19,7 @@ class Stream:
     held: int
     limit: int
     size: int
+    window: int
 
     @property
     def outstanding(self) -> int:
@@ -34,8 +35,11 @@ class CreditPool:
         self.outstanding = 0
 
     def admit(self, held: int, size: int) -> Stream:
-        """Open a stream that goes on at `held`; it can always send one small chunk."""
-        stream = Stream(held, held, size)
+        """Open a stream that goes on at `held`; it can always send one small chunk.
+
+        After an interruption the window is small: what is in the air when the next one comes is sent twice.
+        """
+        stream = Stream(held, held, size, min(self.window, 2 * SMALL) if held else self.window)
         self._grant(stream, SMALL)
         self.extend(stream)
         return stream
@@ -45,7 +49,7 @@ class CreditPool:
         stream.held += count
         self.outstanding -= count
         before = stream.limit
-        if stream.outstanding <= self.window // 2:
+        if stream.outstanding <= stream.window // 2:
             self.extend(stream)
         if stream.outstanding < SMALL:
             self._grant(stream, SMALL - stream.outstanding)
@@ -54,7 +58,7 @@ class CreditPool:
     def extend(self, stream: Stream) -> None:
         """Raise the stream's limit to a full window, as far as the budget allows."""
         room = max(0, self.budget - self.outstanding)
-        self._grant(stream, min(self.window - stream.outstanding, room))
+        self._grant(stream, min(stream.window - stream.outstanding, room))
 
     def close(self, stream: Stream) -> None:
         """Take back what was granted and not used."""
