@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import time
 from typing import Any
 
 import grpc
@@ -171,6 +172,7 @@ class Delivery:
     async def _receive(self, index: int, entry: Entry, package: Package) -> None:
         held = entry.begin(stored_header(self._header))
         stream = self._pool.admit(held, package.size_bytes)
+        arriving = self._session.arriving = (entry, package.size_bytes)
         chunk = SMALL_CHUNK if held else CHUNK
         try:
             if not package.size_bytes:
@@ -181,6 +183,8 @@ class Delivery:
                 self._check_open(index)
         finally:
             self._pool.close(stream)
+            if self._session.arriving is arriving:  # else a newer stream fills it
+                self._session.arriving = None
         if entry.running != package.crc32c:
             entry.forget()
             raise CorruptPayload("the payload is complete, but not the one that its header describes")
@@ -188,6 +192,7 @@ class Delivery:
     async def _take_chunk(self, entry: Entry, stream: Stream, chunk: int) -> None:
         piece = await self._next(chunk)
         size = len(piece.data)
+        self._session.seen = time.monotonic()
         self._session.bytes_up += size
         self._session.message_bytes_up += piece.message_bytes
         if not 0 < size <= MAX_CHUNK or piece.offset + size > stream.limit:

@@ -18,6 +18,7 @@ RUN_TOML = "run.toml"
 JOURNAL = "journal.sqlite"
 ADDRESS = "address"
 CONTROL = "control"
+DASHBOARD = "dashboard"
 
 
 @contextmanager

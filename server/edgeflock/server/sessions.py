@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from edgeflock.common.errors import EdgeflockError
+from edgeflock.server.spool import Entry
 
 
 class DuplicateId(EdgeflockError):
@@ -27,7 +29,9 @@ class Session:
     watching: int = 0  # open Watch streams; two while a half-open one is not yet noticed
     superseded: bool = False
     progress: tuple[int, int, int] = (0, 0, 0)  # round, steps done, steps in all
+    seen: float = field(default_factory=time.monotonic)  # its last call or chunk
     upload: asyncio.Task[object] | None = None  # the Deliver stream in progress
+    arriving: tuple[Entry, int] | None = None  # what that stream fills, and the bytes it will hold
     message_bytes_down: int = 0  # since the last commit
     message_bytes_up: int = 0
     bytes_down: int = 0
@@ -75,7 +79,11 @@ class Sessions:
         return session
 
     def find(self, token: bytes) -> Session | None:
-        return self._by_token.get(token)
+        """Return the session of a call; its client is seen by this."""
+        session = self._by_token.get(token)
+        if session is not None:
+            session.seen = time.monotonic()
+        return session
 
     def by_id(self, client_id: str) -> Session | None:
         return self._by_id.get(client_id)
