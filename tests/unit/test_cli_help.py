@@ -44,7 +44,9 @@ def imported(command: str, *arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("server", "--help"), ("client", "--help"), ("lab", "--help"), ("lab", "run", "--help")]
+    "arguments",
+    [("server", "--help"), ("client", "--help"), ("lab", "--help")]
+    + [("lab", command, "--help") for command in ("run", "compare", "export", "tensorboard")],
 )
 def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
     assert imported(*arguments) == set()

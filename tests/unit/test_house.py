@@ -95,7 +95,7 @@ def test_the_source_package_carries_what_a_build_needs(tmp_path: Path) -> None:
 BARE_DEVICE = """
 import importlib, pkgutil, sys
 
-ABSENT = {"torchvision", "grpc_reflection", "matplotlib", "rich"}
+ABSENT = {"torchvision", "grpc_reflection", "matplotlib", "rich", "aiohttp", "prometheus_client"}
 
 class NotInstalled:
     def find_spec(self, name, path=None, target=None):

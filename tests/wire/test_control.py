@@ -14,7 +14,7 @@ import pytest
 from edgeflock.server.events import EndingKind, Phase
 from edgeflock.v1 import aggregator_pb2, control_pb2_grpc
 from edgeflock.v1 import control_pb2 as pb
-from support.tiny_server import WAIT_S, Home, Served
+from support.tiny_server import MIB, WAIT_S, Home, Served
 
 Talk = Callable[[Served, Any], Awaitable[None]]
 BOTH = pytest.mark.parametrize("where", ["socket", "loopback"])
@@ -53,6 +53,8 @@ def test_status_says_where_the_run_is_and_who_is_there(tmp_path: Path, where: st
         assert (status.state, status.round, status.rounds, status.clients, status.method, status.run_dir) == (
             aggregator_pb2.RUN_STATE_RUNNING, 0, 3, 2, "fedavg", str(served.home.run_dir)
         )  # fmt: skip
+        unseen = status.members[0].unseen_s
+        assert 0 <= unseen < WAIT_S
         assert list(status.members) == [
             pb.ClientStatus(
                 client_id="a",
@@ -63,11 +65,37 @@ def test_status_says_where_the_run_is_and_who_is_there(tmp_path: Path, where: st
                 samples=7,
                 in_cohort=True,
                 received=True,
+                unseen_s=unseen,
+                device=aggregator_pb2.Device(),
+                software="test",
             ),
             pb.ClientStatus(client_id="b", index=1, seated=True, ready=True, samples=7, in_cohort=True),
         ]
 
     control(Home(tmp_path, clients=2), where, talk)
+
+
+def test_status_says_how_far_the_open_round_and_its_members_are(tmp_path: Path) -> None:
+    async def talk(served: Served, stub: Any) -> None:
+        peers = await served.gather()
+        made, upload = served.made(0), peers[0].upload()
+        await upload.send(header=made.header(peers[0].session, 1))
+        credit = (await upload.read()).credit
+        await upload.feed(made.payload, credit, MIB, MIB)
+        await peers[1].report(progress=aggregator_pb2.Progress(round=1, steps_done=9, steps_total=4))
+        await peers[2].report(progress=aggregator_pb2.Progress(round=7, steps_done=1, steps_total=4))
+        status = await stub.Status(pb.StatusRequest(), timeout=WAIT_S)
+        while not status.members[0].upload_held:  # the chunk is on its way to the disk
+            status = await stub.Status(pb.StatusRequest(), timeout=WAIT_S)
+        first, second, third = status.members
+        assert (first.upload_held, first.upload_size) == (MIB, len(made.payload))
+        assert (second.steps_done, second.steps_total) == (4, 4), "no more than all is believed"
+        assert (third.steps_done, third.steps_total) == (0, 0), "that is of another round"
+        assert (status.open.round, status.open.phase, status.open.closing) == (1, "open", False)
+        assert 0 < status.open.elapsed_s < WAIT_S < status.open.remaining_s
+        assert list(status.budgets) == []
+
+    control(Home(tmp_path, numbers=MIB), "socket", talk)
 
 
 @BOTH

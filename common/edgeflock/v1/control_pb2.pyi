@@ -47,6 +47,8 @@ class StatusResponse(_message.Message):
     CLIENTS_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
     METHOD_FIELD_NUMBER: _builtins.int
+    OPEN_FIELD_NUMBER: _builtins.int
+    BUDGETS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     run_dir: _builtins.str
     state: _aggregator_pb2.RunState.ValueType
@@ -61,6 +63,14 @@ class StatusResponse(_message.Message):
     method: _builtins.str
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientStatus]: ...
+    @_builtins.property
+    def open(self) -> Global___OpenRound:
+        """absent: no round is at hand"""
+
+    @_builtins.property
+    def budgets(self) -> _containers.RepeatedCompositeFieldContainer[Global___BudgetShare]:
+        """those that are set"""
+
     def __init__(
         self,
         *,
@@ -73,14 +83,82 @@ class StatusResponse(_message.Message):
         clients: _builtins.int = ...,
         members: _abc.Iterable[Global___ClientStatus] | None = ...,
         method: _builtins.str = ...,
+        open: Global___OpenRound | None = ...,
+        budgets: _abc.Iterable[Global___BudgetShare] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["open", b"open"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clients", b"clients", "members", b"members", "method", b"method", "reason", b"reason", "round", b"round", "rounds", b"rounds", "run_dir", b"run_dir", "run_id", b"run_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budgets", b"budgets", "clients", b"clients", "members", b"members", "method", b"method", "open", b"open", "reason", b"reason", "round", b"round", "rounds", b"rounds", "run_dir", b"run_dir", "run_id", b"run_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatusResponse: _TypeAlias = StatusResponse  # noqa: Y015
+
+@_typing.final
+class OpenRound(_message.Message):
+    """The round at hand."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
+    ELAPSED_S_FIELD_NUMBER: _builtins.int
+    REMAINING_S_FIELD_NUMBER: _builtins.int
+    CLOSING_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    phase: _builtins.str
+    """"opening", "open", "folding" or "committing" """
+    elapsed_s: _builtins.float
+    """since it was decided to open it; 0 while it is being opened"""
+    remaining_s: _builtins.float
+    """until its deadline; absent: none runs"""
+    closing: _builtins.bool
+    """training is over: everybody is asked once more"""
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        phase: _builtins.str = ...,
+        elapsed_s: _builtins.float = ...,
+        remaining_s: _builtins.float | None = ...,
+        closing: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_remaining_s", b"_remaining_s", "remaining_s", b"remaining_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_remaining_s", b"_remaining_s", "closing", b"closing", "elapsed_s", b"elapsed_s", "phase", b"phase", "remaining_s", b"remaining_s", "round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__remaining_s: _TypeAlias = _typing.Literal["remaining_s"]  # noqa: Y015
+    _WhichOneofArgType__remaining_s: _TypeAlias = _typing.Literal["_remaining_s", b"_remaining_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__remaining_s) -> _WhichOneofReturnType__remaining_s | None: ...
+
+Global___OpenRound: _TypeAlias = OpenRound  # noqa: Y015
+
+@_typing.final
+class BudgetShare(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """as --budget has it: "time", "bytes", ..."""
+    used: _builtins.float
+    """seconds, bytes, joules"""
+    limit: _builtins.float
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        used: _builtins.float = ...,
+        limit: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "name", b"name", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BudgetShare: _TypeAlias = BudgetShare  # noqa: Y015
 
 @_typing.final
 class ClientStatus(_message.Message):
@@ -94,6 +172,14 @@ class ClientStatus(_message.Message):
     SAMPLES_FIELD_NUMBER: _builtins.int
     IN_COHORT_FIELD_NUMBER: _builtins.int
     RECEIVED_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    STEPS_DONE_FIELD_NUMBER: _builtins.int
+    STEPS_TOTAL_FIELD_NUMBER: _builtins.int
+    UPLOAD_HELD_FIELD_NUMBER: _builtins.int
+    UPLOAD_SIZE_FIELD_NUMBER: _builtins.int
+    UNSEEN_S_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    SOFTWARE_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     index: _builtins.int
     seated: _builtins.bool
@@ -104,6 +190,24 @@ class ClientStatus(_message.Message):
     in_cohort: _builtins.bool
     received: _builtins.bool
     """its update of the open round is complete"""
+    refused: _builtins.bool
+    """it refused the task of the open round"""
+    steps_done: _builtins.int
+    """of the open round, as it said last"""
+    steps_total: _builtins.int
+    """0: it has not said"""
+    upload_held: _builtins.int
+    """bytes of its update of the open round that are here"""
+    upload_size: _builtins.int
+    """of the whole update; 0: none is on its way"""
+    unseen_s: _builtins.float
+    """since its last call or chunk; absent: not seen since the server started"""
+    software: _builtins.str
+    """version of its package"""
+    @_builtins.property
+    def device(self) -> _aggregator_pb2.Device:
+        """as it said when it joined; absent: not seen since the server started"""
+
     def __init__(
         self,
         *,
@@ -115,12 +219,22 @@ class ClientStatus(_message.Message):
         samples: _builtins.int = ...,
         in_cohort: _builtins.bool = ...,
         received: _builtins.bool = ...,
+        refused: _builtins.bool = ...,
+        steps_done: _builtins.int = ...,
+        steps_total: _builtins.int = ...,
+        upload_held: _builtins.int = ...,
+        upload_size: _builtins.int = ...,
+        unseen_s: _builtins.float | None = ...,
+        device: _aggregator_pb2.Device | None = ...,
+        software: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_unseen_s", b"_unseen_s", "device", b"device", "unseen_s", b"unseen_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "in_cohort", b"in_cohort", "index", b"index", "online", b"online", "ready", b"ready", "received", b"received", "samples", b"samples", "seated", b"seated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_unseen_s", b"_unseen_s", "client_id", b"client_id", "device", b"device", "in_cohort", b"in_cohort", "index", b"index", "online", b"online", "ready", b"ready", "received", b"received", "refused", b"refused", "samples", b"samples", "seated", b"seated", "software", b"software", "steps_done", b"steps_done", "steps_total", b"steps_total", "unseen_s", b"unseen_s", "upload_held", b"upload_held", "upload_size", b"upload_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__unseen_s: _TypeAlias = _typing.Literal["unseen_s"]  # noqa: Y015
+    _WhichOneofArgType__unseen_s: _TypeAlias = _typing.Literal["_unseen_s", b"_unseen_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__unseen_s) -> _WhichOneofReturnType__unseen_s | None: ...
 
 Global___ClientStatus: _TypeAlias = ClientStatus  # noqa: Y015
 

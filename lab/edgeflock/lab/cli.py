@@ -12,6 +12,22 @@ from edgeflock.common.options import unknown
 # name: (where the click command stands, what the help says)
 _COMMANDS = {
     "run": ("edgeflock.lab.run:command", "Run a server and its clients on this machine, to the end."),
+    "compare": (
+        "edgeflock.lab.compare:compare",
+        "Run a grid of methods, seeds ... and compare what they cost.",
+    ),
+    "export": (
+        "edgeflock.lab.export:export",
+        "Write a run's model for other programs: safetensors, ONNX ...",
+    ),
+    "tensorboard": (
+        "edgeflock.lab.tensorboard:tensorboard",
+        "Write a run's figures as TensorBoard event files.",
+    ),
+    "report": (
+        "edgeflock.lab.report.command:report",
+        "Write a report of a run, or of several, as a page and plots.",
+    ),
     "partition": ("edgeflock.lab.partition:partition", "Show how a data set is cut into shards."),
     "methods": ("edgeflock.lab.lists:methods", "List the methods, or the options of one."),
     "models": ("edgeflock.lab.lists:models", "List the models."),

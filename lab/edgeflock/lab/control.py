@@ -75,6 +75,9 @@ def _member(member: control_pb2.ClientStatus) -> str:
         "ready": member.ready,
         "in the cohort": member.in_cohort,
         "update received": member.received,
+        "task refused": member.refused,
+        f"{member.steps_done} of {member.steps_total} steps": bool(member.steps_total),
+        f"{member.upload_held} of {member.upload_size} bytes here": bool(member.upload_size),
     }
     place = str(member.index) if member.seated else "-"
     said = ", ".join(word for word, holds in words.items() if holds) or "away"

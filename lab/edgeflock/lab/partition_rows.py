@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeflock.common.datasets import Dataset
-from edgeflock.common.partition import assign
+from edgeflock.common.partition import assign, public_split
 
 
 @dataclass(frozen=True)
@@ -44,22 +44,29 @@ class Description:
 
 
 def describe(
-    dataset: Dataset, *, partition: str, clients: int, seed: int, samples_per_client: int = 0
+    dataset: Dataset,
+    *,
+    partition: str,
+    clients: int,
+    seed: int,
+    samples_per_client: int = 0,
+    public_fraction: float = 0.0,
 ) -> Description:
-    """Return what every client would hold."""
+    """Return what every client would hold, of what a server leaves that keeps a share for itself."""
     shards = assign(
         dataset,
         partition=partition,
         seed=seed,
         shards=clients,
         samples_per_client=samples_per_client,
-        public_fraction=0.0,
+        public_fraction=public_fraction,
     )
+    pool, _ = public_split(len(dataset.train), public_fraction, seed)
     labels, holders = dataset.train.y, np.zeros(len(dataset.train), np.int64)
     rows = []
     for client, shard in enumerate(shards):
         holders[shard] += 1
         counts = np.bincount(labels[shard], minlength=dataset.classes)
         rows.append(Row(client, len(shard), tuple(int(count) for count in counts)))
-    unused, shared = int((holders == 0).sum()), int((holders > 1).sum())
-    return Description(dataset.name, partition, seed, len(labels), unused, shared, tuple(rows))
+    unused, shared = int((holders[pool] == 0).sum()), int((holders > 1).sum())
+    return Description(dataset.name, partition, seed, len(pool), unused, shared, tuple(rows))

@@ -25,6 +25,7 @@ __all__ = [
 
 _RUN, _DATA, _WORK = "Run", "Model and data", "Local training"
 _ROUND, _NET, _FILES = "Rounds and stragglers", "Network", "Files and logs"
+_VIEW = "Dashboard and metrics"
 _OWN = "the method's own, else "
 
 
@@ -297,6 +298,29 @@ class ServerConfig:
     )
     linger: float = option(
         10.0, SECONDS, "at the end, time to tell every client", group=_NET, allowed=at_least(0, "a time")
+    )
+
+    dashboard: str | None = option(
+        None,
+        TEXT,
+        "show the run to browsers and Prometheus, e.g. 127.0.0.1:8080; port 0 takes a free one; or off",
+        group=_VIEW,
+        shown="off",
+        metavar="ADDRESS",
+    )
+    dashboard_insecure: bool = option(
+        False, FLAG, "let everybody who reaches it beyond this machine read the dashboard", group=_VIEW
+    )
+    metrics_clients: int = option(
+        100,
+        INTEGER,
+        "/metrics has series for each client in runs of at most so many",
+        group=_VIEW,
+        allowed=between(0, 10_000, "an integer"),
+    )
+
+    tensorboard: bool = option(
+        False, FLAG, "write figures for TensorBoard below RUN_DIR/report/tensorboard", group=_VIEW
     )
 
     run_dir: Path | None = option(

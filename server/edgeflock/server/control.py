@@ -14,7 +14,7 @@ import grpc
 from edgeflock.server.engine import Engine
 from edgeflock.server.events import PauseAsked, ResumeAsked, StopAsked
 from edgeflock.server.journal import read_only
-from edgeflock.server.views import run_state
+from edgeflock.server.status import status_of
 from edgeflock.v1 import control_pb2 as pb
 from edgeflock.v1 import control_pb2_grpc as rpc
 
@@ -37,38 +37,7 @@ class ControlService(rpc.ControlServicer):
         engine.journal.listen(written)
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
-        machine = self._engine.machine
-        reason = machine.ending.reason if machine.ending is not None else machine.pause
-        return pb.StatusResponse(
-            run_id=self._run_id,
-            run_dir=str(self._run_dir),
-            state=run_state(self._engine),
-            reason=reason,
-            round=machine.counted,
-            rounds=machine.rules.rounds,
-            clients=machine.rules.clients,
-            members=self._members(),
-            method=self._engine.learner.method.name,
-        )
-
-    def _members(self) -> list[pb.ClientStatus]:
-        machine = self._engine.machine
-        seated = [self._member(name, index) for index, name in sorted(machine.seats.names.items())]
-        waiting = sorted(machine.seats.online - set(machine.seats.index_of))
-        return seated + [pb.ClientStatus(client_id=name, online=True) for name in waiting]
-
-    def _member(self, client_id: str, index: int) -> pb.ClientStatus:
-        machine = self._engine.machine
-        return pb.ClientStatus(
-            client_id=client_id,
-            index=index,
-            seated=True,
-            online=client_id in machine.seats.online,
-            ready=index in machine.seats.ready,
-            samples=self._engine.samples.get(index, 0),
-            in_cohort=index in machine.tally.cohort,
-            received=index in machine.tally.received,
-        )
+        return status_of(self._engine, self._run_id, str(self._run_dir))
 
     async def Pause(self, request: pb.PauseRequest, context: Context) -> pb.PauseResponse:
         self._engine.post(PauseAsked(time.monotonic()))

@@ -21,19 +21,22 @@ from edgeflock.common.allocator import keep_pages
 from edgeflock.common.errors import EdgeflockError, UsageError
 from edgeflock.common.transport import server_options
 from edgeflock.methods.workbench import Workbench
-from edgeflock.server import assembly, budget, records, rundir, startup
+from edgeflock.server import assembly, budget, event_files, records, rundir, startup
 from edgeflock.server.budget import Budget
 from edgeflock.server.central import CentralTrainer
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.control import ControlService
 from edgeflock.server.credit import CreditPool
 from edgeflock.server.engine import Engine
+from edgeflock.server.event_files import EventFiles
 from edgeflock.server.events import DrainAsked, Ended, EndingKind
 from edgeflock.server.journal import Journal, JournalBroken, connect
 from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.scoring import Scoring
 from edgeflock.server.service import AggregatorService
 from edgeflock.server.startup import Parts
+from edgeflock.server.versions import versions
+from edgeflock.server.web.child import Dashboard
 from edgeflock.server.wiring import add_aggregator
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import control_pb2_grpc
@@ -56,6 +59,7 @@ def run(config: ServerConfig) -> int:
         if (over := startup.already_over(run_dir, config)) is not None:
             log.info("run_is_over", run_dir=str(run_dir), kind=str(over.kind), reason=over.reason)
             return 0
+        event_files.check(config)
         built = startup.build(config)
         with rundir.locked(run_dir):
             return asyncio.run(_serve(startup.take_up(built, run_dir)))
@@ -72,11 +76,13 @@ async def _serve(parts: Parts) -> int:
     with _signals(engine, parts.config) as asked:
         server, address = await _bound(parts, engine)
         control, control_address = _bound_control(parts, engine)
+        dashboard = Dashboard.bound(parts.config, parts.run_dir)
         story = parts.story
         fields = {"run_id": story.meta["run_id"], "round": story.committed, "epoch": story.epoch}
         if parts.config.budget:
             fields["budget"] = parts.config.budget
-        journal.note("run_started", **fields, method=parts.config.method, rounds=parts.config.rounds)
+        told = {"method": parts.config.method, "rounds": parts.config.rounds, **versions()}
+        journal.note("run_started", **fields, **told)
         log.info("run_started", **fields, run_dir=str(parts.run_dir), method=parts.config.method)
         await engine.score_again(story.newest, last=bool(story.over))
         engine.post(startup.started(story, time.monotonic()))
@@ -86,6 +92,9 @@ async def _serve(parts: Parts) -> int:
         rundir.write_small(parts.run_dir / rundir.CONTROL, f"{control_address.target}\n")
         rundir.write_small(parts.run_dir / rundir.ADDRESS, f"{address.target}\n")
         log.info("listening", address=address.target)
+        dashboard.start()
+        scalars = EventFiles(parts.config, parts.run_dir)
+        await scalars.start()
         ending = await engine.ended
         if central is not None:
             central.stop()
@@ -93,8 +102,10 @@ async def _serve(parts: Parts) -> int:
             journal.submit(lambda connection: records.write_meta(connection, **{rundir.FAREWELL: "1"}))
         await _stop(server)
         await engine.close()
+        await asyncio.to_thread(journal.close)  # now, so that the last thing viewers see is the whole story
+        await dashboard.end()
         await _stop(control)
-        await asyncio.to_thread(journal.close)
+        await scalars.end()
         return _farewell(parts, ending, asked)
 
 

@@ -181,6 +181,7 @@ class Delivery:
     async def _receive(self, index: int, entry: Entry, package: Package) -> None:
         held = entry.begin(stored_header(self._header))
         stream = self._pool.admit(held, package.size_bytes)
+        arriving = self._session.arriving = (entry, package.size_bytes)
         chunk = SMALL_CHUNK if held else CHUNK
         try:
             if not package.size_bytes:
@@ -191,6 +192,8 @@ class Delivery:
                 self._check_open(index)
         finally:
             self._pool.close(stream)
+            if self._session.arriving is arriving:  # else a newer stream fills it
+                self._session.arriving = None
         if entry.running != package.crc32c:
             entry.forget()
             raise CorruptPayload("the payload is complete, but not the one that its header describes")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import assert_never
@@ -120,12 +120,13 @@ class Engine(Drive):
             case _:
                 assert_never(effect)
 
-    def ready(self, client_id: str, index: int, samples: int) -> None:
-        """A member has its data and waits for tasks."""
+    def ready(self, client_id: str, index: int, samples: int, classes: Sequence[int] = ()) -> None:
+        """A member has its data, so many samples of each class, and waits for tasks."""
         self.samples[index] = samples
         statement = "UPDATE seats SET samples = ? WHERE idx = ?"
         self.journal.submit(lambda connection: connection.execute(statement, (samples, index)))
-        self.journal.note("client_ready", client=client_id, index=index, samples=samples)
+        told = {"classes": list(classes)} if classes else {}
+        self.journal.note("client_ready", client=client_id, index=index, samples=samples, **told)
         self.post(Ready(index, time.monotonic()))
 
     # ------------------------------------------------------------------------------ persisting
@@ -320,6 +321,10 @@ class Engine(Drive):
         moved = sum(session.bytes_down + session.bytes_up for session in self.sessions)
         server_cpu_s = time.process_time() - self._cpu_before_s
         return self.budget.used(time.monotonic(), moved=moved, server_cpu_s=server_cpu_s)
+
+    def budget_shares(self) -> dict[str, list[float]]:
+        """Return used and limit of every budget that is set, as of now."""
+        return self.budget.told({**self._used(), **self.learner.half.used(self.learner.state)})
 
     def _told(self, used: Mapping[str, float]) -> dict[str, object]:
         """What the line of a round says of the budgets."""

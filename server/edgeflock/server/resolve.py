@@ -19,6 +19,7 @@ from edgeflock.methods.base import Method
 from edgeflock.methods.options import parse, texts
 from edgeflock.server import budget
 from edgeflock.server.config import ServerConfig, default_run_dir, from_toml, identity_difference
+from edgeflock.server.web.listen import listen_at
 
 _TRAINING = {
     "lr": 0.05,
@@ -270,6 +271,7 @@ def _check_network(config: ServerConfig) -> None:
     require_trust(listen, "--listen", config.insecure)
     if config.reflection and not listen.local:
         raise UsageError(f"--reflection is for development on one machine: --listen is {listen.target}")
+    listen_at(config.dashboard, config.dashboard_insecure)
     if config.control is not None:
         _check_control(parse_address(config.control, "--control", any_port=True))
 

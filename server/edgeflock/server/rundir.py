@@ -19,6 +19,7 @@ JOURNAL = "journal.sqlite"
 ADDRESS = "address"
 CONTROL = "control"
 FAREWELL = "farewell"  # in the journal's meta: the clients have had their time to hear of the end
+DASHBOARD = "dashboard"
 
 
 @contextmanager

@@ -253,7 +253,8 @@ class AggregatorService:
     def _take_ready(self, session: Session, index: int, report: pb.Ready) -> pb.Refusal | None:
         if refused := check_ready(report, self._run):
             return refused
-        self._engine.ready(session.client_id, index, min(report.samples, 2**62))
+        samples = min(report.samples, 2**62)
+        self._engine.ready(session.client_id, index, samples, report.class_counts)
         return None
 
     def _take_cost(self, index: int, cost: pb.RoundCost) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.framing import framed
+from edgeflock.server.spool import Entry
 
 MOST_STRANGERS = 1000  # sessions of ids that have no seat and do not watch
-
 
 _COUNTERS = tuple(
     f"{kind}_{way}" for kind in ("bytes", "message_bytes", "wire_bytes") for way in ("down", "up")
@@ -35,7 +36,9 @@ class Session:
     watching: int = 0  # open Watch streams; two while a half-open one is not yet noticed
     superseded: bool = False
     progress: tuple[int, int, int] = (0, 0, 0)  # round, steps done, steps in all
+    seen: float = field(default_factory=time.monotonic)  # its last call or chunk
     upload: asyncio.Task[object] | None = None  # the Deliver stream in progress
+    arriving: tuple[Entry, int] | None = None  # what that stream fills, and the bytes it will hold
     bytes_down: int = 0  # payload since the last commit
     bytes_up: int = 0
     message_bytes_down: int = 0  # with the messages around it
@@ -64,6 +67,7 @@ class Session:
 
     def received(self, message_bytes: int, payload: int = 0) -> None:
         """Note a message from the client."""
+        self.seen = time.monotonic()
         self.bytes_up += payload
         self.message_bytes_up += message_bytes
         self.wire_bytes_up += framed(message_bytes)
@@ -96,7 +100,11 @@ class Sessions:
         return session
 
     def find(self, token: bytes) -> Session | None:
-        return self._by_token.get(token)
+        """Return the session of a call; its client is seen by this."""
+        session = self._by_token.get(token)
+        if session is not None:
+            session.seen = time.monotonic()
+        return session
 
     def by_id(self, client_id: str) -> Session | None:
         return self._by_id.get(client_id)

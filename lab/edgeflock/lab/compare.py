@@ -1,0 +1,180 @@
+"""fl-lab compare: a grid of runs, each with real processes, and tables of what each method costs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from edgeflock.common.errors import EdgeflockError, UsageError
+from edgeflock.lab import farm, findings, history, time_left
+from edgeflock.lab.farm import Ended, Living
+from edgeflock.lab.grid import Cell, Grid, read_baseline, read_grid, read_targets
+from edgeflock.lab.history import History
+from edgeflock.lab.outcome import lived
+from edgeflock.lab.ticker import Ticker, ticker
+from edgeflock.lab.time_left import Ahead, Took
+
+_OPTIONS = {
+    "--out": (Path, "DIR", "Where runs and tables lie.  [default: runs/compare-GRID]"),
+    "--jobs": (click.IntRange(min=1), "N", "Cells at a time.  [default: what has a core for every process]"),
+    "--target": (float, "X", "An accuracy to reach, repeatable.  [default: the grid's]"),
+    "--baseline": (str, "NAME", "The method, or AXIS=VALUE, to compare with.  [default: the grid's]"),
+    "--measure": (
+        str,
+        "MODEL",
+        "Whose accuracy counts: global, local ...  [default: the grid's, else global]",
+    ),
+}
+
+
+def _compare(
+    grid: Path,
+    out: Path | None,
+    jobs: int | None,
+    target: tuple[float, ...],
+    baseline: str | None,
+    measure: str | None,
+) -> int:
+    """Run every cell of a grid and put what came of them side by side.
+
+    Started again it keeps the cells that have finished and goes on with the others.
+    """
+    asked = read_grid(grid)
+    asked = replace(
+        asked,
+        targets=read_targets(target, "--target") if target else asked.targets,
+        baseline=asked.baseline if baseline is None else read_baseline(baseline, asked.axes, "--baseline"),
+        measure=measure or asked.measure,
+    )
+    signal.signal(signal.SIGTERM, _interrupt)
+    made = Comparison(asked, out or Path("runs") / f"compare-{grid.stem}", jobs or spare(asked.cells))
+    made.run()
+    return made.tell()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def spare(cells: Sequence[Cell]) -> int:
+    """Return how many cells can run at a time with a core for each of their processes, at least one."""
+    clients = [cell.lab.get("processes") or cell.config.clients for cell in cells if not cell.config.central]
+    return max(1, len(os.sched_getaffinity(0)) // (1 + max(clients, default=0)))
+
+
+@dataclass
+class Comparison:
+    """A grid on its way."""
+
+    grid: Grid
+    out: Path
+    jobs: int
+    took: list[Took] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)  # by the cell's folder
+    done: int = 0
+
+    def run(self) -> None:
+        """Run the cells that are not finished; what fails is noted."""
+        finished = {cell.folder: found for cell in self.grid.cells if (found := self._finished(cell))}
+        self.took = [
+            Took(c.method, lived(finished[c.folder].events)) for c in self.grid.cells if c.folder in finished
+        ]
+        self.done = len(finished)
+        _make(self.out)
+        click.echo(self._first_line())
+        with closing(ticker(len(self.grid.cells), sys.stdout.isatty())) as shown:
+            try:
+                self._run([cell for cell in self.grid.cells if cell.folder not in finished], shown)
+            except KeyboardInterrupt:
+                words = f"{self.done} of {len(self.grid.cells)} cells are done, the same command goes on"
+                click.echo(f"interrupted: {words}", err=True)
+                raise
+
+    def tell(self) -> int:
+        """Show what was found, name what failed, and return the exit code."""
+        results = findings.gather(self.grid, self.out, self.failures)
+        findings.tell(results, self.grid, self.out, self.jobs)
+        failed = [result for result in results if result.outcome is None]
+        for result in failed:
+            alone = shlex.join(["fl-lab", *farm.command_line(self.out, result.cell)])
+            click.echo(f"failed: {result.cell.name}: {result.failure}\n  alone: {alone}", err=True)
+        return 1 if failed else 0
+
+    def _run(self, cells: Sequence[Cell], shown: Ticker) -> None:
+        left = {cell.folder: Ahead(cell.method) for cell in cells}
+
+        def watch(living: Sequence[Living]) -> None:
+            left.update({one.cell.folder: Ahead(one.cell.method, one.share) for one in living})
+            rounds = [f"{one.cell.name} (round {one.round}/{one.cell.config.rounds})" for one in living]
+            brief = self._estimate(left).partition(" (")[0]  # a terminal is 80 columns wide
+            shown.show(self.done, ", ".join(rounds), brief)
+
+        with closing(farm.grow(cells, self.out, self.jobs, watch)) as ends:
+            for end in ends:
+                del left[end.cell.folder]
+                self.done += 1
+                how = self._take(end)
+                shown.say(
+                    f"{self.done}/{len(self.grid.cells)}  {end.cell.name}  {how}; {self._estimate(left)}"
+                )
+
+    def _take(self, end: Ended) -> str:
+        """Note how a cell ended, and say it."""
+        failure = end.failure or ("" if self._finished(end.cell) else "its run was stopped before its end")
+        if failure:
+            self.failures[end.cell.folder] = failure
+            return f"failed: {failure}"
+        self.took.append(Took(end.cell.method, end.seconds))
+        return f"done in {end.seconds:.0f} s"
+
+    def _estimate(self, left: Mapping[str, Ahead]) -> str:
+        return time_left.words(self.took, list(left.values()), self.jobs)
+
+    def _first_line(self) -> str:
+        axes = " x ".join(f"{len(labels)} {axis}" for axis, labels in self.grid.axes.items()) or "no axes"
+        kept = f", {self.done} finished before" if self.done else ""
+        return f"{len(self.grid.cells)} cells ({axes}) in {self.out}{kept}; {self.jobs} at a time"
+
+    def _finished(self, cell: Cell) -> History | None:
+        """Return a cell's history if its run has ended as it should, and no more is asked of it."""
+        from edgeflock.server.events import EndingKind
+        from edgeflock.server.resolve import combine
+        from edgeflock.server.startup import already_over  # brings torch
+
+        folder = farm.run_dir(self.out, cell)
+        try:
+            over = already_over(folder, combine({**cell.given, "run_dir": folder}))
+            return history.read(folder) if over is not None and over.kind is EndingKind.COMPLETED else None
+        except EdgeflockError:
+            return None  # its own run says what is wrong
+
+
+def _make(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {str(out)!r} cannot be made: {error.strerror}") from None
+
+
+def _build() -> click.Command:
+    parameters: list[click.Parameter] = [
+        click.Argument(["grid"], type=click.Path(path_type=Path), metavar="GRID.toml")
+    ]
+    for name, (kind, metavar, words) in _OPTIONS.items():
+        taken = click.Path(path_type=Path) if kind is Path else kind
+        parameters.append(
+            click.Option([name], type=taken, metavar=metavar, help=words, multiple=name == "--target")
+        )
+    return click.Command("compare", params=parameters, callback=_compare, help=_compare.__doc__)
+
+
+compare = _build()

@@ -1,0 +1,209 @@
+"""Outcomes of a grid put together: records for files, and blocks of text for people. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from edgeflock.lab.grid import SEED, Cell, Grid
+from edgeflock.lab.grid_options import METHOD
+from edgeflock.lab.outcome import COSTS, Outcome
+from edgeflock.lab.paired import LEVEL, Difference, Spread, difference, spread
+from edgeflock.lab.quantity import DASH, interval, quantity
+
+Record = Mapping[str, str | float | int | None]
+Figure = tuple[float | None, str]  # target (None: of the whole run), name
+Headed = tuple[str, Figure]
+
+_HEADINGS = {"energy_j": "energy", "flops": "FLOPs"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One cell with what came of it."""
+
+    cell: Cell
+    outcome: Outcome | None
+    failure: str = ""  # why there is no outcome
+    run_dir: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells that differ in their seed alone."""
+
+    labels: Mapping[str, str]
+    cells: int
+    values: Mapping[Figure, Mapping[str, float]]  # of every figure that is known: by seed
+    spreads: Mapping[Figure, Spread]
+    differences: Mapping[Figure, Difference]  # to the baseline; empty for the baseline itself
+
+    @property
+    def name(self) -> str:
+        rest = [f"{axis}={label}" for axis, label in self.labels.items() if axis != METHOD]
+        return " ".join([label for axis, label in self.labels.items() if axis == METHOD] + rest) or "all"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A table for people: the first column is text, the others are figures."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def groups(results: Sequence[Result], grid: Grid) -> list[Group]:
+    """Return the groups of a grid in the order of its axes, each with its difference to the baseline."""
+    together: dict[tuple[tuple[str, str], ...], list[Result]] = {}
+    for result in results:
+        together.setdefault(tuple(result.cell.group.items()), []).append(result)
+    values = {key: _by_figure(found) for key, found in together.items()}
+    order = sorted(together, key=lambda key: [grid.axes[axis].index(label) for axis, label in key])
+    return [_group(key, len(together[key]), values, grid.baseline) for key in order]
+
+
+def _by_figure(results: Sequence[Result]) -> dict[Figure, dict[str, float]]:
+    found: dict[Figure, dict[str, float]] = {}
+    for result in results:
+        for target, name, value in result.outcome.figures() if result.outcome else ():
+            mine = found.setdefault((target, name), {})
+            if value is not None:
+                mine[result.cell.labels.get(SEED, "")] = value
+    return found
+
+
+def _group(
+    key: tuple[tuple[str, str], ...],
+    cells: int,
+    values: Mapping[tuple[tuple[str, str], ...], Mapping[Figure, Mapping[str, float]]],
+    baseline: Mapping[str, str],
+) -> Group:
+    mine, other = values[key], tuple((axis, baseline.get(axis, label)) for axis, label in key)
+    against = values.get(other, {}) if baseline and other != key else {}
+    spreads = {figure: spread(list(by_seed.values())) for figure, by_seed in mine.items()}
+    apart = {figure: difference(by_seed, against.get(figure, {})) for figure, by_seed in mine.items()}
+    known = {figure: found for figure, found in spreads.items() if found is not None}
+    paired = {figure: found for figure, found in apart.items() if found is not None}
+    return Group(dict(key), cells, mine, known, paired)
+
+
+# --------------------------------------------------------------------------------------- records for files
+
+
+def cell_records(results: Sequence[Result], targets: Sequence[float]) -> list[Record]:
+    """Return a record per cell: its labels, how it ended, and every figure."""
+    names = [_column(target, name) for target, name in _figures(targets)]
+    records: list[Record] = []
+    for result in results:
+        figures = (
+            {_column(target, name): v for target, name, v in result.outcome.figures()}
+            if result.outcome
+            else {}
+        )
+        records.append(
+            {
+                METHOD: result.cell.method,
+                **result.cell.labels,
+                "failure": result.failure,
+                **{name: figures.get(name) for name in names},
+                "run_dir": result.run_dir,
+            }
+        )
+    return records
+
+
+def summary_records(found: Sequence[Group], targets: Sequence[float]) -> list[Record]:
+    """Return a record per group and figure: mean, deviation, difference to the baseline."""
+    return [_summary(group, figure) for group in found for figure in _figures(targets)]
+
+
+def _summary(group: Group, figure: Figure) -> Record:
+    mean, apart = group.spreads.get(figure), group.differences.get(figure)
+    return {
+        **group.labels,
+        "to_accuracy": figure[0],
+        "figure": figure[1],
+        "mean": mean.mean if mean else None,
+        "deviation": mean.deviation if mean else None,
+        "seeds": mean.count if mean else 0,
+        "of": group.cells,
+        "difference": apart.mean if apart else None,
+        "difference_error": apart.error if apart else None,
+        "difference_low": apart.low if apart else None,
+        "difference_high": apart.high if apart else None,
+        "pairs": apart.count if apart else 0,
+    }
+
+
+def curve_records(results: Sequence[Result]) -> list[Record]:
+    """Return a record per cell and evaluation: accuracy, loss, and the costs up to there."""
+    return [
+        {
+            METHOD: result.cell.method,
+            **result.cell.labels,
+            "round": point.round,
+            "accuracy": point.evaluation.accuracy,
+            "loss": point.evaluation.loss,
+            **{name: point.spent.get(name) for name in COSTS[1:]},
+        }
+        for result in results
+        if result.outcome
+        for point in result.outcome.curve
+    ]
+
+
+def _figures(targets: Sequence[float]) -> Iterator[Figure]:
+    yield from ((None, name) for name in ("final_accuracy", "best_accuracy", *COSTS))
+    yield from ((target, name) for target in targets for name in COSTS)
+
+
+def _column(target: float | None, name: str) -> str:
+    """Return a name that no axis of a grid has."""
+    if target is None:
+        return name if name.endswith("accuracy") else f"total_{name}"
+    return f"{name}_to_{target:g}"
+
+
+# ---------------------------------------------------------------------------------------- blocks for people
+
+
+def blocks(found: Sequence[Group], grid: Grid) -> list[Block]:
+    """Return the tables: accuracy, the way to each target, both with the differences, and the whole run."""
+    accuracy = [("final", (None, "final_accuracy")), ("best", (None, "best_accuracy"))]
+    parts = {"Accuracy": accuracy} | {f"To accuracy {target:g}": _costs(target) for target in grid.targets}
+    tables: list[Block] = []
+    for title, figures in parts.items():
+        tables.append(_spreads(title, figures, found))
+        if any(figure in group.differences for group in found for _, figure in figures):
+            tables.append(_differences(title, figures, found, grid.baseline))
+    return [*tables, _spreads("The whole run", _costs(None), found)]
+
+
+def _costs(target: float | None) -> list[Headed]:
+    return [(_HEADINGS.get(name, name), (target, name)) for name in COSTS]
+
+
+def _spreads(title: str, figures: Sequence[Headed], found: Sequence[Group]) -> Block:
+    rows = []
+    for group in found:
+        cells = [quantity(figure[1], group.spreads.get(figure)) for _, figure in figures]
+        count = max((len(group.values.get(figure, {})) for _, figure in figures), default=0)
+        rows.append((group.name, *cells, f"{count}/{group.cells}"))
+    return Block(title, ("", *(heading for heading, _ in figures), "runs"), tuple(rows))
+
+
+def _differences(
+    title: str, figures: Sequence[Headed], found: Sequence[Group], baseline: Mapping[str, str]
+) -> Block:
+    rows = []
+    for group in (group for group in found if not baseline.items() <= group.labels.items()):
+        pairs = max(
+            (paired.count for f, paired in group.differences.items() if f in dict(figures).values()),
+            default=0,
+        )
+        cells = [interval(figure[1], group.differences.get(figure)) for _, figure in figures]
+        rows.append((group.name, *cells, str(pairs) if pairs else DASH))
+    name = " ".join(label if axis == METHOD else f"{axis}={label}" for axis, label in baseline.items())
+    heading = f"{title}, minus {name}: mean [{LEVEL:.0%} t interval] over pairs of the same seed"
+    return Block(heading, ("", *(heading for heading, _ in figures), "pairs"), tuple(rows))

@@ -1,0 +1,63 @@
+"""fl-lab export: a run's final or best model as a file for other programs, compared with the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgeflock.common.errors import UsageError
+from edgeflock.lab.feed import require_run
+
+SUFFIXES = {"safetensors": ".safetensors", "torchscript": ".pt", "exported": ".pt2", "onnx": ".onnx"}
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
+@click.option(
+    "--which",
+    type=click.Choice(["final", "best"]),
+    default="final",
+    show_default=True,
+    help="Which model of the run.",
+)
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(list(SUFFIXES)),
+    default="safetensors",
+    show_default=True,
+    help="safetensors: the numbers; the others: the model with its code, from samples to logits.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where to.  [default: RUN/report/WHICH.SUFFIX]",
+)
+@click.option(
+    "--data-root",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder with data sets, if it is not where the run had it; test samples check the file.",
+)
+def export(run: Path, which: str, kind: str, out: Path | None, data_root: Path | None) -> int:
+    """Write a model of the run directory RUN for other programs."""
+    require_run(run)
+    from edgeflock.lab import exported, taken  # they bring torch
+
+    if kind == "onnx":
+        exported.require_onnx()
+    model = taken.take(run, which, data_root)
+    path = out or run / "report" / f"{which}{SUFFIXES[kind]}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        exported.write(model, kind, path)
+    except OSError as error:
+        raise UsageError(f"--out {str(path)!r} cannot be written: {error.strerror or error}") from None
+    apart = exported.largest_error(model, kind, path)
+    click.echo(f"{which} model of round {model.round} in {path}")
+    click.echo(
+        f"its logits differ from the model's by at most {apart:.1e} on {len(model.samples)} test samples"
+    )
+    return 0

@@ -1,0 +1,44 @@
+"""Figures as people read them: a mean with its deviation or interval, in a unit that fits. Pure."""
+
+from __future__ import annotations
+
+from edgeflock.lab.paired import Difference, Spread
+
+DASH = "-"
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+_UNITS = {"bytes": "B", "flops": "", "energy_j": "J"}
+
+
+def quantity(name: str, found: Spread | None) -> str:
+    """Return `mean ± deviation unit`, or a dash."""
+    if found is None:
+        return DASH
+    divisor, unit, digits = _scale(name, found.mean)
+    text = f"{found.mean / divisor:.{digits}f}"
+    if found.deviation is not None:
+        text += f" ± {found.deviation / divisor:.{digits}f}"
+    return text + unit
+
+
+def interval(name: str, found: Difference | None) -> str:
+    """Return `+mean [low, high] unit`, or a dash."""
+    if found is None:
+        return DASH
+    divisor, unit, digits = _scale(name, max(map(abs, (found.mean, found.low or 0.0, found.high or 0.0))))
+    text = f"{found.mean / divisor:+.{digits}f}"
+    if found.low is not None and found.high is not None:
+        text += f" [{found.low / divisor:+.{digits}f}, {found.high / divisor:+.{digits}f}]"
+    return text + unit
+
+
+def _scale(name: str, value: float) -> tuple[float, str, int]:
+    """Return what to divide by, the unit behind the number, and how many decimals are shown."""
+    if name.endswith("accuracy"):
+        return 1.0, "", 4
+    if name not in _UNITS:
+        return 1.0, " s" if name == "seconds" else "", 2 if name == "seconds" else 1
+    power = 0
+    while abs(value) >= 999.95 * 1000.0**power and power < len(_PREFIXES) - 1:
+        power += 1
+    unit = f"{_PREFIXES[power]}{_UNITS[name]}"
+    return 1000.0**power, f" {unit}" if unit else "", 1 if power else 0

@@ -1,0 +1,61 @@
+"""fl-lab report: a page and plots of one run, or of several laid over each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgeflock.common.errors import UsageError
+from edgeflock.lab import history
+from edgeflock.lab.report.theme import LARGEST
+
+PAGE = "index.html"
+PLOTS = "plots"
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("run", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the report goes.  [default: RUN/report; ./report for several runs]",
+)
+@click.option(
+    "--data-root",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where data sets lie, for the confusion matrix.  [default: where the run had them]",
+)
+def report(run: tuple[Path, ...], out: Path | None, data_root: Path | None) -> None:
+    """Write a report of the run directories RUN: index.html, and plots/ as PNG and SVG.
+
+    The page needs no network and no other file. Several runs are laid over each other.
+    A run that is not over is told of as far as it is.
+    """
+    runs = list({path.resolve(): path for path in run}.values())
+    if len(runs) > LARGEST:
+        raise UsageError(f"{len(runs)} runs are given, allowed are at most {LARGEST} in one report")
+    histories = [history.read(path) for path in runs]
+    folder = out or (runs[0] / "report" if len(runs) == 1 else Path("report"))
+    count = _write(histories, folder, data_root)
+    click.echo(f"{folder / PAGE}\n{count} plots in {folder / PLOTS}, as PNG and SVG")
+
+
+def _write(histories: list[history.History], folder: Path, data_root: Path | None) -> int:
+    from edgeflock.lab.report.album import Album
+
+    try:
+        from edgeflock.lab.report.page import render
+    except ModuleNotFoundError as error:
+        raise UsageError(f"a report needs {error.name}: install edgeflock[lab]") from None
+    from edgeflock.lab.report.subject import subjects
+
+    album = Album(folder / PLOTS)
+    try:
+        album.begin()
+        (folder / PAGE).write_text(render(subjects(histories, data_root), album), "utf-8")
+    except OSError as error:
+        raise UsageError(f"--out {str(folder)!r} cannot be written: {error.strerror or error}") from None
+    return album.count

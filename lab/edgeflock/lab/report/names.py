@@ -1,0 +1,73 @@
+"""What runs are called in a report, and in what their configurations differ. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from edgeflock.common.options import options
+from edgeflock.server.config import ServerConfig
+
+_ELSEWHERE = {  # where a run was held says nothing of what it is
+    "run_dir", "listen", "control", "insecure", "reflection", "log_level", "log_format", "data_root",
+    "set", "drain_timeout", "linger", "min_updates", "public_fraction", "central",
+}  # fmt: skip
+
+
+def elide(text: str, width: int) -> str:
+    """Return a text of at most that many characters: the middle goes, for names differ at their ends."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def elided(texts: Sequence[str], width: int) -> list[str]:
+    """Return texts cut to about that width, cut less where two would look the same."""
+    while len({elide(text, width) for text in texts}) < len(set(texts)):
+        width += 1
+    return [elide(text, width) for text in texts]
+
+
+def run_names(paths: Sequence[Path]) -> list[str]:
+    """Return the last part of every path, as many parts as tell them apart."""
+    parts = [path.absolute().parts for path in paths]
+    for count in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(part[-count:]) for part in parts]
+        if len(set(names)) == len(set(parts)):
+            return names
+    return [str(path) for path in paths]
+
+
+def differences(configs: Sequence[ServerConfig]) -> list[list[tuple[str, str]]]:
+    """Return of every run the options in which it differs from another one: flag and value."""
+    found: list[list[tuple[str, str]]] = [[] for _ in configs]
+    for entry in options(ServerConfig):
+        values = [getattr(config, entry.name) for config in configs]
+        if entry.name in _ELSEWHERE or all(value == values[0] for value in values):
+            continue
+        for mine, value in zip(found, values, strict=True):
+            mine.append((entry.name.replace("_", " "), words(value)))
+    for mine, config in zip(found, configs, strict=True):
+        mine += _method_options(config, configs)
+    return found
+
+
+def _method_options(config: ServerConfig, configs: Sequence[ServerConfig]) -> list[tuple[str, str]]:
+    """Return the method's options that differ from another run of the same method."""
+    same = [other.set for other in configs if other.method == config.method]
+    return [
+        (key, value) for key, value in config.set.items() if any(other.get(key) != value for other in same)
+    ]
+
+
+def words(value: Any) -> str:
+    """Return a value of a configuration for people."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={entry}" for key, entry in value.items()) or "none"
+    if isinstance(value, tuple):
+        return f"{len(value)} lines" if value else "none"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "none" if value is None else str(value)

@@ -1,0 +1,119 @@
+"""The page of a report: everything in one HTML file, which loads nothing and runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from importlib.resources import files
+
+import jinja2
+
+from edgeflock.lab.history import History
+from edgeflock.lab.report import plots, tables, theme
+from edgeflock.lab.report.album import Album, Plot
+from edgeflock.lab.report.names import differences
+from edgeflock.lab.report.subject import Subject
+from edgeflock.lab.report.units import UNKNOWN, amount
+from edgeflock.lab.show import model_digest
+from edgeflock.server.config import to_toml
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One run on the page."""
+
+    subject: Subject
+    sentence: str  # what was run
+    figures: list[tuple[str, str, str]]
+    costs: list[Plot]
+    data: list[Plot]
+    missing: list[str]  # what cannot be shown, and why
+    recalls: list[tuple[int, str]]  # of each class
+    clients: tables.Table | None
+    devices: tables.Table | None
+    digest: str
+    command: str
+    toml: str
+
+
+def render(subjects: Sequence[Subject], album: Album) -> str:
+    """Draw the plots and return the page."""
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
+    here = files("edgeflock.lab.report")
+    histories = [subject.history for subject in subjects]
+    names = [subject.name for subject in subjects]
+    states = [subject.ended for subject in subjects]
+    changed = [", ".join(f"{k} {v}" for k, v in mine) for mine in differences([h.config for h in histories])]
+    return environment.from_string((here / "page.html.j2").read_text("utf-8")).render(
+        title=names[0] if len(names) == 1 else f"{len(names)} runs",
+        css=(here / "page.css").read_text("utf-8"),
+        dark=theme.dark_rules(),
+        strokes=[theme.stroke(subject.number) for subject in subjects],
+        names=names,
+        runs=tables.runs(histories, names, states, changed),
+        reached=tables.reached(histories, names),
+        curves=plots.overlaid(album, subjects),
+        totals=plots.totals(album, subjects),
+        methods=plots.of_methods(album, subjects),
+        chapters=[chapter(album, subject) for subject in subjects],
+        version=version("edgeflock"),
+    )
+
+
+def chapter(album: Album, subject: Subject) -> Chapter:
+    history, exam = subject.history, subject.exam.value
+    missing = [
+        f"{what}: {found.reason}."
+        for what, found in (("Labels of the clients", subject.labels), ("Confusion matrix", subject.exam))
+        if found.value is None
+    ]
+    if exam is not None and exam.journalled is not None and abs(exam.accuracy - exam.journalled) > 5e-4:
+        missing.append(
+            f"The confusion matrix has accuracy {exam.accuracy:.4f}, the run found {exam.journalled:.4f}: "
+            "other test data, or another kind of machine."
+        )
+    recalls = enumerate(exam.recalls if exam is not None else [])
+    return Chapter(
+        subject=subject,
+        sentence=sentence(history),
+        figures=tables.figures(history),
+        costs=plots.by_round(album, subject),
+        data=plots.of_data(album, subject),
+        missing=missing,
+        recalls=[(number, UNKNOWN if share is None else f"{share:.3f}") for number, share in recalls],
+        clients=tables.clients(history),
+        devices=tables.devices(history),
+        digest=model_digest(history.run_dir),
+        command=tables.command(history),
+        toml=to_toml(replace(history.config, data_root=None)),
+    )
+
+
+def sentence(history: History) -> str:
+    """Return what was run, in words."""
+    config = history.config
+    data = f"{config.dataset}, {config.partition}" if config.dataset else "data of the clients' own"
+    work = _work(history)
+    who = f"{config.clients} clients"
+    if config.central:
+        who = f"the union of {config.clients} shards"
+    elif config.cohort and config.cohort < config.clients:
+        who = f"{config.cohort} of {config.clients} clients per round"
+    lr = UNKNOWN if config.lr is None else f"{config.lr:g}"
+    codecs = "" if config.codec == "identity" else f", updates as {config.codec}"
+    return (
+        f"{config.method} with {who}; {config.model} on {data}; {work} per round in batches of "
+        f"{amount('count', config.batch_size)}, learning rate {lr}; seed {config.seed}{codecs}"
+    )
+
+
+def _work(history: History) -> str:
+    config = history.config
+    if any("tau" in round.metrics for round in history.training):
+        return "local steps as the method chooses them"
+    count, what = (config.epochs, "epoch") if config.steps is None else (config.steps, "step")
+    return f"{count} {what}{'' if count == 1 else 's'}"

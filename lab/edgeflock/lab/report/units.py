@@ -1,0 +1,84 @@
+"""Units that people read: one for a whole axis, one for a single number. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+UNKNOWN = "\N{EN DASH}"
+_Steps = tuple[tuple[float, str], ...]
+_BYTES: _Steps = ((1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
+_SECONDS: _Steps = ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s"), (60.0, "min"), (3600.0, "h"))
+_JOULES: _Steps = ((1e-3, "mJ"), (1.0, "J"), (1e3, "kJ"), (1e6, "MJ"))
+_COUNTS: _Steps = ((1.0, ""), (1e3, "thousand"), (1e6, "million"), (1e9, "billion"))
+_FLOPS: _Steps = ((1.0, "FLOP"), (1e6, "MFLOP"), (1e9, "GFLOP"), (1e12, "TFLOP"), (1e15, "PFLOP"))
+_STEPS: dict[str, _Steps] = {
+    "bytes": _BYTES,
+    "seconds": _SECONDS,
+    "energy": _JOULES,
+    "count": _COUNTS,
+    "flops": _FLOPS,
+}
+_FROM = 2.0  # so many of a unit must be there before it is used for an axis
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What numbers are divided by, and the unit that they have then."""
+
+    divisor: float = 1.0
+    unit: str = ""
+
+    def of(self, values: Iterable[float]) -> list[float]:
+        return [value / self.divisor for value in values]
+
+    def label(self, what: str) -> str:
+        """Return the name of an axis."""
+        return f"{what} ({self.unit})" if self.unit else what
+
+
+def scale(quantity: str, values: Iterable[float]) -> Scale:
+    """Return the scale of an axis that shows these values of bytes, seconds, energy, count or flops."""
+    largest = max(map(abs, values), default=0.0)
+    fitting = [step for step in _STEPS[quantity] if largest >= _FROM * step[0]]
+    return Scale(*(fitting[-1] if fitting else _smallest(quantity, largest)))
+
+
+def _smallest(quantity: str, largest: float) -> tuple[float, str]:
+    """Nothing at all is shown in the plain unit, very little in the smallest one."""
+    return next(step for step in _STEPS[quantity] if step[0] == 1.0 or largest)
+
+
+def amount(quantity: str, value: float | None) -> str:
+    """Return one number with three digits or more and its unit; a dash if it is not known."""
+    if value is None:
+        return UNKNOWN
+    steps = _STEPS[quantity]
+    fitting = [step for step in steps if abs(value) >= step[0]]
+    divisor, unit = fitting[-1] if fitting else _smallest(quantity, value)
+    if quantity == "count" and abs(value) < 1e6:
+        return f"{value:,.0f}"
+    shown = value / divisor
+    digits = 0 if shown == int(shown) or abs(shown) >= 100 else 1 if abs(shown) >= 10 else 2
+    return f"{shown:.{digits}f} {unit}".rstrip()
+
+
+def decimal(value: float | None) -> str:
+    """Return an accuracy or a loss."""
+    return UNKNOWN if value is None else f"{value:.4f}"
+
+
+def plain(value: float) -> str:
+    """Return a number of unknown size with at most five digits."""
+    return f"{value:.5g}"
+
+
+def spans(count: int, at_most: int) -> list[tuple[int, int]]:
+    """Cut 0..count into at most so many spans of equal length, each [low, high); the last may be shorter."""
+    length = max(1, -(-count // at_most))
+    return [(low, min(count, low + length)) for low in range(0, count, length)]
+
+
+def means(values: Sequence[float], cuts: Iterable[tuple[int, int]]) -> list[float]:
+    """Return the mean of every span."""
+    return [sum(values[low:high]) / (high - low) for low, high in cuts]

@@ -1,0 +1,60 @@
+"""How much longer a grid takes, by the cells that have finished; unknown as long as none has. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Took:
+    """A cell that has finished."""
+
+    method: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A cell that has not, and which share of its rounds is still to come."""
+
+    method: str
+    share: float = 1.0
+
+
+def seconds_left(took: Sequence[Took], ahead: Sequence[Ahead], jobs: int) -> float | None:
+    """Return the seconds until the last cell has ended; None if no cell has finished yet.
+
+    A cell takes as long as those of its method did; a method that is not known yet, as long as all did.
+    """
+    if not took:
+        return None
+    mean = statistics.fmean(entry.seconds for entry in took)
+    own = {
+        method: statistics.fmean(entry.seconds for entry in took if entry.method == method)
+        for method in {entry.method for entry in took}
+    }
+    left = [own.get(cell.method, mean) * cell.share for cell in ahead]
+    return max(sum(left) / jobs, max(left, default=0.0))
+
+
+def words(took: Sequence[Took], ahead: Sequence[Ahead], jobs: int) -> str:
+    """Return the estimate as part of a sentence, with what it stands on."""
+    if not ahead:
+        return "all cells are done"
+    seconds = seconds_left(took, ahead, jobs)
+    if seconds is None:
+        return "time left unknown until a cell has finished"
+    known = {entry.method for entry in took}
+    unknown = list(dict.fromkeys(cell.method for cell in ahead if cell.method not in known))
+    ground = f"from {len(took)} finished" + (f", none of {', '.join(unknown)} yet" if unknown else "")
+    return f"about {rough(seconds)} left ({ground})"
+
+
+def rough(seconds: float) -> str:
+    """Return seconds as an estimate is said: no more digits than it has."""
+    if seconds < 90:
+        return f"{max(5, 5 * round(seconds / 5))} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"

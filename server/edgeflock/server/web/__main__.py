@@ -1,0 +1,81 @@
+"""The dashboard's process: started by fl-server with a bound socket, gone when its standard input ends."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from pathlib import Path
+
+from aiohttp import web
+
+from edgeflock.common import log
+from edgeflock.server.web.live import Live
+from edgeflock.server.web.metrics import Metrics
+from edgeflock.server.web.pages import Pages
+from edgeflock.server.web.picture import Picture
+
+_KINDER = 5  # the run comes first
+_GRACE_S = 0.5  # for answers in progress at the end
+
+
+def main() -> None:
+    """Serve until fl-server closes the pipe, or is gone."""
+    asked = _arguments()
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    log.configure(asked.log_level, asked.log_format)
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # senseless requests are answered
+    with contextlib.suppress(OSError):
+        os.nice(_KINDER)
+    asyncio.run(serve(asked))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("edgeflock.server.web", description="Started by fl-server --dashboard.")
+    parser.add_argument("--run-dir", type=Path, required=True)
+    parser.add_argument("--descriptor", type=int, required=True)
+    parser.add_argument("--metrics-clients", type=int, required=True)
+    parser.add_argument("--any-host", action="store_true")
+    parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-format", default="auto")
+    return parser.parse_args()
+
+
+async def serve(asked: argparse.Namespace) -> None:
+    """Show the run of that directory on that socket."""
+    picture = Picture()
+    live = Live(asked.run_dir, picture)
+    pages = Pages(live, asked.run_dir, Metrics(picture, os.getppid(), asked.metrics_clients))
+    runner = web.AppRunner(pages.application(any_host=asked.any_host), access_log=None)
+    gone = _end_of_input()
+    looking = asyncio.create_task(live.run())
+    await runner.setup()
+    await web.SockSite(runner, socket.socket(fileno=asked.descriptor), shutdown_timeout=_GRACE_S).start()
+    await asyncio.wait({gone, looking}, return_when=asyncio.FIRST_COMPLETED)
+    if looking.done():
+        looking.result()  # raises what has ended it; fl-server starts this process again
+    looking.cancel()
+    await pages.streams.leave()
+    await runner.cleanup()
+    await live.close()
+
+
+def _end_of_input() -> asyncio.Future[None]:
+    """Return what is done when the parent has closed its end of the pipe, willingly or not."""
+    loop = asyncio.get_running_loop()
+    gone = loop.create_future()
+
+    def readable() -> None:
+        if not os.read(0, 1):
+            loop.remove_reader(0)
+            gone.set_result(None)
+
+    loop.add_reader(0, readable)
+    return gone
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The dashboard's process as fl-server sees it: started, kept alive, and ended with the run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from pathlib import Path
+
+import structlog
+
+from edgeflock.common.address import Address
+from edgeflock.server import rundir
+from edgeflock.server.config import ServerConfig
+from edgeflock.server.web.listen import bound, listen_at
+
+log = structlog.get_logger()
+
+_FAREWELL_S = 3.0  # for the last picture to reach the viewers
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0  # before it is started again
+_LIVED_S = 60.0  # what has lived so long is started again at once
+
+
+class Dashboard:
+    """A child process that shows the run. Whatever becomes of it, the run goes on."""
+
+    def __init__(self, config: ServerConfig, run_dir: Path, listener: socket.socket | None) -> None:
+        self._config, self._run_dir, self._listener = config, run_dir, listener
+        self._process: Process | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    @classmethod
+    def bound(cls, config: ServerConfig, run_dir: Path) -> Dashboard:
+        """Bind its socket, if one is asked for: what cannot be bound is said before anything is decided."""
+        wanted = listen_at(config.dashboard, config.dashboard_insecure)
+        if wanted is None:
+            return cls(config, run_dir, None)
+        listener, address = bound(wanted, rundir.read_small(run_dir / rundir.DASHBOARD))
+        rundir.write_small(run_dir / rundir.DASHBOARD, f"{address.target}\n")
+        log.info("dashboard_listening", address=address.target, url=f"http://{_shown(address)}/")
+        return cls(config, run_dir, listener)
+
+    def start(self) -> None:
+        if self._listener is not None:
+            self._keeper = asyncio.create_task(self._keep(self._listener))
+
+    async def end(self) -> None:
+        """Let it send its last picture, then end it."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+        if self._process is not None and self._process.returncode is None:
+            await self._dismiss(self._process)
+        if self._listener is not None:
+            self._listener.close()
+
+    async def _dismiss(self, process: Process) -> None:
+        """The end of its standard input is the word to go; the end of this process gives it, too."""
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), _FAREWELL_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    async def _keep(self, listener: socket.socket) -> None:
+        """Start it, and start it again when it ends, with growing pauses."""
+        pause = _FIRST_PAUSE_S
+        while True:
+            began = time.monotonic()
+            code: int | str
+            try:
+                self._process = await self._spawn(listener.fileno())
+                code = await self._process.wait()
+            except OSError as error:  # no process or descriptor to be had: the run does not need one
+                code = str(error)
+            pause = _FIRST_PAUSE_S if time.monotonic() - began > _LIVED_S else pause
+            log.warning("dashboard_ended", code=code, again_in_s=pause)
+            await asyncio.sleep(pause)
+            pause = min(_LONGEST_PAUSE_S, 2 * pause)
+
+    async def _spawn(self, descriptor: int) -> Process:
+        config = self._config
+        # -P: the folder where fl-server was started is no place to import from.
+        command = [sys.executable, "-P", "-m", "edgeflock.server.web", f"--run-dir={self._run_dir}"]
+        options = {
+            "descriptor": descriptor,
+            "metrics-clients": config.metrics_clients,
+            "log-level": config.log_level,
+            "log-format": config.log_format,
+        }
+        return await asyncio.create_subprocess_exec(
+            *command,
+            *(f"--{name}={value}" for name, value in options.items()),
+            *(["--any-host"] if config.dashboard_insecure else []),
+            stdin=PIPE,
+            stdout=DEVNULL,
+            pass_fds=(descriptor,),
+            process_group=0,  # Ctrl-C of the terminal reaches the server, which ends this in time
+        )
+
+
+def _shown(address: Address) -> str:
+    """Return where a browser on this machine finds it."""
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+    return Address(everywhere.get(address.host, address.host), address.port).target

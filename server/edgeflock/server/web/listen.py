@@ -1,0 +1,65 @@
+"""Where the dashboard listens: the addresses that are allowed, and the socket, bound before the run."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+
+from edgeflock.common.address import Address, parse_address
+from edgeflock.common.errors import BadValue, MissingData, UsageError
+
+OFF = "off"
+_FLAG = "--dashboard"
+_BACKLOG = 64
+
+
+def listen_at(text: str | None, insecure: bool) -> Address | None:
+    """Return where to listen, or None for no dashboard. Raises UsageError or MissingData with a sentence."""
+    if text is None or text == OFF:
+        return None
+    address = parse_address(text, _FLAG, any_port=True)
+    if address.path:
+        raise BadValue(_FLAG, text, f"host:port, [IPv6 address]:port or {OFF}")
+    if not address.local and not insecure:
+        raise UsageError(
+            f"{_FLAG} {address.target} reaches beyond this machine, without encryption or password: give a "
+            "loopback address (and an SSH tunnel), or --dashboard-insecure if all may read who trains here"
+        )
+    for package in ("aiohttp", "prometheus_client"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingData(
+                f"{_FLAG} needs the package {package}, which 'edgeflock[server]' brings: it is not installed"
+            )
+    return address
+
+
+def bound(address: Address, before: str) -> tuple[socket.socket, Address]:
+    """Return a listening socket and its address; a free port is the one of before, if nobody has it.
+
+    Raises UsageError with a sentence.
+    """
+    if not address.port and before:
+        known = address.with_port(parse_address(before, _FLAG).port)
+        try:
+            return _listening(known)
+        except OSError:
+            pass  # another process has it now: viewers find the new one in the log
+    try:
+        return _listening(address)
+    except OSError as error:
+        raise UsageError(f"{_FLAG} {address.target} cannot be bound: {error.strerror or error}") from None
+
+
+def _listening(address: Address) -> tuple[socket.socket, Address]:
+    family, kind, protocol, _, place = socket.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # viewers of before may linger
+        listener.bind(place)
+        listener.listen(_BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener, address.with_port(int(listener.getsockname()[1]))

@@ -1,0 +1,125 @@
+"""The run as Prometheus metrics: conventional names and units, labels from closed sets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+
+from edgeflock.server.events import Verdict
+from edgeflock.server.web.client_metrics import client_metrics
+from edgeflock.server.web.members import DOINGS
+from edgeflock.server.web.picture import Picture
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+STATES = ("gathering", "running", "paused", "draining", "finished", "unreachable")
+_MOST_EVENTS = 64  # names of events; the server has fewer
+
+
+class Metrics:
+    """The text of `/metrics`."""
+
+    def __init__(self, picture: Picture, server_pid: int, most_clients: int) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(RunCollector(picture, most_clients))
+        ProcessCollector("edgeflock_server", lambda: server_pid, registry=self._registry)
+        ProcessCollector("edgeflock_dashboard", registry=self._registry)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class RunCollector(Collector):
+    """Makes the metrics from the picture when they are asked for."""
+
+    def __init__(self, picture: Picture, most_clients: int) -> None:
+        self._picture, self._most_clients = picture, most_clients
+
+    def describe(self) -> Iterable[Metric]:
+        return []  # not collected when it is registered: there is nothing to see yet
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._run()
+        yield from self._rounds()
+        yield from self._model()
+        yield from self._clients()
+
+    def _run(self) -> Iterator[Metric]:
+        picture, status = self._picture, self._picture.status
+        about = {"run_id": picture.meta.get("run_id", ""), "method": str(picture.started.get("method", ""))}
+        yield InfoMetricFamily("edgeflock_run", "The run that is served.", about)
+        now = picture.state()
+        yield _gauge("run_state", "1 for the state of the run, 0 for the others.", "state",
+                     {state: float(state == now) for state in STATES})  # fmt: skip
+        yield _single("up", "Whether fl-server answers.", float(status is not None))
+        rounds = status.rounds if status is not None else picture.started.get("rounds", 0)
+        yield _single("rounds_planned", "Rounds that are asked for.", rounds)
+        shares = {b.name: b.used / b.limit for b in status.budgets if b.limit} if status is not None else {}
+        yield _gauge("budget_used_ratio", "Part of each budget that is used up.", "budget", shares)
+        events = dict(list(picture.story.counts.items())[:_MOST_EVENTS])
+        yield _counter("events", "Events in the journal.", "event", events)
+
+    def _rounds(self) -> Iterator[Metric]:
+        sums, curves = self._picture.sums, self._picture.curves
+        newest = curves.newest()
+        yield _single("round", "The newest committed round.", newest.get("round") or 0)
+        yield CounterMetricFamily(
+            "edgeflock_rounds", "Rounds that were committed, those taken back too.", sums["rounds"]
+        )
+        verdicts = {str(verdict): float(sums[f"verdict {verdict}"]) for verdict in Verdict}
+        verdicts[Verdict.COUNTED] = sums["counted"]
+        yield _counter("updates", "Final words on updates.", "verdict", verdicts)
+        moved = {way: float(sums[f"bytes_{way}"]) for way in ("down", "up")}
+        yield _counter("payload_bytes", "Payload of all clients, from the server's side.", "direction", moved)
+        phases = {name.removeprefix("phase "): s for name, s in sums.items() if name.startswith("phase ")}
+        yield _counter(
+            "round_phase_seconds", "Seconds of the server in each part of a round.", "phase", phases
+        )
+        last = newest.get("seconds")
+        yield _single("last_round_seconds", "How long the newest committed round took.", last or 0)
+
+    def _model(self) -> Iterator[Metric]:
+        models = self._picture.models
+        accuracy = {model: accuracy for model, (accuracy, _) in models.items()}
+        yield _gauge("accuracy_ratio", "Newest accuracy of each evaluated model.", "model", accuracy)
+        loss = {model: loss for model, (_, loss) in models.items()}
+        yield _gauge("evaluation_loss", "Newest loss of each evaluated model.", "model", loss)
+        trained = self._picture.curves.newest().get("loss")
+        if trained is not None:
+            yield _single("training_loss", "Mean loss of the clients' training in the newest round.", trained)
+
+    def _clients(self) -> Iterator[Metric]:
+        members = [shown for shown in self._picture.members.all() if shown["state"] != "gone"]
+        counts = Counter(shown["state"] for shown in members)
+        yield _gauge("clients", "Clients by what they do.", "state",
+                     {state: float(counts[state]) for state in DOINGS})  # fmt: skip
+        seated = [shown for shown in members if "seat" in shown]
+        yield _single(
+            "seats", "Seats of the run.", self._picture.status.clients if self._picture.status else 0
+        )
+        cpu = sum(shown.get("cpu", 0.0) for shown in seated)
+        yield CounterMetricFamily("edgeflock_clients_cpu_seconds", "CPU seconds that clients state.", cpu)
+        if len(seated) <= self._most_clients:
+            yield from client_metrics(seated)
+
+
+def _single(name: str, help: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"edgeflock_{name}", help, value)
+
+
+def _gauge(name: str, help: str, label: str, values: dict[str, float]) -> Metric:
+    family = GaugeMetricFamily(f"edgeflock_{name}", help, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
+
+
+def _counter(name: str, help: str, label: str, values: dict[str, float] | dict[str, int]) -> Metric:
+    family = CounterMetricFamily(f"edgeflock_{name}", help, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family

@@ -1,0 +1,173 @@
+"""The whole picture of a run that viewers get: made of the journal's news and the server's answers."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from edgeflock.server.web.curves import Curves
+from edgeflock.server.web.members import Members
+from edgeflock.server.web.story import Story
+from edgeflock.server.web.tail import Event, News
+from edgeflock.v1 import aggregator_pb2
+from edgeflock.v1 import control_pb2 as pb
+
+_STEP_S = 1.5  # a moment that moves by less has not moved
+_MODELS = 32  # names of evaluated models that are drawn
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a viewer has: the picture it is of, and how far."""
+
+    generation: str = ""
+    curves: int = 0
+    members: int = 0
+    events: int = 0
+
+    @classmethod
+    def read(cls, text: str) -> Seen:
+        """Return what an identifier says; the beginning, if it says nothing."""
+        generation, *numbers = text.split("/")
+        if len(numbers) != 3 or not all(n.isascii() and n.isdigit() and len(n) < 19 for n in numbers):
+            return cls()
+        return cls(generation, *map(int, numbers))
+
+    def __str__(self) -> str:
+        return f"{self.generation}/{self.curves}/{self.members}/{self.events}"
+
+
+class Picture:
+    """What is known of the run now."""
+
+    def __init__(self) -> None:
+        self._name = secrets.token_hex(4)  # of this process: its revisions are no other's
+        self.curves, self.members, self.story = Curves(), Members(), Story()
+        self.meta: dict[str, str] = {}
+        self.started: dict[str, Any] = {}  # fields of the newest run_started
+        self.status: pb.StatusResponse | None = None  # None: the server does not answer
+        self.server: dict[str, float] = {}  # what its process takes
+        self.models: dict[str, tuple[float, float]] = {}  # newest accuracy and loss by name
+        self.sums: Counter[str] = Counter()  # over committed rounds: bytes, seconds, updates
+        self._moments: dict[str, float] = {}
+
+    @property
+    def generation(self) -> str:
+        return f"{self._name}.{self.curves.cut}.{self.members.cut}"
+
+    # -------------------------------------------------------------------------------- coming in
+
+    def take(self, news: News) -> None:
+        """Take what is new in the journal."""
+        self.meta = news.meta
+        for event in news.events:
+            self.story.add(event)
+            self._take_event(event)
+        self.members.take(news)
+
+    def _take_event(self, event: Event) -> None:
+        fields = event.fields
+        match event.name:
+            case "run_started":
+                self.started = fields
+            case "round_committed" | "closing_committed":
+                self.curves.put(int(fields["round"]), {**fields, "at": event.at})
+                self._sum(fields)
+            case "evaluated":
+                self._take_score(fields)
+            case "epoch_raised":
+                self.curves.cut_after(int(fields["round"]))
+
+    def _sum(self, fields: dict[str, Any]) -> None:
+        self.sums["rounds"] += 1
+        for name in ("bytes_down", "bytes_up", "counted", "seconds"):
+            self.sums[name] += fields.get(name) or 0
+        for verdict in (fields.get("not_counted") or {}).values():
+            self.sums[f"verdict {verdict}"] += 1
+        for name, value in fields.items():
+            if name.endswith("_s") and isinstance(value, float):
+                self.sums[f"phase {name.removesuffix('_s')}"] += value  # type: ignore[assignment]
+
+    def _take_score(self, fields: dict[str, Any]) -> None:
+        model = str(fields.get("model", "global"))
+        if model not in self.models and len(self.models) >= _MODELS:
+            return
+        accuracy, loss = float(fields["accuracy"]), float(fields["loss"])
+        self.models[model] = accuracy, loss
+        row = {f"accuracy {model}": accuracy, f"loss {model}": loss}
+        if "worst_tenth" in fields:
+            row[f"worst_tenth {model}"] = fields["worst_tenth"]
+        self.curves.put(int(fields["round"]), row)
+
+    def observe(self, status: pb.StatusResponse | None, server: dict[str, float]) -> None:
+        """Take what the server says of this moment, and what its process takes."""
+        self.status, self.server = status, server
+        self.members.observe(status, time.time())
+
+    # -------------------------------------------------------------------------------- going out
+
+    def since(self, seen: Seen) -> tuple[dict[str, Any], Seen]:
+        """Return what a viewer lacks, and what it has with that."""
+        fresh = seen.generation != self.generation
+        known = Seen() if fresh else seen
+        now = Seen(self.generation, self.curves.revision, self.members.revision, self.story.cursor)
+        parts = {
+            "rounds": self.curves.since(known.curves),
+            "clients": self.members.since(known.members),
+            "events": self.story.since(known.events),
+            "refused": self.story.refused_since(known.events),
+        }
+        told: dict[str, Any] = {"fresh": fresh, "run": self._run()}
+        return told | {name: part for name, part in parts.items() if part}, now
+
+    def _run(self) -> dict[str, Any]:
+        """Return the state of the run as a whole."""
+        told: dict[str, Any] = {
+            "id": self.meta.get("run_id", ""),
+            "epoch": int(self.meta.get("epoch", "0")),
+            "method": self.started.get("method", ""),
+            "rounds": self.started.get("rounds", 0),
+            "state": self.state(),
+            "ended": self.meta.get("ended_kind", ""),
+            "reason": self.meta.get("ended_reason", ""),
+            "server": self.server,
+            "now": round(time.time(), 1),
+        }
+        return told if self.status is None else told | self._live(self.status)
+
+    def state(self) -> str:
+        """Return the state in one word; `unreachable` if the server does not answer and has not ended."""
+        if self.status is not None:
+            return aggregator_pb2.RunState.Name(self.status.state).removeprefix("RUN_STATE_").lower()
+        return "finished" if "ended_kind" in self.meta else "unreachable"
+
+    def _live(self, status: pb.StatusResponse) -> dict[str, Any]:
+        budgets = [{"name": b.name, "used": round(b.used, 3), "limit": b.limit} for b in status.budgets]
+        told: dict[str, Any] = {
+            "method": status.method,
+            "round": status.round,
+            "rounds": status.rounds,
+            "seats": status.clients,
+            "reason": status.reason,
+            "budgets": budgets,
+        }
+        if status.HasField("open"):
+            told["open"] = self._open(status.open)
+        return told
+
+    def _open(self, open: pb.OpenRound) -> dict[str, Any]:
+        now = time.time()
+        told: dict[str, Any] = {"round": open.round, "phase": open.phase, "closing": open.closing}
+        told["began"] = self._still("began", now - open.elapsed_s)
+        if open.HasField("remaining_s"):
+            told["deadline"] = self._still("deadline", now + open.remaining_s)
+        return told
+
+    def _still(self, name: str, moment: float) -> float:
+        """Return a moment that does not tremble with the time of the question."""
+        if abs(moment - self._moments.get(name, 0.0)) > _STEP_S:
+            self._moments[name] = round(moment, 1)
+        return self._moments[name]

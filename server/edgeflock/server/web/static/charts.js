@@ -1,0 +1,154 @@
+// The curves: which lines each chart has, and the charts themselves (uPlot).
+
+import { byId, make, say } from "./dom.js";
+import * as format from "./format.js";
+
+const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5], [14, 4]];
+const PHASES = ["select_s", "open_s", "fold_s", "commit_s", "evaluate_s"];
+const AXES = { round: ["round", format.plain], bytes: ["bytes moved", format.bytes], seconds: ["seconds in rounds", format.duration] };
+
+const WHOLE = [1, 2, 5].flatMap((step) => [0, 1, 2, 3, 4, 5].map((power) => step * 10 ** power)).sort((a, b) => a - b); // no half rounds
+
+const FIGURES = [
+  { title: "Accuracy", words: format.ratio, lines: (names) => chosen(names, /^(accuracy|worst_tenth) /, (name) => name.replace("_", " ").replace(/^accuracy /, "")) },
+  { title: "Loss", words: format.plain, lines: (names) => [["loss", "training"], ...chosen(names, /^loss /, (name) => name.replace("loss ", "test of ").replace(" of global", ""))].filter(([name]) => names.includes(name)) },
+  { title: "Bytes of a round", words: format.bytes, lines: () => [["bytes_up", "up"], ["bytes_down", "down"]] },
+  { title: "Seconds of a round", words: format.seconds, lines: (names) => [["seconds", "whole"], ...PHASES.filter((name) => names.includes(name)).map((name) => [name, name.slice(0, -2)])] },
+];
+const SHOWN = /^(accuracy|worst_tenth|loss) |^(round|at|loss|seconds|bytes_up|bytes_down)$/;
+
+function chosen(names, pattern, title) {
+  return names.filter((name) => pattern.test(name)).sort().map((name) => [name, title(name)]);
+}
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** All charts of the page. `pick` is called with a round that was chosen. */
+export class Charts {
+  constructor(pick) {
+    this.figures = FIGURES.map((figure) => new Figure(figure, pick));
+    this.other = new Figure({ title: "Also told", words: format.plain, lines: (names) => this.otherLines(names) }, pick);
+    this.choice = make("select", { ariaLabel: "Which number", onchange: () => this.again?.() });
+    this.other.caption.append(this.choice);
+    this.other.element.hidden = true;
+    byId("charts").append(...this.figures.map((figure) => figure.element), this.other.element);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.rebuild());
+  }
+
+  otherLines(names) {
+    const rest = names.filter((name) => !SHOWN.test(name) && !PHASES.includes(name)).sort();
+    const known = [...this.choice.options].map((option) => option.value);
+    for (const name of rest) if (!known.includes(name)) this.choice.append(make("option", { value: name }, name.replaceAll("_", " ")));
+    this.other.element.hidden = rest.length === 0;
+    return rest.length ? [[this.choice.value || rest[0], this.choice.value || rest[0]]] : [];
+  }
+
+  draw(store) {
+    const kind = document.querySelector("input[name=axis]:checked").value;
+    const names = store.names();
+    this.again = () => this.draw(store);
+    for (const figure of [...this.figures, this.other]) figure.draw(store, kind, names);
+  }
+
+  rebuild() {
+    for (const figure of [...this.figures, this.other]) figure.drop();
+    this.again?.();
+  }
+}
+
+class Figure {
+  constructor({ title, words, lines }, pick) {
+    Object.assign(this, { title, words, lines, pick });
+    this.caption = make("figcaption", {}, title);
+    this.box = make("div", { class: "chart", tabIndex: 0, role: "img" });
+    this.legend = make("ul", { class: "legend" });
+    this.element = make("figure", {}, this.caption, this.box, this.legend);
+    this.box.addEventListener("keydown", (event) => this.key(event));
+    new ResizeObserver(() => this.plot?.setSize(this.size())).observe(this.box);
+  }
+
+  size() {
+    return { width: Math.max(200, this.box.clientWidth), height: 220 };
+  }
+
+  draw(store, kind, names) {
+    const lines = this.lines(names);
+    const key = JSON.stringify([kind, lines]);
+    const data = [store.axis(kind), ...lines.map(([name]) => store.column(name))];
+    this.order = store.order;
+    this.data = data;
+    if (this.key_ !== key) this.drop();
+    this.key_ = key;
+    if (!lines.length || !store.order.length) return;
+    if (!this.plot) this.build(kind, lines);
+    const index = this.plot.cursor.idx;
+    this.plot.setData(data);
+    this.tell(index ?? null);
+    this.box.ariaLabel = this.summary(lines);
+  }
+
+  drop() {
+    this.plot?.destroy();
+    this.plot = undefined;
+    this.values = [];
+    this.legend.replaceChildren();
+  }
+
+  build(kind, lines) {
+    const [name, words] = AXES[kind];
+    const series = lines.map(([, title], index) => ({
+      label: title, stroke: colour(`--c${(index % 6) + 1}`), width: 2, dash: DASHES[index % 6], spanGaps: true, points: { show: (plot) => plot.data[0].length < 30 },
+    }));
+    const axis = { stroke: colour("--soft"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { stroke: colour("--grid"), width: 1 }, font: "12px system-ui, sans-serif" };
+    const values = (format_) => (plot, splits) => splits.map((value) => format_(value));
+    this.plot = new uPlot({
+      ...this.size(), legend: { show: false }, scales: { x: { time: false } },
+      cursor: { y: false, points: { size: 6 } },
+      axes: [{ ...axis, values: values(words), space: 64, size: 28, gap: 3, label: name, labelFont: "12px system-ui, sans-serif", labelSize: 16, labelGap: 0, ...(kind === "round" ? { incrs: WHOLE } : {}) }, { ...axis, values: values(this.words), size: 64 }],
+      series: [{}, ...series],
+      hooks: { setCursor: [(plot) => this.tell(plot.cursor.idx)] },
+    }, this.data, this.box);
+    this.plot.over.addEventListener("click", () => this.choose());
+    this.values = lines.map(() => make("span"));
+    this.legend.replaceChildren(...lines.map(([, title], index) => {
+      const swatch = make("span", { class: "swatch" });
+      swatch.style.borderTopColor = series[index].stroke;
+      swatch.style.borderTopStyle = index === 0 ? "solid" : index % 2 ? "dashed" : "dotted";
+      return make("li", {}, swatch, `${title} `, this.values[index]);
+    }), this.at = make("li", { class: "soft" }));
+  }
+
+  /** Show the values under the cursor, or else the newest. */
+  tell(index) {
+    const at = index ?? this.order.length - 1;
+    this.values.forEach((value, line) => {
+      const column = this.data[line + 1];
+      let place = at;
+      if (index === null) while (place > 0 && (column[place] ?? null) === null) place -= 1;
+      say(value, column[place] === null || column[place] === undefined ? "–" : this.words(column[place]));
+    });
+    if (this.at) say(this.at, index === null || index === undefined ? "newest" : `in round ${this.order[index]}`);
+  }
+
+  summary(lines) {
+    const told = lines.map(([, title], index) => `${title} ${this.values[index].textContent}`);
+    return `${this.title}, ${this.order.length} rounds. Newest: ${told.join(", ")}. Arrow keys read the rounds.`;
+  }
+
+  key(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 }[event.key];
+    if (!this.plot || (step === undefined && event.key !== "Enter")) return;
+    event.preventDefault();
+    if (event.key === "Enter") { this.choose(); return; }
+    const last = this.order.length - 1;
+    const index = Math.min(last, Math.max(0, (this.plot.cursor.idx ?? last) + step));
+    this.plot.setCursor({ left: this.plot.valToPos(this.data[0][index], "x"), top: 10 });
+    this.tell(index);
+    this.legend.ariaLive = "polite"; // only who moves the cursor is told
+  }
+
+  choose() {
+    const index = this.plot?.cursor.idx;
+    if (index !== null && index !== undefined) this.pick(this.order[index]);
+  }
+}

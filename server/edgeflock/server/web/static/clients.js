@@ -1,0 +1,142 @@
+// The table of clients: filtered, sorted, and only what has changed is written again.
+
+import { byId, make, mark, say } from "./dom.js";
+import * as format from "./format.js";
+
+const MOST_ROWS = 500;
+const WORDS = { training: "training", uploading: "uploading", delivered: "delivered", overdue: "overdue", refused: "refused the task", away: "away", waiting: "waits for a seat", preparing: "preparing", idle: "idle", unknown: "unknown" };
+const MOODS = { training: "busy", uploading: "busy", delivered: "good", overdue: "warn", refused: "warn", away: "bad" };
+const RANKS = Object.keys(WORDS);
+const working = ["training", "uploading", "delivered", "overdue", "refused"];
+const VIEWS = [
+  ["all", () => true], ["online", (c) => !["away", "unknown"].includes(c.state)], ...working.map((state) => [state, (c) => c.state === state]),
+  ["late", (c) => c.verdict === "late"], ["away", (c) => c.state === "away"],
+];
+const COLUMNS = [
+  ["Client", (c) => c.seat ?? 1e9], ["Doing", (c) => RANKS.indexOf(c.state)], ["Progress", (c) => -share(c)], ["Last word", (c) => c.verdict ?? ""],
+  ["Seen", (c) => -(c.seen ?? 0)], ["Up", (c) => -(c.up ?? 0)], ["Down", (c) => -(c.down ?? 0)], ["CPU", (c) => -(c.cpu ?? 0)],
+  ["Memory", (c) => -(c.rss ?? 0)], ["Device", (c) => device(c.device)],
+];
+
+const share = (c) => (c.total ? c.done / c.total : 0);
+
+export class Clients {
+  constructor() {
+    this.rows = new Map();
+    this.sort = { column: 0, down: false };
+    this.body = make("tbody", { role: "rowgroup" });
+    this.heads = COLUMNS.map(([title], index) => make("th", { scope: "col", role: "columnheader" }, make("button", { type: "button", onclick: () => this.sortBy(index) }, title)));
+    byId("members").append(make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...this.heads)), this.body);
+    this.views = VIEWS.map(([name], index) => {
+      const many = make("span");
+      const input = make("input", { type: "radio", name: "view", value: String(index), checked: index === 0, onchange: () => this.draw() });
+      byId("doing").append(make("label", {}, input, `${name} `, many));
+      return many;
+    });
+    byId("search").addEventListener("input", () => this.draw());
+  }
+
+  sortBy(column) {
+    this.sort = { column, down: this.sort.column === column && !this.sort.down };
+    this.draw();
+  }
+
+  draw(store = this.store) {
+    if (!store) return;
+    this.store = store;
+    const all = [...store.clients.values()];
+    VIEWS.forEach(([, holds], index) => say(this.views[index], format.count(all.filter(holds).length)));
+    const shown = this.chosen(all);
+    say(byId("found"), shown.length > MOST_ROWS ? `the first ${MOST_ROWS} of ${format.count(shown.length)} are shown` : `${format.count(shown.length)} shown`);
+    this.heads.forEach((head, index) => mark(head, "aria-sort", index !== this.sort.column ? "" : this.sort.down ? "descending" : "ascending"));
+    const rows = shown.slice(0, MOST_ROWS).map((client) => this.row(client));
+    if (rows.length !== this.body.children.length || rows.some((row, index) => this.body.children[index] !== row)) this.body.replaceChildren(...rows);
+    this.showRefused(store);
+  }
+
+  chosen(all) {
+    const holds = VIEWS[Number(document.querySelector("input[name=view]:checked").value)][1];
+    const text = byId("search").value.trim().toLowerCase();
+    const key = COLUMNS[this.sort.column][1];
+    const found = all.filter((client) => holds(client) && client.id.toLowerCase().includes(text));
+    const sign = this.sort.down ? -1 : 1;
+    return found.sort((a, b) => sign * order(key(a), key(b)) || order(a.seat ?? 1e9, b.seat ?? 1e9) || order(a.id, b.id));
+  }
+
+  row(client) {
+    let row = this.rows.get(client.id);
+    if (!row) {
+      row = new Row(client.id);
+      this.rows.set(client.id, row);
+    }
+    row.show(client, this.store.now());
+    return row.element;
+  }
+
+  showRefused(store) {
+    const entries = [...store.refused.values()].sort((a, b) => b.at - a.at);
+    byId("refused-part").hidden = entries.length === 0;
+    const key = entries.map((entry) => entry.cursor).join();
+    if (this.refusedKey === key) return;
+    this.refusedKey = key;
+    byId("refused").replaceChildren(...entries.map((entry) => make("li", { "data-mood": "warn" },
+      make("time", {}, format.moment(entry.at)), make("strong", {}, String(entry.client)), ` ${reason(entry.reason)}, ${times(entry.times)}: ${entry.sentence ?? ""}`)));
+  }
+}
+
+class Row {
+  constructor(id) {
+    const cell = (label, properties = {}) => make("td", { role: "cell", "data-label": label, ...properties });
+    this.doing = cell("", { class: "wide" });
+    this.progress = cell("", { class: "wide" });
+    this.bar = make("progress", { ariaLabel: `Progress of ${id}` });
+    this.far = make("small");
+    this.word = cell("last word");
+    this.seen = cell("seen");
+    this.up = cell("up", { class: "number" });
+    this.down = cell("down", { class: "number" });
+    this.cpu = cell("CPU", { class: "number" });
+    this.memory = cell("memory", { class: "number" });
+    this.device = cell("", { class: "wide" });
+    this.element = make("tr", { role: "row" }, make("th", { scope: "row", role: "rowheader" }, id), this.doing, this.progress, this.word, this.seen, this.up, this.down, this.cpu, this.memory, this.device);
+  }
+
+  show(client, now) {
+    say(this.doing, WORDS[client.state] ?? client.state);
+    mark(this.doing, "data-mood", MOODS[client.state]);
+    this.showProgress(client);
+    say(this.word, client.verdict === undefined ? "" : `${client.verdict.replaceAll("_", " ")} in ${client.last_round}${record(client)}`);
+    say(this.seen, client.seen ? format.ago(now - client.seen) : "");
+    say(this.up, client.up === undefined ? "" : format.bytes(client.up));
+    say(this.down, client.down === undefined ? "" : format.bytes(client.down));
+    say(this.cpu, client.cpu === undefined ? "" : format.seconds(client.cpu));
+    say(this.memory, client.rss === undefined ? "" : format.bytes(client.rss) + heat(client));
+    say(this.device, device(client.device));
+  }
+
+  showProgress(client) {
+    if (!client.total) { this.progress.replaceChildren(); return; }
+    if (!this.progress.firstChild) this.progress.append(this.bar, this.far);
+    this.bar.max = client.total;
+    this.bar.value = client.done;
+    const percent = `${Math.floor(100 * share(client))} %`;
+    say(this.far, client.state === "uploading" ? `${percent} of ${format.bytes(client.total)}` : `${percent}, ${format.count(client.done)} of ${format.count(client.total)} steps`);
+  }
+}
+
+function record(client) {
+  const missed = (client.late ?? 0) + (client.missed ?? 0);
+  return missed ? `; ${format.count(client.counted)} counted, ${format.count(client.late)} late, ${format.count(client.missed)} otherwise` : "";
+}
+
+function device(of) {
+  if (!of) return "";
+  const memory = of.memory_bytes ? format.bytes(of.memory_bytes) : "";
+  const cores = of.cores ? `${of.cores} cores` : "";
+  return [of.machine, of.system, cores, memory, of.compute].filter(Boolean).join(" · ");
+}
+
+const heat = (client) => (client.temperature === undefined ? "" : `, ${client.temperature.toFixed(0)} °C`);
+const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+const reason = (name) => String(name).replace(/^REASON_/, "").toLowerCase().replaceAll("_", " ");
+const times = (many) => (many === 1 ? "once" : `${format.count(many)} times or more`);

@@ -1,0 +1,59 @@
+// Numbers and times in words.
+
+const number = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const day = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
+
+export const count = (value) => number.format(value);
+
+/** Bytes in powers of 1000, as the commands print them. */
+export function bytes(value) {
+  if (!Number.isFinite(value)) return "";
+  const units = ["B", "kB", "MB", "GB", "TB", "PB"];
+  let power = 0;
+  while (value >= 1000 && power < units.length - 1) { value /= 1000; power += 1; }
+  return `${power === 0 || value >= 100 ? value.toFixed(0) : value.toFixed(1)} ${units[power]}`;
+}
+
+export function seconds(value) {
+  if (!Number.isFinite(value)) return "";
+  if (value < 0.001) return value === 0 ? "0 s" : `${(value * 1e6).toFixed(0)} µs`;
+  if (value < 1) return `${(value * 1000).toFixed(value < 0.01 ? 1 : 0)} ms`;
+  if (value < 100) return `${value.toFixed(value < 10 ? 2 : 1)} s`;
+  return duration(value);
+}
+
+export function duration(value) {
+  if (!Number.isFinite(value)) return "";
+  const whole = Math.max(0, Math.round(value));
+  if (whole < 60) return `${whole} s`;
+  const [days, hours, minutes] = [Math.floor(whole / 86400), Math.floor(whole / 3600) % 24, Math.floor(whole / 60) % 60];
+  if (days) return `${days} d ${hours} h`;
+  if (hours) return `${hours} h ${minutes} min`;
+  return `${minutes} min ${whole % 60} s`;
+}
+
+export function ratio(value) {
+  return Number.isFinite(value) ? value.toFixed(4) : "";
+}
+
+export function plain(value) {
+  if (!Number.isFinite(value)) return "";
+  if (value === 0 || Number.isInteger(value)) return number.format(value);
+  return Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+}
+
+/** A moment, with its day if that is not today. */
+export function moment(unix) {
+  const date = new Date(unix * 1000);
+  return date.toDateString() === new Date().toDateString() ? clock.format(date) : day.format(date);
+}
+
+export const ago = (seconds) => (seconds < 2 ? "now" : `${duration(seconds)} ago`);
+
+/** A budget's amount in its unit. */
+export function amount(name, value) {
+  if (name === "bytes") return bytes(value);
+  if (name === "energy") return value >= 1000 ? `${(value / 1000).toFixed(1)} kJ` : `${value.toFixed(0)} J`;
+  return duration(value);
+}

@@ -1,0 +1,52 @@
+// Brings the parts of the page together: one stream in, each part drawn when it has changed.
+
+import { Charts } from "./charts.js";
+import { Clients } from "./clients.js";
+import { byId, mark, say } from "./dom.js";
+import * as format from "./format.js";
+import { showOverview } from "./overview.js";
+import { showRounds } from "./rounds.js";
+import { Store } from "./store.js";
+import { Story } from "./story.js";
+import { follow } from "./stream.js";
+import { Timeline } from "./timeline.js";
+
+const store = new Store();
+const timeline = new Timeline();
+const charts = new Charts((round) => timeline.pick(round));
+const clients = new Clients();
+const story = new Story();
+let stale = false; // a picture came while nobody looked
+let lostAt = 0;
+
+function draw(changed = { rounds: true, clients: true }) {
+  showOverview(store);
+  if (changed.rounds) {
+    charts.draw(store);
+    showRounds(store);
+  }
+  clients.draw(store);
+  timeline.draw(store);
+  story.draw(store);
+}
+
+function take(picture) {
+  const changed = store.take(picture);
+  if (document.hidden) stale = true;
+  else draw(changed);
+}
+
+function link(state) {
+  lostAt = state === "live" ? 0 : lostAt || Date.now();
+  const since = lostAt ? format.moment(lostAt / 1000) : "";
+  const words = { live: "live", lost: `no connection since ${since}; trying again`, left: `the server left at ${since}; trying again` };
+  say(byId("link"), words[state]);
+  mark(byId("link"), "data-lost", state === "lost" || (state === "left" && store.run.state !== "finished") ? "yes" : "");
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden && stale) { stale = false; draw(); }
+});
+byId("axis").addEventListener("change", () => charts.draw(store));
+byId("table-of-rounds").addEventListener("toggle", () => showRounds(store));
+follow(take, link);

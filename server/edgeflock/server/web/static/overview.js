@@ -1,0 +1,116 @@
+// The head of the page: state, progress, budgets, tiles.
+
+import { byId, make, mark, say } from "./dom.js";
+import * as format from "./format.js";
+
+const MOODS = { running: "busy", gathering: "busy", paused: "warn", draining: "warn", finished: "good", unreachable: "bad" };
+const PACE_ROUNDS = 20;
+const bars = new Map();
+const tiles = new Map();
+
+export function showOverview(store) {
+  const { run } = store;
+  showHead(run);
+  const committed = run.round ?? store.order.at(-1) ?? 0;
+  showBar("rounds", "Rounds", committed, run.rounds, `${format.count(committed)} of ${format.count(run.rounds)}${remaining(store)}`);
+  for (const { name, used, limit } of run.budgets ?? []) {
+    const share = `${Math.round((100 * used) / limit)} %`;
+    showBar(`budget ${name}`, `Budget of ${name}`, used, limit, `${format.amount(name, used)} of ${format.amount(name, limit)}, ${share}`);
+  }
+  showTiles(store);
+}
+
+function showHead(run) {
+  const ended = run.state === "finished" ? run.ended || "finished" : run.state;
+  say(byId("method"), run.method ?? "");
+  say(byId("state"), ended);
+  mark(byId("state"), "data-mood", ended === "failed" ? "bad" : ended === "stopped" ? "warn" : MOODS[run.state]);
+  say(byId("because"), run.reason ?? "");
+  say(byId("run-id"), run.id ?? "");
+  const title = `${run.round ?? ""}/${run.rounds ?? ""} ${ended} · edgeflock`;
+  if (document.title !== title) document.title = title;
+}
+
+/** An estimate from the newest rounds; none where it would be a guess. */
+function remaining(store) {
+  const { run, order } = store;
+  if (run.state !== "running" || order.length < 3) return "";
+  const newest = order.slice(-PACE_ROUNDS).map((round) => store.rows.get(round).at).filter(Boolean);
+  const pace = (newest.at(-1) - newest[0]) / (newest.length - 1);
+  const left = (run.rounds - (run.round ?? 0)) * pace;
+  return Number.isFinite(left) && left > 0 ? `, about ${format.duration(left)} left at this pace` : "";
+}
+
+function showBar(key, name, value, max, text) {
+  let bar = bars.get(key);
+  if (!bar) {
+    const progress = make("progress", { id: `bar-${bars.size}` });
+    const words = make("span");
+    bar = { progress, words };
+    byId("bars").append(make("div", { class: "bar-line" }, make("label", { htmlFor: progress.id }, make("span", {}, name), words), progress));
+    bars.set(key, bar);
+  }
+  bar.progress.max = max || 1;
+  bar.progress.value = Math.min(value, max || 1);
+  say(bar.words, text);
+}
+
+function showTiles(store) {
+  const { run } = store;
+  const row = store.newest();
+  const clients = [...store.clients.values()].filter((client) => "seat" in client);
+  const away = clients.filter((client) => client.state === "away" || client.state === "unknown").length;
+  const [best, bestRound, last] = accuracy(store);
+  const moved = sum(store, "bytes_up") + sum(store, "bytes_down");
+  tile("Accuracy", last === undefined ? "none yet" : format.ratio(last), best === undefined ? "" : `best ${format.ratio(best)} in round ${bestRound}`);
+  tile("Training loss", row.loss === undefined ? "none yet" : format.plain(row.loss), "");
+  tile("Open round", openRound(run), openDetail(store));
+  tile("Clients online", `${clients.length - away} of ${run.seats ?? clients.length}`, doingNow(clients));
+  tile("Bytes moved", format.bytes(moved), `${format.bytes(sum(store, "bytes_up"))} up, ${format.bytes(sum(store, "bytes_down"))} down`);
+  tile("Seconds in rounds", format.duration(sum(store, "seconds")), row.seconds === undefined ? "" : `newest round ${format.seconds(row.seconds)}`);
+  const { server = {} } = run;
+  tile("Server process", server.rss ? format.bytes(server.rss) : "", server.rss ? `${format.plain(server.cpu_percent)} % of a core, ${format.duration(server.cpu_s)} CPU` : "");
+}
+
+function openRound(run) {
+  return run.open ? `${format.count(run.open.round)}${run.open.closing ? " (closing)" : ""}` : "none";
+}
+
+function openDetail(store) {
+  const { open } = store.run;
+  if (!open) return "";
+  const left = open.deadline === undefined ? "" : `, deadline in ${format.duration(open.deadline - store.now())}`;
+  return `${open.phase}, for ${format.duration(store.now() - open.began)}${left}`;
+}
+
+function doingNow(clients) {
+  const working = ["training", "uploading", "delivered", "overdue"];
+  return working.map((state) => [clients.filter((client) => client.state === state).length, state])
+    .filter(([many]) => many).map(([many, state]) => `${many} ${state}`).join(", ");
+}
+
+function accuracy(store) {
+  let best; let bestRound; let last;
+  for (const round of store.order) {
+    const value = store.rows.get(round)["accuracy global"];
+    if (value === undefined) continue;
+    last = value;
+    if (best === undefined || value > best) [best, bestRound] = [value, round];
+  }
+  return [best, bestRound, last];
+}
+
+function sum(store, name) {
+  return store.order.reduce((total, round) => total + (store.rows.get(round)[name] ?? 0), 0);
+}
+
+function tile(name, text, detail) {
+  let shown = tiles.get(name);
+  if (!shown) {
+    shown = { text: make("span"), detail: make("small") };
+    byId("tiles").append(make("div", {}, make("dt", {}, name), make("dd", {}, shown.text, shown.detail)));
+    tiles.set(name, shown);
+  }
+  say(shown.text, text);
+  say(shown.detail, detail);
+}

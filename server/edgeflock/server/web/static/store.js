@@ -1,0 +1,88 @@
+// What this page knows of the run: pictures are merged into it.
+
+const KEPT_EVENTS = 3000;
+
+export class Store {
+  constructor() {
+    this.offset = 0; // seconds that the server's clock is ahead of ours
+    this.run = {};
+    this.forget();
+  }
+
+  forget() {
+    this.rows = new Map(); // by round
+    this.order = []; // rounds, ascending
+    this.clients = new Map();
+    this.refused = new Map();
+    this.events = []; // by cursor, ascending
+  }
+
+  /** Merge a picture; return which parts have changed. */
+  take(picture) {
+    if (picture.fresh) this.forget();
+    this.run = picture.run;
+    this.offset = picture.run.now - Date.now() / 1000;
+    if (picture.rounds) this.takeRounds(picture.rounds);
+    for (const client of picture.clients ?? []) {
+      if (client.state === "gone") this.clients.delete(client.id);
+      else this.clients.set(client.id, client);
+    }
+    for (const entry of picture.refused ?? []) this.refused.set(`${entry.client}\n${entry.reason}`, entry);
+    this.addEvents(picture.events ?? []);
+    return { rounds: picture.fresh || Boolean(picture.rounds), clients: picture.fresh || Boolean(picture.clients) };
+  }
+
+  takeRounds(columns) {
+    const names = Object.keys(columns);
+    columns.round.forEach((round, index) => {
+      const row = this.rows.get(round) ?? {};
+      for (const name of names) if (columns[name][index] !== null) row[name] = columns[name][index];
+      if (!this.rows.has(round)) {
+        if (this.order.length && round < this.order.at(-1)) this.unsorted = true;
+        this.order.push(round);
+      }
+      this.rows.set(round, row);
+    });
+    if (this.unsorted) this.order.sort((a, b) => a - b);
+    this.unsorted = false;
+  }
+
+  /** Events come in order, older pages in front. */
+  addEvents(events) {
+    if (!events.length) return;
+    const known = new Set(this.events.map((event) => event.cursor));
+    const fresh = events.filter((event) => !known.has(event.cursor));
+    this.events = [...this.events, ...fresh].sort((a, b) => a.cursor - b.cursor).slice(-KEPT_EVENTS);
+  }
+
+  now() {
+    return Date.now() / 1000 + this.offset;
+  }
+
+  newest() {
+    return this.rows.get(this.order.at(-1)) ?? {};
+  }
+
+  /** Names of all columns that some round has. */
+  names() {
+    const found = new Set();
+    for (const round of this.order.slice(0, 50)) Object.keys(this.rows.get(round)).forEach((name) => found.add(name));
+    for (const round of this.order.slice(-200)) Object.keys(this.rows.get(round)).forEach((name) => found.add(name));
+    return [...found];
+  }
+
+  column(name) {
+    return this.order.map((round) => this.rows.get(round)[name] ?? null);
+  }
+
+  /** The x axis: rounds, or what was used up to the end of each. */
+  axis(kind) {
+    if (kind === "round") return this.order;
+    let sum = 0;
+    return this.order.map((round) => {
+      const row = this.rows.get(round);
+      sum += kind === "bytes" ? (row.bytes_down ?? 0) + (row.bytes_up ?? 0) : row.seconds ?? 0;
+      return sum;
+    });
+  }
+}

@@ -1,0 +1,112 @@
+// The event story: what happened, in sentences, the newest first.
+
+import { byId, make } from "./dom.js";
+import * as format from "./format.js";
+
+const ROUNDS = new Set(["round_opened", "round_committed", "evaluated"]);
+const BAD = new Set(["epoch_raised", "run_broken"]);
+const WARN = new Set(["refused", "task_refused", "updates_rejected", "run_paused", "round_extended", "run_parked"]);
+const TOGETHER = { client_joined: "joined", client_ready: "became ready", client_left: "went away" };
+const [NEAR_S, NAMED] = [5, 6];
+const SHOWN = 200;
+
+const list = (value) => (Array.isArray(value) ? value.join(", ") : Object.entries(value ?? {}).map(([key, entry]) => `${key} ${entry}`).join(", "));
+const SENTENCES = {
+  run_started: (f) => `The server started with ${f.method}, at round ${f.round} of ${f.rounds}.`,
+  run_ended: (f) => `The run has ended, ${f.kind}: ${f.reason}.`,
+  run_paused: (f) => `Paused: ${f.reason}.`,
+  run_resumed: () => "The run goes on.",
+  run_parked: (f) => `The server goes down and keeps round ${f.round} as it is.`,
+  run_broken: (f) => `The server failed: ${f.reason}.`,
+  pause_asked: () => "An operator has asked for a pause.",
+  clients_seated: (f) => `Seats given to ${list(f.clients)}.`,
+  client_joined: (f) => `${f.client} joined: ${[f.machine, f.system, f.cores ? `${f.cores} cores` : "", f.compute].filter(Boolean).join(" · ")}.`,
+  client_ready: (f) => `${f.client} is ready with ${f.samples} samples.`,
+  client_left: (f) => `${f.client} went away.`,
+  round_opened: (f) => `Round ${f.round} opened for ${list(f.cohort)}.`,
+  round_extended: (f) => `Round ${f.round} is short of updates and was extended${f.added?.length ? ` by ${list(f.added)}` : ""}.`,
+  round_committed: (f) => `Round ${f.round} committed: ${f.counted} counted${Object.keys(f.not_counted ?? {}).length ? `, not ${list(f.not_counted)}` : ""}; loss ${format.plain(f.loss)}, ${format.seconds(f.seconds)}, ${format.bytes((f.bytes_up ?? 0) + (f.bytes_down ?? 0))}.`,
+  closing_opened: () => "Training is over; everybody is asked once more.",
+  evaluated: (f) => `After round ${f.round} ${f.model === "global" ? "the model" : f.model} has accuracy ${format.ratio(f.accuracy)}.`,
+  epoch_raised: (f) => `A state was damaged: the run goes on from round ${f.round} (rounds up to ${f.lost_up_to} are lost).`,
+  updates_rejected: (f) => `Round ${f.round}: updates were rejected: ${list(f.clients)}.`,
+  task_refused: (f) => `${f.client} refused its task of round ${f.round}: ${f.reason}`,
+  refused: (f) => `${f.client} was refused (${String(f.reason).replace("REASON_", "").toLowerCase().replaceAll("_", " ")}): ${f.sentence}`,
+};
+
+function mood(event) {
+  if (event.name === "run_ended") return event.fields.kind === "completed" ? "good" : event.fields.kind === "failed" ? "bad" : "warn";
+  if (BAD.has(event.name)) return "bad";
+  if (event.name === "round_committed" && Object.keys(event.fields.not_counted ?? {}).length) return "warn";
+  return WARN.has(event.name) ? "warn" : "";
+}
+
+function sentence(event) {
+  const known = SENTENCES[event.name];
+  if (known) return known(event.fields);
+  const fields = Object.entries(event.fields).map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`);
+  return `${event.name.replaceAll("_", " ")}${fields.length ? `: ${fields.join(", ")}` : ""}`;
+}
+
+const VIEWS = { all: () => true, quiet: (event) => !ROUNDS.has(event.name), trouble: (event) => ["warn", "bad"].includes(mood(event)) };
+
+export class Story {
+  constructor() {
+    this.most = SHOWN;
+    this.items = new Map();
+    byId("kinds").addEventListener("change", () => { this.most = SHOWN; this.draw(); });
+    byId("older").addEventListener("click", () => this.older());
+  }
+
+  draw(store = this.store) {
+    if (!store) return;
+    this.store = store;
+    const kind = document.querySelector("input[name=kind]:checked").value;
+    const shown = grouped(store.events.filter(VIEWS[kind])).slice(-this.most).reverse();
+    const items = new Map(shown.map((group) => [keyOf(group), this.items.get(keyOf(group)) ?? item(group)]));
+    const key = [kind, ...items.keys()].join();
+    if (key === this.key) return;
+    this.key = key;
+    this.items = items;
+    byId("story").replaceChildren(...(items.size ? items.values() : [make("li", { class: "hint" }, "Nothing of this kind among the newest events.")]));
+  }
+
+  async older() {
+    const first = this.store?.events[0]?.cursor ?? 1;
+    this.most += SHOWN;
+    byId("older").disabled = true;
+    try {
+      const kind = document.querySelector("input[name=kind]:checked").value;
+      const answer = await fetch(`/api/events?before=${first}&rounds=${kind === "all" ? 1 : 0}`);
+      if (answer.ok) this.store.addEvents(await answer.json());
+    } finally {
+      byId("older").disabled = false;
+    }
+    this.draw();
+  }
+}
+
+/** Put clients that do the same one after the other into one line. */
+function grouped(events) {
+  const groups = [];
+  for (const event of events) {
+    const last = groups.at(-1);
+    if (event.name in TOGETHER && last?.[0].name === event.name && event.at - last.at(-1).at < NEAR_S) last.push(event);
+    else groups.push([event]);
+  }
+  return groups;
+}
+
+const keyOf = (group) => `${group[0].cursor}+${group.length}`;
+
+function item(group) {
+  const event = group.at(-1);
+  const date = new Date(event.at * 1000).toISOString();
+  return make("li", { "data-mood": mood(event) }, make("time", { dateTime: date }, format.moment(event.at)), group.length > 1 ? together(group) : sentence(event));
+}
+
+function together(group) {
+  const names = group.slice(0, NAMED).map((event) => event.fields.client).join(", ");
+  const more = group.length > NAMED ? ` and ${group.length - NAMED} more` : "";
+  return `${group.length} times, a client ${TOGETHER[group[0].name]}: ${names}${more}.`;
+}

@@ -1,0 +1,143 @@
+"""fl-lab compare with real processes: to the end, cut and gone on with, with a cell that fails."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgeflock.lab.feed import Feed
+from support.processes import until
+
+_LAB = [sys.executable, "-c", "from edgeflock.lab.cli import main; main()"]
+_ENVIRON = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("FL_")},
+    "OMP_NUM_THREADS": "1",
+}
+GRID = """
+baseline = "fedavg"
+target = [0.3, 1.0]
+[grid]
+method = ["fedavg", "fedprox"]
+seed = [0, 1]
+[run]
+model = "linear"
+rounds = 40
+clients = 2
+processes = 1
+"""
+BROKEN = """
+[grid]
+model = ["nowhere.to_be:found", "linear"]
+[run]
+rounds = 2
+clients = 2
+processes = 1
+"""
+
+
+def compare(grid: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*_LAB, "compare", str(grid), *arguments],
+        env=_ENVIRON,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Return the command lines of living processes that name the folder."""
+    lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in lines.splitlines() if str(folder) in line]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text("utf-8").splitlines()))
+
+
+def begun(out: Path) -> bool:
+    """Whether a second cell has committed a round."""
+    known = 0
+    for folder in (out / "cells").glob("*/"):
+        feed = Feed(folder)
+        known += any(event.name == "round_committed" for event in feed.read())
+        feed.close()
+    return known >= 2
+
+
+@pytest.mark.timeout(400)  # 20 processes that import torch, one after the other
+def test_a_grid_that_was_cut_goes_on_and_keeps_what_has_finished(tmp_path: Path) -> None:
+    grid, out = tmp_path / "g.toml", tmp_path / "out"
+    grid.write_text(GRID)
+    cut = subprocess.Popen(
+        [*_LAB, "compare", str(grid), f"--out={out}", "--jobs=1"],
+        env=_ENVIRON,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert cut.stdout is not None
+    while not (line := cut.stdout.readline()).startswith("1/4  fedavg seed=0  done"):
+        assert line or cut.poll() is None
+    (model,) = out.glob("cells/*/model.safetensors")
+    kept = model.stat().st_mtime_ns, model.read_bytes()
+    until(lambda: begun(out) or None, lambda: f"a second cell in {list(out.rglob('*'))}")
+    cut.send_signal(signal.SIGINT)
+    _, errors = cut.communicate(timeout=60)
+    assert cut.returncode == 130
+    assert "of 4 cells are done, the same command goes on\n" in errors
+    assert processes_of(out) == []
+
+    done = compare(grid, f"--out={out}", "--jobs=2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "finished before; 2 at a time" in done.stdout
+    assert (model.stat().st_mtime_ns, model.read_bytes()) == kept
+    found = rows(out / "cells.csv")
+    assert [(row["method"], row["seed"], row["failure"]) for row in found] == [
+        ("fedavg", "0", ""),
+        ("fedprox", "0", ""),
+        ("fedavg", "1", ""),
+        ("fedprox", "1", ""),
+    ]
+    assert all(float(row["total_rounds"]) == 40 and float(row["total_bytes"]) > 0 for row in found)
+    assert all(float(row["rounds_to_0.3"]) < 40 and row["rounds_to_1"] == "" for row in found)
+    paired = [row for row in rows(out / "summary.csv") if row["method"] == "fedprox" and row["pairs"] != "0"]
+    assert {row["figure"] for row in paired if row["to_accuracy"] == "0.3"} >= {"rounds", "bytes", "seconds"}
+    assert "4 of 4 runs did not reach 1: means and differences are of those that did." in done.stdout
+    assert len(rows(out / "curves.csv")) == 4 * 40
+    assert "## Accuracy, minus fedavg" in (out / "comparison.md").read_text("utf-8")
+    assert "\\begin{tabular}" in (out / "comparison.tex").read_text("utf-8")
+
+    again = compare(grid, f"--out={out}")
+    assert "4 finished before" in again.stdout
+
+
+@pytest.mark.timeout(200)
+def test_a_cell_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+    grid, out = tmp_path / "g.toml", tmp_path / "out"
+    grid.write_text(BROKEN)
+    done = compare(grid, f"--out={out}")
+    assert done.returncode == 1
+    assert "1/2  fedavg model=nowhere.to_be:found  failed: " in done.stdout
+    assert "2/2  fedavg model=linear  done in" in done.stdout
+    failure, alone = done.stderr.splitlines()
+    assert failure.startswith("failed: fedavg model=nowhere.to_be:found: ")
+    assert "nowhere" in failure.partition("found: ")[2]
+    assert alone.startswith("  alone: fl-lab run ")
+    assert [bool(row["failure"]) for row in rows(out / "cells.csv")] == [True, False]
+
+
+def test_what_is_wrong_with_a_grid_is_said_before_anything_starts(tmp_path: Path) -> None:
+    grid = tmp_path / "g.toml"
+    grid.write_text(GRID.replace("rounds", "round"))
+    done = compare(grid, f"--out={tmp_path / 'out'}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (f"fl-lab: error: unknown key in [run] of {grid}: round, did you mean rounds?\n")
+    assert list(tmp_path.iterdir()) == [grid]

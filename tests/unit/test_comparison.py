@@ -1,0 +1,213 @@
+"""Outcomes of a grid put together: when a target is reached, what is averaged and paired, the files."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from edgeflock.lab import tables
+from edgeflock.lab.comparison import (
+    Block,
+    Result,
+    blocks,
+    cell_records,
+    curve_records,
+    groups,
+    summary_records,
+)
+from edgeflock.lab.feed import Event
+from edgeflock.lab.grid import Grid, make_grid
+from edgeflock.lab.history import Ending, Evaluation, History, RoundHistory
+from edgeflock.lab.outcome import lived, outcome
+from edgeflock.lab.paired import Difference, Spread
+from edgeflock.lab.quantity import interval, quantity
+from edgeflock.server.config import ServerConfig
+
+
+def history(accuracies: Sequence[float | None], closing: float | None = None) -> History:
+    """Return a run whose rounds cost 100 bytes and 2 seconds each; an accuracy of None is no evaluation."""
+    told = [*accuracies, *([] if closing is None else [closing])]
+    rounds = [
+        RoundHistory(
+            epoch=0,
+            number=number,
+            closing="all rounds are done" if number > len(accuracies) else "",
+            committed=True,
+            cohort=(0,),
+            verdicts={},
+            values={},
+            costs={},
+            evaluations={} if accuracy is None else {"global": Evaluation(accuracy, 1 - accuracy, 10)},
+            spent={"bytes": 100.0 * number, "seconds": 2.0 * number},
+        )
+        for number, accuracy in enumerate(told, 1)
+    ]
+    ending = Ending("completed", "")
+    return History(Path(), ServerConfig(), "", {}, (), tuple(rounds), (), (), ending)
+
+
+def test_a_target_is_reached_at_the_first_evaluation_that_is_as_good() -> None:
+    found = outcome(history([0.5, None, 0.8, 0.7, 0.9]), "global", (0.8, 0.85, 0.95), rounds=5)
+    assert found.reached[0.8] == {
+        "rounds": 3.0,
+        "bytes": 300.0,
+        "seconds": 6.0,
+        "flops": None,
+        "energy_j": None,
+    }
+    assert (found.reached[0.85] or {})["rounds"] == 5
+    assert found.reached[0.95] is None
+
+
+def test_final_is_the_last_evaluation_and_best_the_highest() -> None:
+    found = outcome(history([0.5, 0.9, 0.7, None]), "global", (), rounds=4)
+    assert (found.final, found.best, found.total["rounds"]) == (0.7, 0.9, 4)
+
+
+def test_a_run_without_that_measure_has_no_accuracy() -> None:
+    found = outcome(history([0.5]), "local", (0.1,), rounds=1)
+    assert (found.final, found.best, found.reached) == (None, None, {0.1: None})
+
+
+def test_a_closing_round_is_the_final_model_and_no_further_round() -> None:
+    found = outcome(history([0.5, 0.6], closing=0.8), "global", (0.8,), rounds=2)
+    assert (found.final, found.total["rounds"], found.total["bytes"]) == (0.8, 2, 300)
+    assert (found.reached[0.8] or {})["rounds"] == 2
+
+
+def test_of_a_run_that_went_on_longer_only_the_first_rounds_count() -> None:
+    found = outcome(history([0.5, 0.6, 0.7], closing=0.8), "global", (0.7,), rounds=2)
+    assert (found.final, found.total["bytes"], found.reached[0.7]) == (0.6, 200, None)
+
+
+def test_the_lives_of_a_server_are_added_up() -> None:
+    times = [("run_started", 10), ("round_committed", 13), ("run_started", 100), ("run_ended", 104)]
+    assert lived([Event(n, at, name, {}) for n, (name, at) in enumerate(times)]) == 7
+    assert lived([]) == 0
+
+
+GRID = """
+baseline = "fedavg"
+target = [0.6]
+[grid]
+method = ["fedavg", "fedprox"]
+seed = [0, 1]
+"""
+
+
+@pytest.fixture
+def grid() -> Grid:
+    return make_grid(tomllib.loads(GRID), "g.toml")
+
+
+@pytest.fixture
+def results(grid: Grid) -> list[Result]:
+    """Final accuracies 0.7 and 0.8 of fedavg, 0.6 and a failure of fedprox; in the order of the cells."""
+    runs = {"fedavg seed=0": [0.5, 0.7], "fedprox seed=0": [0.5, 0.6], "fedavg seed=1": [0.6, 0.8]}
+    return [
+        Result(cell, outcome(history(runs[cell.name]), "global", (0.6,), 2), run_dir="d")
+        if cell.name in runs
+        else Result(cell, None, "it broke", "d")
+        for cell in grid.cells
+    ]
+
+
+def test_groups_are_averaged_over_seeds_and_paired_with_the_baseline(
+    grid: Grid, results: list[Result]
+) -> None:
+    fedavg, fedprox = groups(results, grid)
+    final = (None, "final_accuracy")
+    assert fedavg.spreads[final].mean == pytest.approx(0.75)
+    assert fedavg.differences == {}
+    assert (fedprox.spreads[final].count, fedprox.cells) == (1, 2)
+    assert fedprox.differences[final].mean == pytest.approx(-0.1)
+    assert (fedprox.differences[final].error, fedprox.differences[final].count) == (None, 1)
+    assert fedprox.differences[0.6, "rounds"].mean == 0
+
+
+def test_a_baseline_is_compared_with_within_the_same_other_options() -> None:
+    text = GRID.replace("seed = [0, 1]", "lr = [0.1, 0.2]")
+    grid = make_grid(tomllib.loads(text), "g.toml")
+    finals = {"fedavg lr=0.1": 0.5, "fedavg lr=0.2": 0.6, "fedprox lr=0.1": 0.7, "fedprox lr=0.2": 0.9}
+    made = [Result(c, outcome(history([finals[c.name]]), "global", (), 1)) for c in grid.cells]
+    found = {group.name: group.differences for group in groups(made, grid)}
+    final = (None, "final_accuracy")
+    assert found["fedprox lr=0.1"][final].mean == pytest.approx(0.2)
+    assert found["fedprox lr=0.2"][final].mean == pytest.approx(0.3)
+    assert found["fedavg lr=0.1"] == {}
+
+
+def test_the_tables_for_people(grid: Grid, results: list[Result]) -> None:
+    shown = blocks(groups(results, grid), grid)
+    assert [block.title.partition(",")[0] for block in shown] == [
+        "Accuracy",
+        "Accuracy",
+        "To accuracy 0.6",
+        "To accuracy 0.6",
+        "The whole run",
+    ]
+    assert shown[0].rows == (
+        ("fedavg", "0.7500 ± 0.0707", "0.7500 ± 0.0707", "2/2"),
+        ("fedprox", "0.6000", "0.6000", "1/2"),
+    )
+    assert shown[2].rows[0] == ("fedavg", "1.5 ± 0.7", "150 ± 71 B", "3.00 ± 1.41 s", "-", "-", "2/2")
+    assert shown[3].rows == (("fedprox", "+0.0", "+0 B", "+0.00 s", "-", "-", "1"),)
+
+
+def test_quantities_have_a_unit_that_fits() -> None:
+    assert quantity("bytes", Spread(2_345_678, 100_000, 3)) == "2.3 ± 0.1 MB"
+    assert quantity("flops", Spread(3.2e12, None, 1)) == "3.2 T"
+    assert quantity("energy_j", Spread(950, 4, 2)) == "950 ± 4 J"
+    assert quantity("seconds", None) == "-"
+    assert interval("bytes", Difference(-1500, 1, -2500, 500, 2)) == "-1.5 [-2.5, +0.5] kB"
+    assert interval("final_accuracy", Difference(0.01, None, None, None, 1)) == "+0.0100"
+
+
+AWKWARD = Block("100 % & more_", ("", "a|b"), (("x#1", "0.5 ± 0.1"),))
+
+
+def test_text_is_aligned() -> None:
+    assert tables.as_text(AWKWARD) == "100 % & more_\n             a|b\n  x#1  0.5 ± 0.1"
+
+
+def test_markdown_keeps_its_columns() -> None:
+    assert tables.as_markdown(AWKWARD).splitlines()[2:] == [
+        "|  | a\\|b |",
+        "| --- | ---: |",
+        "| x#1 | 0.5 ± 0.1 |",
+    ]
+
+
+def test_latex_is_escaped() -> None:
+    text = tables.as_latex(AWKWARD)
+    assert r"\caption{100 \% \& more\_}" in text
+    assert r"x\#1 & 0.5 $\pm$ 0.1 \\" in text
+    assert text.count("{") == text.count("}")
+
+
+def test_the_csv_says_how_every_cell_ended(grid: Grid, results: list[Result], tmp_path: Path) -> None:
+    tables.write_csv(tmp_path / "cells.csv", cell_records(results, grid.targets))
+    rows = list(csv.DictReader((tmp_path / "cells.csv").read_text("utf-8").splitlines()))
+    assert [(row["method"], row["seed"], row["final_accuracy"], row["failure"]) for row in rows] == [
+        ("fedavg", "0", "0.7", ""),
+        ("fedprox", "0", "0.6", ""),
+        ("fedavg", "1", "0.8", ""),
+        ("fedprox", "1", "", "it broke"),
+    ]
+    assert [row["bytes_to_0.6"] for row in rows] == ["200.0", "200.0", "100.0", ""]
+
+
+def test_parquet_holds_what_the_csv_holds(grid: Grid, results: list[Result], tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="edgeflock[parquet] is not installed")
+    found = groups(results, grid)
+    for records in (
+        cell_records(results, grid.targets),
+        summary_records(found, grid.targets),
+        curve_records(results),
+    ):
+        assert tables.write_parquet(tmp_path / "t.parquet", records)
+        assert parquet.read_table(tmp_path / "t.parquet").to_pylist() == list(records)

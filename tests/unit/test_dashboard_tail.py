@@ -1,0 +1,114 @@
+"""What the dashboard reads from a real journal: only what is new, summed once, in pages."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgeflock.server import records
+from edgeflock.server.events import Outcome, Seated, Verdict
+from edgeflock.server.journal import Journal, write_event
+from edgeflock.server.web import tail as tail_module
+from edgeflock.server.web.tail import News, Tail
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    made = Journal(tmp_path / "journal.sqlite")
+    made.submit(lambda c: records.write(c, 0, Seated(((0, "a"), (1, "b"))))).result()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def tail(journal: Journal) -> Iterator[Tail]:
+    made = Tail(journal.path)
+    yield made
+    made.close()
+
+
+def commit(journal: Journal, round: int, *, late: int | None = None) -> None:
+    """Commit a round with costs that are told by the round's number."""
+
+    def transaction(connection: sqlite3.Connection) -> None:
+        connection.execute(
+            "INSERT INTO rounds (epoch, round, cohort, committed) VALUES (0, ?, '[0, 1]', 1)", (round,)
+        )
+        verdicts = {seat: Verdict.LATE if seat == late else Verdict.COUNTED for seat in (0, 1)}
+        outcomes = [Outcome(seat, b"", verdict) for seat, verdict in verdicts.items()]
+        records.write_outcomes(connection, 0, round, outcomes)
+        for seat in (0, 1):
+            row = {"bytes_up": 10 * round, "bytes_down": 5, "peak_rss_bytes": 100 * round + seat}
+            records.write_cost(connection, 0, round, seat, row)
+        write_event(connection, "round_committed", {"round": round})
+
+    journal.submit(transaction).result()
+
+
+def look(tail: Tail) -> News:
+    news = tail.look()
+    assert news is not None
+    return news
+
+
+def test_nothing_new_is_no_news_and_no_journal_is_none(tail: Tail, tmp_path: Path) -> None:
+    assert [row[:2] for row in look(tail).seats] == [(0, "a"), (1, "b")]
+    assert tail.look() is None
+    assert Tail(tmp_path / "absent").look() is None
+
+
+def test_each_event_comes_once_and_a_long_story_in_pages(
+    journal: Journal, tail: Tail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail_module, "_PAGE", 2)
+    for round in (1, 2, 3):
+        commit(journal, round)
+    first, second = look(tail), look(tail)
+    assert ([event.cursor for event in first.events], first.more) == ([1, 2], True)
+    assert ([event.cursor for event in second.events], second.more) == ([3], False)
+    assert (first.verdicts, len(second.verdicts)) == ([], 2)
+    assert tail.look() is None
+
+
+def test_verdicts_are_counted_since_the_last_look(journal: Journal, tail: Tail) -> None:
+    commit(journal, 1)
+    commit(journal, 2, late=1)
+    assert sorted(look(tail).verdicts) == [(0, "counted", 2, 2), (1, "counted", 1, 1), (1, "late", 1, 2)]
+    commit(journal, 3)
+    assert sorted(look(tail).verdicts) == [(0, "counted", 1, 3), (1, "counted", 1, 3)]
+
+
+def test_settled_costs_come_once_and_recent_ones_as_they_grow(journal: Journal, tail: Tail) -> None:
+    for round in (1, 2, 3, 4):
+        commit(journal, round)
+    news = look(tail)
+    assert (news.settled[0]["bytes_up"], news.recent[0]["bytes_up"]) == (10 + 20, 30 + 40)
+    assert (news.latest[1]["peak_rss_bytes"], news.recent[0]["cpu_s"]) == (401, None)
+    journal.submit(lambda c: records.write_cost(c, 0, 4, 0, {"cpu_s": 2.5})).result()
+    news = look(tail)
+    assert (news.settled, news.recent[0]["cpu_s"], news.recent[0]["bytes_up"]) == ({}, 2.5, 70)
+    commit(journal, 5)
+    news = look(tail)
+    assert (news.settled[0]["bytes_up"], news.recent[0]["bytes_up"]) == (30, 40 + 50)
+
+
+def test_a_look_reads_the_rows_behind_its_cursors_only(journal: Journal, tail: Tail) -> None:
+    """Ten thousand rounds are read once: every statement on the large tables is a search by row number."""
+    for round in range(1, 5):
+        commit(journal, round)
+    look(tail)
+    commit(journal, 5)
+    statements: list[str] = []
+    assert tail._connection is not None
+    tail._connection.set_trace_callback(statements.append)
+    look(tail)
+    tail._connection.set_trace_callback(None)
+    large = [
+        text for text in statements if any(f"FROM {name}" in text for name in ("events", "costs", "outcomes"))
+    ]
+    plans = [row[3] for text in large for row in tail._connection.execute(f"EXPLAIN QUERY PLAN {text}")]
+    assert len(large) >= 6
+    assert [plan for plan in plans if plan.startswith("SCAN")] == []

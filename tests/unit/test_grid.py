@@ -1,0 +1,165 @@
+"""Grids of runs: which cells a file makes, and which sentence refuses it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeflock.common.errors import UsageError
+from edgeflock.lab.grid import Grid, make_grid, read_grid
+
+ROOT = Path(__file__).resolve().parents[2]
+
+GRID = """
+baseline = "fedavg"
+target = 0.8
+
+[grid]
+method = ["fedavg", "strong"]
+seed = [0, 1]
+
+[run]
+rounds = 5
+model = { name = "mlp", hidden = "20" }
+processes = 1
+
+[method.strong]
+name = "fedprox"
+mu = 2
+lr = 0.1
+"""
+
+
+def grid(text: str = GRID) -> Grid:
+    return make_grid(tomllib.loads(text), "g.toml")
+
+
+def digests(text: str) -> set[str]:
+    return {cell.digest for cell in grid(text).cells}
+
+
+def test_every_combination_is_a_cell_and_seeds_change_slowest() -> None:
+    assert [cell.name for cell in grid().cells] == [
+        "fedavg seed=0",
+        "strong seed=0",
+        "fedavg seed=1",
+        "strong seed=1",
+    ]
+
+
+def test_a_cell_is_given_what_is_common_what_is_its_methods_and_what_varies() -> None:
+    cell = grid().cells[3]
+    assert cell.given == {
+        "method": "fedprox",
+        "set": {"mu": "2"},
+        "lr": 0.1,
+        "seed": 1,
+        "rounds": 5,
+        "model": "mlp",
+        "model_arg": {"hidden": "20"},
+    }
+    assert cell.lab == {"processes": 1}
+    assert (cell.config.set["mu"], cell.config.batch_size) == ("2.0", 32)
+
+
+def test_the_digest_tells_all_cells_apart() -> None:
+    assert len(digests(GRID)) == 4
+
+
+def test_a_cell_keeps_its_digest_when_others_are_added_or_it_is_to_go_on() -> None:
+    assert digests(GRID) <= digests(GRID.replace("seed = [0, 1]", "seed = [2, 1, 0]"))
+    assert digests(GRID) == digests(GRID.replace("rounds = 5", "rounds = 9"))
+    assert digests(GRID) == digests(GRID.replace("target = 0.8", "target = 0.9"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('hidden = "20"', 'hidden = "30"'), ("processes = 1", "processes = 2"), ("rounds = 5", "clients = 3")],
+)
+def test_another_option_of_the_run_is_another_cell(old: str, new: str) -> None:
+    assert digests(GRID).isdisjoint(digests(GRID.replace(old, new)))
+
+
+def test_an_axis_that_a_server_could_change_on_resume_makes_cells_of_its_own() -> None:
+    assert len(digests("[grid]\nrounds = [5, 10]\nbudget = [{ bytes = '1MB' }, { bytes = '2MB' }]")) == 4
+
+
+def test_steps_of_a_method_replace_the_epochs_of_all() -> None:
+    text = "[grid]\nmethod = ['fedavg', 'fedprox']\n[run]\nepochs = 2\n[method.fedprox]\nsteps = 7"
+    assert [(cell.config.epochs, cell.config.steps) for cell in grid(text).cells] == [(2, None), (None, 7)]
+
+
+def test_without_axes_there_is_one_cell() -> None:
+    assert [cell.name for cell in grid("[run]\nmethod = 'fedprox'").cells] == ["fedprox"]
+
+
+def test_a_baseline_may_be_any_axis() -> None:
+    text = "baseline = { codec = 'identity' }\n[grid]\ncodec = ['identity', 'int8']"
+    assert grid(text).baseline == {"codec": "identity"}
+
+
+REFUSALS = [
+    ("targets = 0.8", "unknown key in g.toml: targets, did you mean target?"),
+    ("target = [1.5]", "target in g.toml is 1.5, allowed is accuracies in (0, 1]"),
+    ("[grid]\nmethods = ['fedavg']", "unknown key in [grid] of g.toml: methods, did you mean method?"),
+    ("[grid]\nsead = 1", "unknown key in [grid] of g.toml: sead, did you mean seed?"),
+    ("[grid]\nseed = 1", "seed in [grid] of g.toml is 1, allowed is a list with at least one value"),
+    ("[grid]\nseed = []", "seed in [grid] of g.toml is [], allowed is a list with at least one value"),
+    ("[grid]\nseed = [1, 1]", "seed in [grid] of g.toml is '1', allowed is every value once"),
+    ("[grid]\nseed = ['one']", "seed in [grid] of g.toml is 'one', allowed is an integer from 0 to"),
+    ("[grid]\nmethod = ['fedavgg']", "unknown method 'fedavgg': did you mean 'fedavg'?"),
+    ("[grid]\nmethod = ['a/b']\n[method.'a/b']\nname = 'fedavg'", "letters, digits and . _ + -"),
+    ("[run]\nround = 3", "unknown key in [run] of g.toml: round, did you mean rounds?"),
+    (
+        "[run]\nrun_dir = 'x'",
+        "run_dir in [run] of g.toml: every cell has a directory of its own, below --out",
+    ),
+    ("[run]\nset = { mu = 1 }", "set in [run] of g.toml: options of a method stand in [method.NAME]"),
+    ("[run]\nseed = 1\n[grid]\nseed = [1, 2]", "seed stands in [grid] and in [run] of g.toml: give it once"),
+    ("[method.fedprox]\nmu = 1", "unknown method in [method.fedprox] of g.toml, which the grid does not run"),
+    ("[method.fedavg]\nmu = 1", "unknown key in [method.fedavg] of g.toml: mu"),
+    (
+        "[method.fedavg]\nseed = 1\n[grid]\nseed = [1]",
+        "seed stands in [grid] and in [method.fedavg] of g.toml",
+    ),
+    (
+        "[method.fedavg]\nmethod = 'fedprox'",
+        "method in [method.fedavg] of g.toml: the method that it is one of is",
+    ),
+    ("[run]\ncohort = 9", "fedavg: --cohort is 9, allowed is at most --clients, which is 4"),
+    (
+        "baseline = 'fedprox'\n[grid]\nmethod = ['fedavg']",
+        "baseline in g.toml is 'fedprox', allowed is one of fedavg",
+    ),
+    ("baseline = 'fedavg'", "baseline in g.toml is 'method', allowed is one of the grid's axes: none"),
+    ("measure = 1", "measure in g.toml is 1, allowed is a text"),
+    ("run = 1", "run in g.toml is 1, allowed is a table, [run]"),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence"), REFUSALS, ids=[sentence for _, sentence in REFUSALS])
+def test_what_is_no_grid_is_refused_with_a_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        grid(text)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"[grid", b"\xff\xfe", None])
+def test_a_file_that_cannot_be_read_is_refused_with_a_sentence(content: Any, tmp_path: Path) -> None:
+    path = tmp_path / "g.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"g\.toml"):
+        read_grid(path)
+
+
+def test_the_grid_of_the_document_is_one() -> None:
+    text = (ROOT / "docs" / "compare.md").read_text("utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    found = grid(example)
+    assert (len(found.cells), found.targets) == (18, (0.8, 0.85))

@@ -1,0 +1,165 @@
+"""The history of a run: totals, what had been spent when, epochs, ledgers of other versions, damage."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from edgeflock.common.errors import BadData, EdgeflockError, MissingData
+from edgeflock.lab.history import client_rows, read
+from edgeflock.server.journal import write_event
+from support.told_run import insert, told_run, write_round, writing
+
+
+def test_a_round_has_its_costs_its_seconds_and_what_the_run_had_spent_by_then(tmp_path: Path) -> None:
+    history = read(told_run(tmp_path / "run"))
+    first, second, _ = history.rounds
+    assert (first.bytes, first.seconds, first.costs["train_s"]) == (3800, 5.0, 4.0)
+    assert (first.spent["bytes"], second.spent["bytes"]) == (3800, 7600)
+    assert (second.spent["seconds"], second.spent["cpu_s"]) == (10.0, 6.0)
+    assert first.verdicts == {"counted": 2}
+    assert (history.run_id, history.config.method) == ("told", "fedavg")
+
+
+def test_metrics_are_what_the_method_says_and_nothing_that_was_measured(tmp_path: Path) -> None:
+    history = read(told_run(tmp_path / "run"))
+    assert [round.metrics for round in history.rounds] == [{"loss": 2.0 / number} for number in (1, 2, 3)]
+
+
+def test_a_clients_costs_are_sums_and_its_peaks_the_largest(tmp_path: Path) -> None:
+    _, client = read(told_run(tmp_path / "run")).clients
+    assert (client.name, client.samples, client.verdicts) == ("b", 100, {"counted": 3})
+    assert (client.costs["bytes_down"], client.costs["wait_s"]) == (3000, 3.75)
+    assert client.costs["peak_rss_bytes"] == 4000
+    assert client.device == {"machine": "aarch64", "cores": 4}
+
+
+def test_a_curve_says_what_every_accuracy_had_cost(tmp_path: Path) -> None:
+    history = read(told_run(tmp_path / "run"))
+    assert [(p.round, p.evaluation.accuracy, p.spent["bytes"]) for p in history.curve()] == [
+        (1, 0.1, 3800),
+        (2, 0.2, 7600),
+        (3, 0.3, 11400),
+    ]
+    point = history.reached(0.15)
+    assert point is not None
+    assert (point.round, history.reached(0.31)) == (2, None)
+
+
+def test_a_run_that_goes_on_has_no_ending_and_its_open_round_stands_apart(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run", ended=False)
+    with writing(run_dir) as journal:
+        insert(journal, "rounds", {"epoch": 0, "round": 4, "cohort": "[0, 1]"})
+    history = read(run_dir)
+    assert history.ending is None
+    assert [round.number for round in history.rounds] == [1, 2, 3]
+    assert [(round.number, round.cohort) for round in history.others] == [(4, (0, 1))]
+
+
+def test_rounds_of_an_epoch_that_was_gone_back_on_do_not_stand_but_have_cost(tmp_path: Path) -> None:
+    """Rounds 2 and 3 were lost; epoch 1 goes on from round 1, tests it again and holds round 2 anew."""
+    run_dir = told_run(tmp_path / "run", ended=False)
+    with writing(run_dir) as journal:
+        journal.execute("UPDATE meta SET value = '1' WHERE name = 'epoch'")
+        insert(journal, "rounds", {"epoch": 1, "round": 1, "cohort": "[]", "committed": 1})
+        score = {"model": "global", "accuracy": 0.15, "loss": 1.0, "samples": 50}
+        insert(journal, "evaluations", {"epoch": 1, "round": 1, **score})
+        write_round(journal, 1, 2, 2)
+    history = read(run_dir)
+    assert [(round.epoch, round.number) for round in history.rounds] == [(0, 1), (1, 2)]
+    assert [(round.epoch, round.number) for round in history.others] == [(0, 2), (0, 3)]
+    assert [point.evaluation.accuracy for point in history.curve()] == [0.15, 0.2]
+    assert history.rounds[-1].spent["bytes"] == 4 * 3800
+
+
+def test_the_closing_round_is_no_round_of_training(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    with writing(run_dir) as journal:
+        write_round(journal, 0, 4, 2)
+        journal.execute("UPDATE rounds SET closing = 'enough' WHERE round = 4")
+    history = read(run_dir)
+    assert [round.number for round in history.training] == [1, 2, 3]
+    assert history.rounds[-1].closing == "enough"
+
+
+def test_columns_that_are_not_known_here_are_read_along(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    with writing(run_dir) as journal:
+        journal.execute("ALTER TABLE costs ADD COLUMN energy_j REAL")
+        journal.execute("UPDATE costs SET energy_j = 2.5 WHERE round > 1")
+    history = read(run_dir)
+    assert [round.energy_j for round in history.rounds] == [None, 5.0, 5.0]
+    assert history.rounds[-1].spent["energy_j"] == 10.0
+    assert history.clients[0].costs["energy_j"] == 5.0
+
+
+def test_a_table_that_an_earlier_version_did_not_have_may_be_missing(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    with writing(run_dir) as journal:
+        journal.execute("DROP TABLE client_scores")
+        journal.execute("PRAGMA user_version = 2")
+    assert len(read(run_dir).rounds) == 3
+
+
+def test_what_clients_say_of_their_classes_and_the_server_of_itself_is_known(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    with writing(run_dir) as journal:
+        write_event(journal, "client_ready", {"client": "b", "samples": 9, "classes": [4, 5]}, 2.0)
+        write_event(journal, "run_started", {"software": "0.1.0", "torch": "2.9"}, 2.0)
+    history = read(run_dir)
+    assert [client.classes for client in history.clients] == [(), (4, 5)]
+    assert history.server["torch"] == "2.9"
+
+
+def test_rows_for_exports_have_the_clients_names(tmp_path: Path) -> None:
+    rows = list(client_rows(told_run(tmp_path / "run")))
+    assert [(row["client"], row["round"]) for row in rows[:3]] == [("a", 1), ("b", 1), ("a", 2)]
+    assert rows[0]["train_s"] == 2.0
+
+
+def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MissingData, match=r"is not a run directory: it has no journal\.sqlite"):
+        read(tmp_path)
+    (told_run(tmp_path / "run") / "run.toml").unlink()
+    with pytest.raises(MissingData, match=r"has no run\.toml"):
+        read(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"hello", "file is not a database"),
+        (b"", "is not the journal of a run: it has no tables"),
+    ],
+)
+def test_a_file_that_is_no_journal_is_refused_with_a_sentence(
+    tmp_path: Path, content: bytes, reason: str
+) -> None:
+    run_dir = told_run(tmp_path / "run")
+    for path in run_dir.glob("journal.sqlite*"):
+        path.unlink()
+    (run_dir / "journal.sqlite").write_bytes(content)
+    with pytest.raises(BadData, match=reason):
+        read(run_dir)
+
+
+def test_a_damaged_journal_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    path = told_run(tmp_path / "run", rounds=200) / "journal.sqlite"
+    content = bytearray(path.read_bytes())
+    content[8192:] = bytes(255 - byte for byte in content[8192:])
+    path.write_bytes(content)
+    with pytest.raises(
+        EdgeflockError, match=f"^{re.escape(str(path))} cannot be read as a journal: "
+    ) as caught:
+        read(tmp_path / "run")
+    assert caught.value.exit_code == 2
+
+
+def test_a_journal_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    with writing(run_dir) as journal:
+        journal.execute("PRAGMA user_version = 99")
+    with pytest.raises(BadData, match="has schema version 99, this edgeflock reads up to "):
+        read(run_dir)

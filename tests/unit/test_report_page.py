@@ -1,0 +1,167 @@
+"""A report of runs whose journals were written by hand: names of all kinds, runs without this or that."""
+
+from __future__ import annotations
+
+import html.parser
+import re
+from pathlib import Path
+
+import pytest
+
+from edgeflock.common.errors import UsageError
+from edgeflock.lab.history import read
+from edgeflock.lab.report.album import Album
+from edgeflock.lab.report.subject import scores, subjects
+from edgeflock.server.journal import write_event
+from support.told_run import insert, told_run, writing
+
+pytest.importorskip("matplotlib", reason="edgeflock[lab] is not installed")
+pytest.importorskip("jinja2", reason="edgeflock[lab] is not installed")
+
+from edgeflock.lab.report.command import _write
+from edgeflock.lab.report.page import render
+
+HOSTILE = '<script>alert("1")</script>&$x_{$ 長い'
+
+
+class Reader(html.parser.HTMLParser):
+    """Collects tags, what they load, and the text that people see."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.texts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data.strip())
+
+    @property
+    def text(self) -> str:
+        return " ".join(text for text in self.texts if text)
+
+
+def page_of(folder: Path, *run_dirs: Path) -> Reader:
+    album = Album(folder / "plots")
+    album.begin()
+    found = subjects([read(run_dir) for run_dir in run_dirs], None)
+    return Reader(render(found, album))
+
+
+def test_the_page_tells_what_the_journal_holds(tmp_path: Path) -> None:
+    page = page_of(tmp_path, told_run(tmp_path / "run", rounds=8, seed=5, lr=0.25))
+    assert "fedavg with 2 clients; mlp on digits, iid; 1 epoch per round" in page.text
+    assert "learning rate 0.25; seed 5." in page.text
+    assert "Completed: all 8 rounds are done." in page.text
+    assert "final accuracy 0.8000" in page.text
+    assert "bytes 30.4 kB 16 kB down, 14.4 kB up" in page.text
+    assert "--seed=5" in page.text
+    assert "[model]  # identity" in page.text
+
+
+def test_names_of_any_kind_are_shown_and_never_run(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / HOSTILE.replace("/", "-"), names=("a<b>", HOSTILE))
+    with writing(run_dir) as journal:
+        write_event(journal, "client_joined", {"client": "a<b>", "system": HOSTILE}, 2.0)
+        insert(journal, "round_costs", {"epoch": 0, "round": 1, "name": HOSTILE, "value": 1.0})
+        key = {"epoch": 0, "round": 3, "model": "<i>../own", "accuracy": 0.5, "loss": 1, "samples": 5}
+        insert(journal, "evaluations", key)
+        insert(journal, "client_scores", {**key, "idx": 0}, {**key, "idx": 1})
+    page = page_of(tmp_path / "report", run_dir)
+    assert not {"script", "b", "i", "img", "link", "iframe", "object"} & page.tags
+    assert HOSTILE in page.texts
+    assert "a<b>" in page.texts
+    outside = [path for path in tmp_path.rglob("*.svg") if path.parent != tmp_path / "report" / "plots"]
+    assert outside == []
+
+
+def test_the_page_loads_nothing(tmp_path: Path) -> None:
+    page = page_of(tmp_path, told_run(tmp_path / "run"))
+    loading = [
+        (tag, name, value)
+        for tag, name, value in page.attributes
+        if name in ("src", "href", "xlink:href", "action", "data", "srcset")
+        and not value.startswith(("#", "data:"))
+    ]
+    assert loading == []
+    policies = [value for tag, name, value in page.attributes if "default-src 'none'" in value]
+    assert len(policies) == 1
+
+
+def test_ids_on_the_page_are_unique_and_references_are_met(tmp_path: Path) -> None:
+    page = page_of(tmp_path, told_run(tmp_path / "run"))
+    ids = [value for _, name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids)) > 100
+    used = {value[1:] for _, name, value in page.attributes if name == "xlink:href"}
+    clips = {value for _, name, text in page.attributes for value in re.findall(r"url\(#([^)]+)\)", text)}
+    assert used | clips <= set(ids)
+
+
+def test_what_is_not_there_is_said_and_not_left_out(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run", ended=False)
+    page = page_of(tmp_path / "report", run_dir)
+    assert "Not finished: 3 of 3 rounds are committed." in page.text
+    assert f"Confusion matrix: {run_dir}/rounds/000003/model.safetensors is gone." in page.text
+    samples = "the clients' numbers of samples are not those of the partition"
+    assert f"Labels of the clients: {samples}" in page.text
+
+
+def test_a_run_without_rounds_or_evaluations_has_a_page_too(tmp_path: Path) -> None:
+    page = page_of(tmp_path / "report", told_run(tmp_path / "run", rounds=1, ended=False))
+    assert "final accuracy 0.1000" in page.text
+    with writing(tmp_path / "run") as journal:
+        for table in ("rounds", "round_costs", "outcomes", "costs", "evaluations"):
+            journal.execute(f"DELETE FROM {table}")
+    page = page_of(tmp_path / "report", tmp_path / "run")
+    assert "No evaluation is in the journal." in page.text
+    assert "No round is committed." in page.text
+
+
+def test_labels_are_those_that_the_clients_have_told(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    with writing(run_dir) as journal:
+        write_event(journal, "client_ready", {"client": "a", "classes": [60, 40]}, 2.0)
+        write_event(journal, "client_ready", {"client": "b", "classes": [0, 30, 70]}, 2.0)
+    (subject,) = subjects([read(run_dir)], None)
+    assert subject.labels.value == ((60, 40, 0), (0, 30, 70))
+
+
+def test_several_runs_are_laid_over_each_other(tmp_path: Path) -> None:
+    run_dirs = [told_run(tmp_path / f"a-rather-long-name-of-run-{seed}", seed=seed) for seed in range(3)]
+    page = page_of(tmp_path / "report", *run_dirs)
+    assert "3 runs compared" in page.text
+    assert [f"seed {seed}" in page.texts for seed in range(3)] == [True] * 3
+    names = {path.name for path in (tmp_path / "report" / "plots").iterdir()}
+    assert {"accuracy-bytes.svg", "accuracy-bytes.png", "runs-bytes.svg", "run-03-rounds-bytes.png"} <= names
+
+
+def test_pfedmos_scores_are_read_from_its_state(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    run_dir = told_run(tmp_path / "run")
+    folder = run_dir / "rounds" / "000003"
+    folder.mkdir(parents=True)
+    told = '{"score 0": 0.25, "score 1": 0.5, "largest 0": 3.0}'
+    save_file({}, folder / "state.safetensors", {"scalars": told})
+    assert scores(read(run_dir)) == (("a", 0.25), ("b", 0.5))
+    (folder / "state.safetensors").write_bytes(b"no such file")
+    assert scores(read(run_dir)) == ()
+
+
+def test_a_second_report_leaves_no_plots_of_the_first(tmp_path: Path) -> None:
+    album = Album(tmp_path / "plots")
+    album.begin()
+    (tmp_path / "plots" / "old.svg").touch()
+    album.begin()
+    assert list((tmp_path / "plots").iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"--out '.*file' cannot be written: Not a directory"):
+        _write([read(told_run(tmp_path / "run"))], tmp_path / "file", None)

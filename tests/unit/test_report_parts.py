@@ -1,0 +1,178 @@
+"""What a report is made of: units, names, levels, lines, colours. Pure parts."""
+
+from __future__ import annotations
+
+import math
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from edgeflock.lab.history import read
+from edgeflock.lab.report import curves, tables, theme
+from edgeflock.lab.report.curves import Line
+from edgeflock.lab.report.names import differences, elide, elided, run_names
+from edgeflock.lab.report.units import UNKNOWN, amount, means, scale, spans
+from edgeflock.server.config import ServerConfig
+from support.told_run import told_run, writing
+
+
+@pytest.mark.parametrize(
+    ("quantity", "value", "words"),
+    [
+        ("bytes", 0, "0 B"),
+        ("bytes", 999, "999 B"),
+        ("bytes", 1500, "1.50 kB"),
+        ("bytes", 3.8e12, "3.80 TB"),
+        ("seconds", 0.0000005, "0.50 µs"),
+        ("seconds", 0.25, "250 ms"),
+        ("seconds", 59.0, "59 s"),
+        ("seconds", 90.0, "1.50 min"),
+        ("seconds", 36000.0, "10 h"),
+        ("energy", 50_000.0, "50 kJ"),
+        ("flops", 2.334e9, "2.33 GFLOP"),
+        ("count", 123456, "123,456"),
+        ("count", 12_300_000, "12.3 million"),
+        ("bytes", None, UNKNOWN),
+    ],
+)
+def test_an_amount_has_a_unit_that_fits_it(quantity: str, value: float | None, words: str) -> None:
+    assert amount(quantity, value) == words
+
+
+def test_an_axis_has_one_unit_for_all_its_values() -> None:
+    found = scale("bytes", [1_000, 5_000_000])
+    assert (found.label("bytes"), found.of([1_000_000])) == ("bytes (MB)", [1.0])
+    assert scale("seconds", [1.5]).unit == "ms"  # fewer than two of a unit need the next smaller one
+    assert scale("seconds", []).unit == "s"
+
+
+def test_many_rounds_are_cut_into_spans_that_lose_none() -> None:
+    assert spans(5, 60) == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
+    assert spans(10, 4) == [(0, 3), (3, 6), (6, 9), (9, 10)]
+    assert means([1, 2, 3, 4], [(0, 3), (3, 4)]) == [2, 4]
+
+
+def test_a_long_name_keeps_both_ends() -> None:
+    assert elide("a-long-name-of-a-run-seed1", 11) == "a-lon…seed1"
+    assert elide("short", 11) == "short"
+
+
+def test_names_that_would_look_the_same_are_cut_less() -> None:
+    names = [f"run-with-{letter}-in-the-middle-of-it" for letter in "abc"]
+    assert len(set(elided(names, 8))) == 3
+    assert elided(["same", "same"], 8) == ["same", "same"]
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders() -> None:
+    assert run_names([Path("/x/a"), Path("/x/b")]) == ["a", "b"]
+    assert run_names([Path("/x/1/run"), Path("/x/2/run")]) == ["1/run", "2/run"]
+
+
+def test_differences_name_what_two_runs_have_different_and_nothing_else() -> None:
+    one = ServerConfig(method="fedtrip", seed=1, set={"mu": "1.0", "clip": "0.0"}, run_dir=Path("a"))
+    two = ServerConfig(method="fedtrip", seed=2, set={"mu": "0.5", "clip": "0.0"}, run_dir=Path("b"))
+    other = ServerConfig(method="fedavg", seed=2, set={"clip": "0.0"}, listen="127.0.0.1:1")
+    assert differences([one, two]) == [[("seed", "1"), ("mu", "1.0")], [("seed", "2"), ("mu", "0.5")]]
+    assert differences([two, other]) == [[("method", "fedtrip")], [("method", "fedavg")]]
+    assert differences([one]) == [[]]
+
+
+def test_what_it_took_asks_for_levels_that_were_reached(tmp_path: Path) -> None:
+    long, short = (read(told_run(tmp_path / name, rounds)) for name, rounds in (("long", 8), ("short", 3)))
+    assert tables.levels([long, short]) == [0.3, 0.65, 0.7, 0.75, 0.8]
+    found = tables.reached([long, short], ["long", "short"])
+    assert found is not None
+    assert found.heads[:2] == ("run", "accuracy 0.30")
+    assert found.rows[0][1] == "3 rounds\n11.4 kB\n15 s"
+    assert found.rows[1][1:] == ("3 rounds\n11.4 kB\n15 s", *["not reached"] * 4)
+
+
+def test_devices_of_one_kind_share_a_row(tmp_path: Path) -> None:
+    found = tables.devices(read(told_run(tmp_path / "run", names=("a", "b", "c"))))
+    assert found is not None
+    assert [row[:2] for row in found.rows] == [("3 clients: a, b, c", "aarch64")]
+
+
+def test_the_table_of_clients_has_only_costs_that_somebody_had(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    before = tables.clients(read(run_dir))
+    with writing(run_dir) as journal:
+        journal.execute("ALTER TABLE costs ADD COLUMN energy_j REAL")
+        journal.execute("UPDATE costs SET energy_j = 2.5")
+        journal.execute("UPDATE outcomes SET verdict = 'non_finite' WHERE round = 2 AND idx = 1")
+    after = tables.clients(read(run_dir))
+    assert before is not None
+    assert after is not None
+    assert ("energy" in before.heads, "energy" in after.heads) == (False, True)
+    row = dict(zip(after.heads, after.rows[1], strict=True))
+    assert (row["client"], row["energy"], row["counted"]) == ("b", "7.50 J", "2")
+    assert row["not counted"] == "1 non finite"
+
+
+def line(*y: float) -> Line:
+    return Line("a run", theme.stroke(0), range(len(y)), y)
+
+
+def test_a_loss_that_diverged_is_cut_off_and_does_not_flatten_the_others() -> None:
+    assert curves.highest([line(2.3, 1.0), line(2.3, 1e27)]) == pytest.approx(1.3 * 2.3)
+    assert curves.highest([line(2.3, 1.0), line(2.3, 5.0)]) is None
+    assert curves.highest([]) is None
+
+
+def test_energy_is_an_axis_where_a_ledger_has_it(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    assert [axis.name for axis in curves.axes_of([read(run_dir)])] == ["rounds", "bytes", "seconds"]
+    with writing(run_dir) as journal:
+        journal.execute("ALTER TABLE costs ADD COLUMN energy_j REAL")
+        journal.execute("UPDATE costs SET energy_j = 2.5")
+    assert [axis.name for axis in curves.axes_of([read(run_dir)])][-1] == "energy"
+
+
+def test_every_run_of_a_full_report_has_a_look_of_its_own() -> None:
+    looks = {(look.colour, look.pattern) for look in map(theme.stroke, range(theme.LARGEST))}
+    assert len(looks) == theme.LARGEST
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance as WCAG 2 defines it."""
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_lines_and_texts_stand_out_on_light_and_on_dark() -> None:
+    """WCAG 2.1: 3 to 1 for graphics, 4.5 to 1 for text."""
+    dark = theme.DARK[theme.PAPER]
+    assert min(contrast(light, theme.PAPER) for light, _ in theme.HUES) >= 3
+    assert min(contrast(hue, dark) for _, hue in theme.HUES) >= 3
+    for text in (theme.INK, theme.FAINT):
+        assert min(contrast(text, theme.PAPER), contrast(theme.DARK[text], dark)) >= 4.5
+
+
+def test_an_svg_file_is_whole_and_turns_every_colour_of_the_theme(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="edgeflock[lab] is not installed")
+    with theme.styled():
+        made = curves.draw([line(1.0, math.e), line(2.0, 0.5)], "round", "a $b", "", legend=True)
+        text = theme.standing_alone(theme.svg(made))
+    root = ET.fromstring(text)
+    assert root.tag.endswith("}svg")
+    used = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", text.partition("</style>")[2]))
+    assert used <= set(theme.DARK)
+    assert {theme.INK, theme.PAPER, theme.HUES[0][0]} <= used
+
+
+def test_the_same_numbers_give_the_same_svg() -> None:
+    pytest.importorskip("matplotlib", reason="edgeflock[lab] is not installed")
+
+    def text() -> str:
+        with theme.styled():
+            return theme.svg(curves.draw([line(1.0, 2.0)], "round", "loss", "", legend=False))
+
+    assert text() == text()

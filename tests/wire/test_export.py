@@ -1,0 +1,167 @@
+"""fl-lab export: every format holds the model of a real run, and the examples of the document load it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.models import build
+from edgeflock.lab import exported
+from edgeflock.lab.cli import group
+from edgeflock.lab.export import SUFFIXES
+from edgeflock.lab.taken import Classifier, Taken, take
+from edgeflock.server.journal import read_only
+from support.processes import Flock, flock
+
+ROOT = Path(__file__).resolve().parents[2]
+FORMATS = [
+    "safetensors",
+    "torchscript",
+    "exported",
+    pytest.param(
+        "onnx",
+        marks=pytest.mark.skipif(not exported.has_onnx(), reason="edgeflock[onnx] is not installed"),
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run of three rounds."""
+    with flock(tmp_path_factory.mktemp("export")) as made:
+        server = made.server("--rounds=3", "--clients=2")
+        client = made.client("c0,c1")
+        assert (server.ended(), client.ended()) == (0, 0)
+        yield made.run_dir
+
+
+def parked(made: Flock, *flags: str) -> Path:
+    """Return the directory of a run that nobody has joined."""
+    server = made.server(*flags)
+    server.process.terminate()
+    assert server.ended() == 0
+    return made.run_dir
+
+
+def export(*arguments: str | Path) -> None:
+    group.main(["export", *map(str, arguments)], prog_name="fl-lab", standalone_mode=False)
+
+
+def refusal(*arguments: str | Path) -> str:
+    with pytest.raises(EdgeflockError) as caught:
+        export(*arguments)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("which", ["final", "best"])
+def test_a_file_gives_the_logits_of_the_model(
+    run_dir: Path, tmp_path: Path, kind: str, which: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export(run_dir, "--which", which, "--format", kind, "--out", tmp_path / "any name")
+    said = capsys.readouterr().out.splitlines()
+    model = take(run_dir, which)
+    assert said[0] == f"{which} model of round {model.round} in {tmp_path / 'any name'}"
+    assert exported.largest_error(model, kind, tmp_path / "any name") < 1e-5
+    assert said[1].endswith(" on 64 test samples")
+
+
+def test_the_final_model_is_the_runs_result_and_the_best_the_best_round(run_dir: Path) -> None:
+    from safetensors.torch import load_file
+
+    held = {which: take(run_dir, which).classifier.net.state_dict() for which in ("final", "best")}
+    result = load_file(run_dir / "model.safetensors")
+    assert all(torch.equal(result[name], value) for name, value in held["final"].items())
+    with contextlib.closing(read_only(run_dir / "journal.sqlite")) as connection:
+        scores = connection.execute("SELECT accuracy, -round FROM evaluations").fetchall()
+    assert take(run_dir, "best").round == -max(scores)[1]
+
+
+def test_the_accuracy_of_the_exported_model_is_the_one_in_the_journal(run_dir: Path) -> None:
+    from edgeflock.server.assembly import load_test_set
+    from edgeflock.server.config import from_toml
+
+    test = load_test_set(from_toml(run_dir / "run.toml"))
+    with torch.no_grad():
+        hits = take(run_dir, "final").classifier(test.x).argmax(1) == test.y
+    with contextlib.closing(read_only(run_dir / "journal.sqlite")) as connection:
+        told = connection.execute("SELECT accuracy FROM evaluations WHERE round = 3").fetchone()[0]
+    assert float(hits.double().mean()) == pytest.approx(told, abs=1e-9)
+
+
+def test_a_file_that_is_not_the_model_is_noticed(run_dir: Path, tmp_path: Path) -> None:
+    model = take(run_dir, "final")
+    exported.write(model, "safetensors", tmp_path / "m")
+    other = Taken(Classifier(model.classifier.net), model.round, model.samples, model.about)
+    with torch.no_grad():
+        next(iter(other.classifier.parameters())).add_(1.0)
+    assert exported.largest_error(other, "safetensors", tmp_path / "m") > 0.01
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_pooling_of_our_own_is_exported_too(kind: str, tmp_path: Path) -> None:
+    net = build("lenet5", input_shape=(1, 28, 28), classes=10, seed=1).eval()
+    model = Taken(Classifier(net).eval(), 1, torch.rand(8, 1, 28, 28), {"model": "lenet5"})
+    exported.write(model, kind, tmp_path / "m")
+    assert exported.largest_error(model, kind, tmp_path / "m") < 1e-5
+
+
+def examples() -> list[str]:
+    text = (ROOT / "docs" / "export.md").read_text("utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.parametrize("code", examples())
+def test_the_examples_of_the_document_load_the_model(
+    code: str, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "onnx" in code and not exported.has_onnx():
+        pytest.skip("edgeflock[onnx] is not installed")
+    model = take(run_dir, "final")
+    kind = next(kind for kind, suffix in SUFFIXES.items() if f'"model{suffix}"' in code)
+    exported.write(model, kind, tmp_path / f"model{SUFFIXES[kind]}")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"samples": model.samples}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of TorchScript as a whole
+        exec(code, names)
+    found = torch.as_tensor(names["logits"])
+    assert torch.allclose(found, model.logits(), atol=1e-5)
+
+
+def test_a_method_without_a_global_model_is_refused(tmp_path: Path) -> None:
+    with flock(tmp_path) as made:
+        run = parked(made, "--method=fedtr", "--set=head=private")
+    assert refusal(run) == "fedtr leaves every client its own head: there is no global model to export"
+
+
+def test_a_run_that_goes_on_has_no_final_model_yet(tmp_path: Path) -> None:
+    with flock(tmp_path) as made:
+        run = parked(made)
+    assert refusal(run) == f"{run} is not over: --which best gives the best model so far"
+    assert "has no evaluation of a global model" in refusal(run, "--which", "best")
+
+
+def test_what_cannot_be_read_or_written_is_said(run_dir: Path, tmp_path: Path) -> None:
+    assert refusal(tmp_path) == f"{tmp_path} is not a run directory: it has no journal.sqlite"
+    (tmp_path / "file").touch()
+    assert refusal(run_dir, "--out", tmp_path / "file" / "m").startswith("--out ")
+    (tmp_path / "run.toml").write_text((run_dir / "run.toml").read_text())
+    (tmp_path / "journal.sqlite").write_bytes(b"no journal at all" * 100)
+    assert "journal.sqlite cannot be read as a journal" in refusal(tmp_path)
+
+
+def test_onnx_that_is_missing_is_named(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)  # as if it were not installed
+    assert refusal(run_dir, "--format", "onnx") == (
+        "--format onnx needs onnx and onnxscript: pip install 'edgeflock[onnx]'"
+    )
