@@ -34,17 +34,18 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield quick
 
 
+def refusal(sentence: str) -> str:
+    assert "\n" not in sentence
+    assert "journal" in sentence
+    return "refused"
+
+
 def outcome(run: Played, copy: Path) -> str:
     """Start on a damaged copy: refused, harmless, or behind by the last transactions; else it is wrong."""
-    refused = None
     try:
         back = come_back(copy)
     except CorruptCheckpoint as error:
-        refused = str(error)
-    if refused is not None:
-        assert "\n" not in refused
-        assert "journal" in refused
-        return "refused"
+        return refusal(str(error))
     committed = back.story.committed
     assert back.story.epoch == 0
     assert same(back.state, run.states[committed])
