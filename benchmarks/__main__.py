@@ -25,6 +25,7 @@ FAMILIES = (
     "client_cpu",
     "server_memory",
     "soak",
+    "dashboard",
     "fold",
     "training",
     "method_fold",

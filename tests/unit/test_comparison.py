@@ -22,7 +22,7 @@ from edgeflock.lab.comparison import (
 from edgeflock.lab.feed import Event
 from edgeflock.lab.grid import Grid, make_grid
 from edgeflock.lab.history import Ending, Evaluation, History, RoundHistory
-from edgeflock.lab.outcome import lived, outcome
+from edgeflock.lab.outcome import lives, outcome, overlap
 from edgeflock.lab.paired import Difference, Spread
 from edgeflock.lab.quantity import interval, quantity
 from edgeflock.server.config import ServerConfig
@@ -84,10 +84,15 @@ def test_of_a_run_that_went_on_longer_only_the_first_rounds_count() -> None:
     assert (found.final, found.total["bytes"], found.reached[0.7]) == (0.6, 200, None)
 
 
-def test_the_lives_of_a_server_are_added_up() -> None:
+def test_every_life_of_a_server_lasts_to_its_last_word() -> None:
     times = [("run_started", 10), ("round_committed", 13), ("run_started", 100), ("run_ended", 104)]
-    assert lived([Event(n, at, name, {}) for n, (name, at) in enumerate(times)]) == 7
-    assert lived([]) == 0
+    assert lives([Event(n, at, name, {}) for n, (name, at) in enumerate(times)]) == [(10, 13), (100, 104)]
+    assert lives([]) == []
+
+
+def test_cells_that_ran_at_the_same_time_are_noticed() -> None:
+    assert not overlap([(100, 104), (10, 13), (13, 20)])
+    assert overlap([(100, 104), (10, 13), (12, 20)])
 
 
 GRID = """

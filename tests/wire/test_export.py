@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -47,7 +48,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def parked(made: Flock, *flags: str) -> Path:
     """Return the directory of a run that nobody has joined."""
     server = made.server(*flags)
-    server.process.terminate()
+    server.signal(signal.SIGTERM)
     assert server.ended() == 0
     return made.run_dir
 

@@ -19,7 +19,7 @@ from edgeflock.lab import farm, findings, history, time_left
 from edgeflock.lab.farm import Ended, Living
 from edgeflock.lab.grid import Cell, Grid, read_baseline, read_grid, read_targets
 from edgeflock.lab.history import History
-from edgeflock.lab.outcome import lived
+from edgeflock.lab.outcome import lives
 from edgeflock.lab.ticker import Ticker, ticker
 from edgeflock.lab.time_left import Ahead, Took
 
@@ -31,7 +31,7 @@ _OPTIONS = {
     "--measure": (
         str,
         "MODEL",
-        "Whose accuracy counts: global, local ...  [default: the grid's, else global]",
+        "Whose accuracy counts: global, client_local ...  [default: the grid's, else global]",
     ),
 }
 
@@ -86,7 +86,9 @@ class Comparison:
         """Run the cells that are not finished; what fails is noted."""
         finished = {cell.folder: found for cell in self.grid.cells if (found := self._finished(cell))}
         self.took = [
-            Took(c.method, lived(finished[c.folder].events)) for c in self.grid.cells if c.folder in finished
+            Took(cell.method, sum(end - begin for begin, end in lives(finished[cell.folder].events)))
+            for cell in self.grid.cells
+            if cell.folder in finished
         ]
         self.done = len(finished)
         _make(self.out)
@@ -102,7 +104,7 @@ class Comparison:
     def tell(self) -> int:
         """Show what was found, name what failed, and return the exit code."""
         results = findings.gather(self.grid, self.out, self.failures)
-        findings.tell(results, self.grid, self.out, self.jobs)
+        findings.tell(results, self.grid, self.out)
         failed = [result for result in results if result.outcome is None]
         for result in failed:
             alone = shlex.join(["fl-lab", *farm.command_line(self.out, result.cell)])

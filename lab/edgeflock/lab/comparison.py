@@ -59,8 +59,14 @@ def groups(results: Sequence[Result], grid: Grid) -> list[Group]:
     for result in results:
         together.setdefault(tuple(result.cell.group.items()), []).append(result)
     values = {key: _by_figure(found) for key, found in together.items()}
-    order = sorted(together, key=lambda key: [grid.axes[axis].index(label) for axis, label in key])
+    order = sorted(together, key=lambda key: _place(dict(key), grid))
     return [_group(key, len(together[key]), values, grid.baseline) for key in order]
+
+
+def _place(labels: Mapping[str, str], grid: Grid) -> list[int]:
+    """Return what groups are sorted by: those that differ in their method alone stand together."""
+    axes = sorted(labels, key=lambda axis: axis == METHOD)
+    return [grid.axes[axis].index(labels[axis]) for axis in axes]
 
 
 def _by_figure(results: Sequence[Result]) -> dict[Figure, dict[str, float]]:

@@ -19,7 +19,7 @@ from edgeflock.lab.comparison import (
     summary_records,
 )
 from edgeflock.lab.grid import Cell, Grid
-from edgeflock.lab.outcome import outcome
+from edgeflock.lab.outcome import outcome, overlap
 
 _READING = (
     "± is the standard deviation over seeds. Seconds are those of the server's rounds, without the start of "
@@ -43,11 +43,11 @@ def _result(grid: Grid, out: Path, cell: Cell, failure: str) -> Result:
     return Result(cell, None, failure, str(folder))
 
 
-def tell(results: Sequence[Result], grid: Grid, out: Path, jobs: int) -> None:
+def tell(results: Sequence[Result], grid: Grid, out: Path) -> None:
     """Print the tables and write the files."""
     found = groups(results, grid)
     shown = blocks(found, grid)
-    notes = [*_silent(results, grid.measure), *_missed(results, grid), *_shared(jobs), _READING]
+    notes = [*_silent(results, grid.measure), *_missed(results, grid), *_shared(results), _READING]
     click.echo("\n" + "\n\n".join(map(tables.as_text, shown)) + "\n")
     for note in notes:
         click.echo(note)
@@ -75,10 +75,12 @@ def _write(out: Path, records: Mapping[str, Sequence[Record]]) -> str:
 
 
 def _silent(results: Sequence[Result], measure: str) -> list[str]:
-    names = {result.cell.method for result in results if result.outcome and result.outcome.final is None}
+    """Say which methods have no accuracy of the model that counts, and which they have."""
+    silent = {r.cell.method: r.outcome.models for r in results if r.outcome and r.outcome.final is None}
     return [
-        f"{name} has no accuracy of {measure!r}: see --measure, eval_clients and eval_every."
-        for name in sorted(names)
+        f"{name} has no accuracy of {measure!r}, "
+        + (f"--measure can be {', '.join(models)}." if models else "no model was evaluated (eval_every).")
+        for name, models in silent.items()
     ]
 
 
@@ -95,6 +97,11 @@ def _missed(results: Sequence[Result], grid: Grid) -> list[str]:
     return found
 
 
-def _shared(jobs: int) -> list[str]:
-    words = f"{jobs} cells ran at a time and shared the machine: their seconds are longer for it."
-    return [words] if jobs > 1 else []
+def _shared(results: Sequence[Result]) -> list[str]:
+    """Say it if cells have disturbed each other; their journals know when they ran."""
+    ran = [life for result in results if result.outcome for life in result.outcome.lives]
+    return (
+        ["Some cells ran at the same time and shared the machine: seconds are longer for it."]
+        if overlap(ran)
+        else []
+    )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from edgeflock.lab.feed import Event
 from edgeflock.lab.history import History, Numbers, Point
+
+Life = tuple[float, float]
 
 COSTS = ("rounds", "bytes", "seconds", "flops", "energy_j")
 
@@ -20,6 +23,8 @@ class Outcome:
     total: Mapping[str, float | None]  # costs of the whole run
     reached: Mapping[float, Mapping[str, float | None] | None]  # costs up to each target accuracy
     curve: tuple[Point, ...]
+    models: tuple[str, ...] = ()  # whose accuracy is known
+    lives: tuple[Life, ...] = ()  # of its server
 
     def figures(self) -> Iterator[tuple[float | None, str, float | None]]:
         """Yield every figure as (target, name, value); those of the whole run have no target."""
@@ -46,6 +51,8 @@ def outcome(history: History, measure: str, targets: Sequence[float], rounds: in
         total=_costs(trained, kept[-1].spent if kept else {}),
         reached={target: _reached(curve, target, trained) for target in targets},
         curve=curve,
+        models=tuple(history.models()),
+        lives=tuple(lives(history.events)),
     )
 
 
@@ -58,12 +65,17 @@ def _costs(rounds: int, spent: Numbers) -> dict[str, float | None]:
     return {"rounds": float(rounds), **{name: spent.get(name) for name in COSTS[1:]}}
 
 
-def lived(events: Sequence[Event]) -> float:
-    """Return the seconds between start and last word of every life of the server, together."""
-    seconds, begin, last = 0.0, None, 0.0
+def lives(events: Sequence[Event]) -> list[Life]:
+    """Return the beginning and the last word of every life of the server, in seconds since 1970."""
+    found: list[Life] = []
     for event in events:
         if event.name == "run_started":
-            seconds += 0.0 if begin is None else last - begin
-            begin = event.at
-        last = event.at
-    return seconds if begin is None else seconds + last - begin
+            found.append((event.at, event.at))
+        elif found:
+            found[-1] = (found[-1][0], event.at)
+    return found
+
+
+def overlap(lives: Sequence[Life]) -> bool:
+    """Whether two of them were at the same time."""
+    return any(later[0] < earlier[1] for earlier, later in pairwise(sorted(lives)))

@@ -71,10 +71,15 @@ class _Max2x2(torch.autograd.Function):
 
 def max_pool2(x: Tensor) -> Tensor:
     """Return the maxima of 2x2 windows: F.max_pool2d(x, 2)."""
-    if x.device.type != "cpu" or torch.jit.is_tracing():  # TorchScript holds no functions of ours
+    if x.device.type != "cpu" or _is_traced():
         return F.max_pool2d(x, 2)
     pooled: Tensor = _Max2x2.apply(x)  # type: ignore[no-untyped-call]
     return pooled
+
+
+def _is_traced() -> bool:
+    """Whether a TorchScript is being made: it holds no functions of ours."""
+    return bool(torch.jit.is_tracing())  # type: ignore # pyright: ignore[reportPrivateImportUsage]
 
 
 class MaxPool2(nn.Module):
