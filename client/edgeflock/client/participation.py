@@ -84,10 +84,11 @@ class Participation:
 
     def see(self, message: pb.View, line: Line) -> None:
         """Take the server's newest view; with the first one the line can be used."""
+        self._message, self._view = message, answers.view(message)
         if self._contact.attach(line):  # what the server was told in an earlier session is told again
             self._ready = False
             self._pending = replace(self._pending, stage=Stage.WAITING) if self._pending else None
-        self._message, self._view = message, answers.view(message)
+            self._answered = session.still_answered(self._answered, self._view)
         if self._pending:
             self._pending = session.seen(self._pending, self._view)
         self._changed.set()

@@ -172,6 +172,15 @@ def is_past(round: int, view: View) -> bool:
     return view.ending is not None or view.round > round or view.task not in (None, round)
 
 
+def still_answered(answered: frozenset[int], view: View) -> frozenset[int]:
+    """Return the rounds that stay answered for a server met anew.
+
+    One that asks for such a round again, or has not come so far, came back from an older state.
+    """
+    first = view.round + 1 if view.task is None else view.task
+    return frozenset(round for round in answered if round < first)
+
+
 def seen(pending: Pending, view: View) -> Pending:
     """Return the pending update after a new view: a task that vanishes and comes back is asked for again."""
     asked = view.task == pending.round
