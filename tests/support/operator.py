@@ -30,6 +30,11 @@ def pause(flock: Flock) -> None:
         stub.Pause(control_pb2.PauseRequest(), timeout=_TIMEOUT_S)
 
 
+def resume(flock: Flock) -> None:
+    with _operator(flock) as stub:
+        stub.Resume(control_pb2.ResumeRequest(), timeout=_TIMEOUT_S)
+
+
 def stop(flock: Flock, reason: str) -> None:
     with _operator(flock) as stub:
         stub.Stop(control_pb2.StopRequest(reason=reason), timeout=_TIMEOUT_S)

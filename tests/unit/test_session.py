@@ -27,7 +27,6 @@ from edgeflock.client.session import (
     decide,
     is_past,
     seen,
-    still_answered,
 )
 
 D, E = b"d" * 16, b"e" * 16
@@ -227,11 +226,3 @@ def test_what_was_not_delivered_stays_so_whatever_is_seen() -> None:
 )
 def test_when_the_server_has_no_use_for_a_round_any_more(view: View, past: bool) -> None:
     assert is_past(3, view) is past
-
-
-def test_a_server_met_anew_that_has_not_come_so_far_is_answered_again() -> None:
-    answered = frozenset({3, 4, 5})
-    assert still_answered(answered, View(round=5)) == {3, 4, 5}
-    assert still_answered(answered, View(round=3)) == {3}
-    assert still_answered(answered, View(round=4, task=4)) == {3}
-    assert still_answered(answered, View(round=6, task=6)) == {3, 4, 5}

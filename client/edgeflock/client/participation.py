@@ -88,7 +88,7 @@ class Participation:
         if self._contact.attach(line):  # what the server was told in an earlier session is told again
             self._ready = False
             self._pending = replace(self._pending, stage=Stage.WAITING) if self._pending else None
-            self._answered = session.still_answered(self._answered, self._view)
+            self._answered = frozenset()  # a server that asks again came back from an older state
         if self._pending:
             self._pending = session.seen(self._pending, self._view)
         self._changed.set()

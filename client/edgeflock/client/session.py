@@ -74,7 +74,7 @@ class Situation:
     delivering: bool = False
     staged: Generation | None = None  # of an update that is torn: its candidate state, which is whole
     lost: Generation | None = None  # of an update that was dropped because its candidate state is torn
-    answered: frozenset[int] = frozenset()  # rounds that are settled, or whose task this client refused
+    answered: frozenset[int] = frozenset()  # rounds settled or refused on this connection
 
 
 @dataclass(frozen=True)
@@ -170,15 +170,6 @@ def decide(now: Situation) -> Decision:
 def is_past(round: int, view: View) -> bool:
     """Whether the server can have no use for an update of that round any more, whatever it is busy with."""
     return view.ending is not None or view.round > round or view.task not in (None, round)
-
-
-def still_answered(answered: frozenset[int], view: View) -> frozenset[int]:
-    """Return the rounds that stay answered for a server met anew.
-
-    One that asks for such a round again, or has not come so far, came back from an older state.
-    """
-    first = view.round + 1 if view.task is None else view.task
-    return frozenset(round for round in answered if round < first)
 
 
 def seen(pending: Pending, view: View) -> Pending:
