@@ -18,9 +18,9 @@ from support.processes import Flock
 EVIL = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
 SHOWN = ("--dashboard=127.0.0.1:0", "--clients=3")
 STATE = "text => document.getElementById('state').textContent === text"
-ROUNDS = (  # as the bar says them
-    "least => Number(document.querySelector('#bars span:last-child').textContent"
-    ".replaceAll(',', '').split(' ')[0]) >= least"
+ROUNDS = (  # as the bar says them, once it is there
+    "least => parseInt((document.querySelector('#bars span:last-child')?.textContent ?? '0')"
+    ".replaceAll(',', '')) >= least"
 )
 
 
@@ -71,6 +71,7 @@ def test_curves_and_time_line_are_read_by_keyboard(flock: Flock, shown: Any) -> 
     flock.clients("a", "b", "c")
     page = shown()
     page.wait(ROUNDS, 5)
+    page.wait("() => document.getElementById('bars').textContent.includes('left at this pace')")
     page.page.locator("#charts .chart").first.focus()
     for _ in range(200):
         page.page.keyboard.press("PageUp")

@@ -37,6 +37,13 @@ def test_limits_are_read_in_seconds_and_bytes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"), [("800", 800), ("800J", 800), ("50 kJ", 5e4), ("20Wh", 72e3), ("1.5kWh", 5.4e6)]
+)
+def test_energies_are_read_in_joules(text: str, expected: float) -> None:
+    assert parse({"energy": text}) == {"energy": expected}
+
+
+@pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
         ("time", "soon", "--budget time is 'soon', allowed is a time > 0 such as 60s, 10m or 2h"),
@@ -48,6 +55,9 @@ def test_limits_are_read_in_seconds_and_bytes() -> None:
         ("bytes", "0MB", "--budget bytes is '0MB'"),
         ("bytes", "1e6", "--budget bytes is '1e6'"),
         ("bytes", "5Mb/s", "--budget bytes is '5Mb/s'"),
+        ("energy", "5kW", "--budget energy is '5kW', allowed is an energy > 0 such as 800J, 50kJ, 20Wh"),
+        ("energy", "7k", "--budget energy is '7k'"),
+        ("energy", "0Wh", "--budget energy is '0Wh'"),
     ],
 )
 def test_nonsense_is_refused_with_a_sentence(name: str, text: str, sentence: str) -> None:
@@ -77,13 +87,14 @@ def test_only_the_time_of_rounds_counts_and_earlier_lives_count_too() -> None:
 def test_bytes_go_both_ways_and_cpu_is_corrected_when_the_whole_round_is_known() -> None:
     budget = Budget({}, bytes=100.0, cpu_s=5.0)
     budget.settle(1, {0: {"bytes_down": 30, "bytes_up": 20, "cpu_s": 2.0}, 1: {"bytes_down": 7}})
-    assert budget.used(0.0, moved=3.0, server_cpu_s=0.5) == {"time": 0.0, "bytes": 160.0, "cpu": 7.5}
-    budget.correct(1, 0, 2.5)
-    budget.correct(1, 0, 2.5)  # said twice
-    budget.correct(7, 0, 99.0)  # of a round that nobody knows
-    assert budget.used(0.0)["cpu"] == 7.5
+    expected = {"time": 0.0, "bytes": 160.0, "cpu": 7.5, "energy": 0.0}
+    assert budget.used(0.0, moved=3.0, server_cpu_s=0.5) == expected
+    budget.correct(1, 0, {"cpu_s": 2.5, "energy_j": 30.0})
+    budget.correct(1, 0, {"cpu_s": 2.5, "energy_j": 30.0})  # said twice
+    budget.correct(7, 0, {"cpu_s": 99.0, "energy_j": 99.0})  # of a round that nobody knows
+    assert (budget.used(0.0)["cpu"], budget.used(0.0)["energy"]) == (7.5, 30.0)
     budget.settle(2, {0: {"cpu_s": math.nan}, 1: {"cpu_s": -4.0}})  # a client may claim anything
-    budget.correct(2, 0, math.inf)
+    budget.correct(2, 0, {"cpu_s": math.inf, "energy_j": -1.0})
     assert budget.used(0.0)["cpu"] == 7.5
 
 
@@ -99,6 +110,25 @@ def test_bytes_are_predicted_and_seconds_are_not() -> None:
     assert budget.beyond(used | {"time": 61.0, "cpu": 8.0}, 0, steered=True) == ""
     assert "bytes" in budget.beyond(used, 301, steered=True)
     assert Budget().beyond(used, 1e9) == ""
+
+
+def test_a_round_at_hand_ends_when_a_limit_is_reached_and_bytes_when_they_are_beyond_it() -> None:
+    budget = Budget({"time": 60.0, "bytes": 1000.0, "energy": 50e3})
+    used = {"time": 59.9, "bytes": 1000.0, "energy": 4e4}
+    assert budget.reached(used) == ""
+    assert budget.reached(used | {"time": 60.0}) == "the budget of time is used up: 60 s of 60 s"
+    assert budget.reached(used | {"time": 60.0}, but=["time"]) == ""
+    assert budget.reached(used | {"bytes": 1001.0}) == "the budget of bytes is used up: 1001 of 1000"
+    assert budget.reached(used | {"energy": 5e4}) == "the budget of energy is used up: 50000 J of 50000 J"
+
+
+def test_what_is_left_is_shared_among_the_clients_of_a_round() -> None:
+    """The server has a share of the CPU time; nothing left is an allowance of nothing, not none."""
+    budget = Budget({"cpu": 100.0, "energy": 60.0, "time": 5.0})
+    used = {"cpu": 80.0, "energy": 0.0, "time": 0.0}
+    assert budget.allowances(used, 3) == {"cpu": 5.0, "energy": 20.0}
+    assert budget.allowances(used | {"cpu": 101.0}, 3)["cpu"] == 0.0
+    assert Budget({"bytes": 5.0}).allowances(used, 3) == {}
 
 
 def test_a_limit_is_raised_if_it_is_higher_or_gone() -> None:

@@ -55,6 +55,12 @@ def test_what_is_not_finite_is_no_number_of_a_curve() -> None:
     assert curves.since(0) == {"round": [1], "loss": [None], "tau": [None]}
 
 
+def test_moments_keep_their_seconds() -> None:
+    picture = Picture()
+    picture.take(News(events=[Event(1, 1_795_025_794.256, "round_committed", {"round": 1})]))
+    assert picture.since(NOW)[0]["rounds"]["at"] == [1_795_025_794.26]
+
+
 def test_rounds_that_were_lost_are_taken_back_and_viewers_begin_anew() -> None:
     picture = Picture()
     picture.take(News(events=[committed(1), committed(2), committed(3)]))

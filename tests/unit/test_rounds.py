@@ -21,6 +21,7 @@ from edgeflock.server.events import (
     Exit,
     Folded,
     FoldRound,
+    LimitReached,
     Offline,
     Online,
     OpenRound,
@@ -41,6 +42,7 @@ from edgeflock.server.events import (
     SpaceMissing,
     Started,
     StopAsked,
+    TargetReached,
     TaskRefused,
     Ticked,
     UpdateReceived,
@@ -1022,3 +1024,166 @@ def test_an_answer_that_was_not_asked_for_changes_nothing(event: Event) -> None:
     phase = desk.machine.phase
     assert desk.post(event) == []
     assert desk.machine.phase is phase
+
+
+# --------------------------------------------------------------------------------- budgets and targets
+
+USED_UP = "the budget of time is used up"
+REACHED = "the target is reached"
+
+
+def limit(desk: Desk) -> list[Effect]:
+    return desk.post(LimitReached(USED_UP, desk.now))
+
+
+def test_a_limit_closes_a_round_with_enough_updates_and_the_decision_is_durable_first() -> None:
+    desk = Desk(3, min_updates=2).gather()
+    desk.deliver(0, 2)
+    desk.holding = (Persist,)
+    assert limit(desk) == [Persist((RoundClosed(1, (0, 2), USED_UP),)), FoldRound(1, (0, 2))]
+    assert desk.of(CommitRound) == []
+    desk.release()
+    assert desk.of(CommitRound) == [CommitRound(1, desk.of(CommitRound)[0].outcomes, None)]
+    assert desk.verdicts() == {0: Verdict.COUNTED, 1: Verdict.LATE, 2: Verdict.COUNTED}
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, USED_UP, 1)]
+    (cut,) = [effect for effect in desk.of(Announce) if effect.name == "round_cut"]
+    assert cut.fields == {"round": 1, "counted": ["c0", "c2"], "reason": USED_UP}
+
+
+def test_a_limit_discards_a_round_with_too_few_updates() -> None:
+    desk = Desk(3, min_updates=2).gather()
+    desk.deliver(1)
+    limit(desk)
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert (ending.kind, ending.reason) == (EndingKind.COMPLETED, USED_UP)
+    assert [(item.digest, item.verdict) for item in ending.discarded] == [
+        (b"", Verdict.DISCARDED),
+        (b"digest1", Verdict.DISCARDED),
+        (b"", Verdict.DISCARDED),
+    ]
+    assert desk.of(FoldRound) == []
+
+
+@pytest.mark.parametrize("held", [FoldRound, CommitRound])
+def test_a_limit_while_a_round_is_committed_lets_it_count_and_ends_the_run(held: type[Effect]) -> None:
+    desk = Desk(2).gather()
+    desk.holding = (held,)
+    desk.deliver(0, 1)
+    assert limit(desk) == []
+    desk.release()
+    assert desk.machine.committed == 1
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, USED_UP, 1)]
+
+
+def test_a_limit_while_a_round_is_opened_waits_for_what_the_spool_holds() -> None:
+    """After a crash: the updates that were there before decide."""
+    for held, committed in (((0, 1), 1), ((0,), 0)):
+        desk = Desk(3, min_updates=2)
+        desk.spooled = {index: b"digest%d" % index for index in held}
+        desk.holding = (PrepareRound,)
+        seats = tuple((index, f"c{index}") for index in range(3))
+        desk.post(Started(0.0, seats, open=OpenRound(1, (0, 1, 2))))
+        assert limit(desk) == []
+        desk.release()
+        assert desk.machine.committed == committed
+        (ending,) = desk.exits()
+        assert ending is not None
+        assert ending.reason == USED_UP
+
+
+def test_a_cut_round_goes_on_after_a_crash_and_ends_the_run() -> None:
+    seats = ((0, "c0"), (1, "c1"))
+    desk = Desk(2, min_updates=1)
+    desk.spooled = {0: b"digest0"}
+    desk.post(Started(0.0, seats, open=OpenRound(1, (0, 1), closed=(0,)), limit=USED_UP))
+    assert desk.verdicts() == {0: Verdict.COUNTED, 1: Verdict.LATE}
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, USED_UP, 1)]
+
+
+def test_a_cut_round_that_is_committed_ends_the_run_after_a_crash() -> None:
+    desk = Desk(2)
+    desk.post(Started(0.0, ((0, "c0"), (1, "c1")), committed=1, limit=USED_UP))
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, USED_UP, 1)]
+
+
+def test_a_cut_round_whose_updates_are_poisoned_is_discarded_and_no_failure() -> None:
+    desk = Desk(2, min_updates=1).gather()
+    desk.rejected = {0: Verdict.NON_FINITE}
+    desk.deliver(0)
+    limit(desk)
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert (ending.kind, ending.reason) == (EndingKind.COMPLETED, USED_UP)
+
+
+def test_no_closing_task_is_asked_when_a_limit_is_reached_in_mid_round() -> None:
+    desk = Desk(2, min_updates=1, closes=True).gather()
+    desk.deliver(0)
+    limit(desk)
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, USED_UP, 1)]
+
+
+def test_a_limit_closes_a_closing_task_with_whoever_has_answered() -> None:
+    desk = Desk(2, rounds=1, closes=True).gather()
+    desk.deliver(0, 1)
+    assert desk.machine.closing == "all 1 rounds are done"
+    desk.deliver(1)
+    limit(desk)
+    assert desk.verdicts() == {0: Verdict.LATE, 1: Verdict.COUNTED}
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, "all 1 rounds are done", 2)]
+
+
+def reach(desk: Desk, round: int) -> list[Effect]:
+    return desk.post(TargetReached(round, REACHED, desk.now))
+
+
+def test_a_target_discards_the_open_round_and_the_committed_one_is_the_last() -> None:
+    desk = Desk(2).gather()
+    desk.deliver(0, 1)
+    desk.deliver(1)
+    assert reach(desk, 0) == []  # of a round long ago
+    reach(desk, 1)
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert (ending.kind, ending.reason, ending.round) == (EndingKind.COMPLETED, REACHED, 2)
+    assert [item.verdict for item in ending.discarded] == [Verdict.DISCARDED] * 2
+    assert desk.machine.committed == 1
+
+
+@pytest.mark.parametrize("held", [PrepareRound, FoldRound, CommitRound])
+def test_a_target_discards_a_round_in_whatever_state_it_is(held: type[Effect]) -> None:
+    desk = Desk(2).gather()
+    desk.deliver(0, 1)
+    desk.holding = (held,)
+    if held is PrepareRound:
+        desk = Desk(2)
+        desk.holding = (held,)
+        desk.post(Started(0.0, ((0, "c0"), (1, "c1")), committed=1, open=OpenRound(2, (0, 1))))
+    else:
+        desk.deliver(0, 1)
+    reach(desk, 1)
+    desk.release()
+    assert desk.machine.committed == 1
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert (ending.reason, len(ending.discarded)) == (REACHED, 2)
+
+
+def test_a_target_that_was_reached_before_a_crash_ends_the_run_whatever_was_decided_of_the_next_round() -> (
+    None
+):
+    desk = Desk(2)
+    opened = OpenRound(2, (0, 1), closed=(0, 1))
+    desk.post(Started(0.0, ((0, "c0"), (1, "c1")), committed=1, open=opened, reached=REACHED))
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert (ending.reason, len(ending.discarded)) == (REACHED, 2)
+
+
+def test_the_last_round_s_target_is_the_reason_of_the_end_and_asks_for_no_closing_task() -> None:
+    desk = Desk(2, rounds=1, closes=True).gather()
+    desk.holding = (CommitRound,)
+    desk.deliver(0, 1)
+    desk.post(Committed(1, 0.0, reached=REACHED))
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, REACHED, 1)]

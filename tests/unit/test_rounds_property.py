@@ -17,6 +17,7 @@ from edgeflock.server.events import (
     Exit,
     Folded,
     FoldRound,
+    LimitReached,
     Offline,
     Online,
     OpenRound,
@@ -37,6 +38,7 @@ from edgeflock.server.events import (
     SpaceMissing,
     Started,
     StopAsked,
+    TargetReached,
     TaskRefused,
     Ticked,
     UpdateReceived,
@@ -85,7 +87,13 @@ class World(RuleBasedStateMachine):
         self.commits: list[CommitRound] = []  # durable
         self.spool: dict[tuple[int, int], bytes] = {}
         self.over = False
+        self.reached = ""  # what the evaluation of the last committed round says
         self.boot()
+
+    def limit(self) -> str:
+        """The limit by which a round was cut short, as the journal has it."""
+        cuts = [record.limit for record in self.journal if isinstance(record, RoundClosed)]
+        return next(filter(None, cuts), "")
 
     def boot(self) -> None:
         """Start a process on what is durable."""
@@ -94,7 +102,7 @@ class World(RuleBasedStateMachine):
         self.machine = RoundMachine(self.run)
         committed = len(self.commits)
         going, closed = self.open_round(committed + 1), self.closing(committed)
-        self.post(Started(self.now, self.seats(), committed, going, closed))
+        self.post(Started(self.now, self.seats(), committed, going, closed, self.limit(), self.reached))
 
     def seats(self) -> tuple[tuple[int, str], ...]:
         return tuple(seat for record in self.journal if isinstance(record, Seated) for seat in record.seats)
@@ -230,6 +238,21 @@ class World(RuleBasedStateMachine):
             else:
                 self.post(SpaceMissing(effect, FULL, self.now))
 
+    @rule(ask=st.integers(0, 9))
+    def a_limit_is_reached(self, ask: int) -> None:
+        if ask == 0 and self.machine.phase not in (Phase.IDLE, Phase.GATHERING):
+            self.post(LimitReached("the budget is used up", self.now))
+
+    @rule(ask=st.integers(0, 9))
+    def the_target_is_reached(self, ask: int) -> None:
+        """The evaluation of a round is known before the next one commits, and to every later process."""
+        committed = len(self.commits)
+        fold = any(isinstance(effect, CommitRound) for effect in self.pending)
+        over = self.machine.phase in (Phase.ENDING, Phase.ENDED)
+        if ask == 0 and committed and not fold and not over:
+            self.reached = f"target in {committed}"
+            self.post(TargetReached(committed, self.reached, self.now))
+
     @rule(seconds=st.sampled_from([0.5, 3.0, 11.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
@@ -301,7 +324,9 @@ class World(RuleBasedStateMachine):
         ending = self.journal[-1]
         assert isinstance(ending, Ended)
         closed = bool(self.closing(len(self.commits)))
-        assert closed == (self.run.closes and ending.kind is EndingKind.COMPLETED)
+        early = ending.reason == "the budget is used up" or ending.reason.startswith("target")
+        assert closed == (self.run.closes and ending.kind is EndingKind.COMPLETED) or early
+        assert not self.reached or ending.reason == self.reached == f"target in {len(self.commits)}"
 
 
 TestWorld = World.TestCase

@@ -119,3 +119,10 @@ def test_what_the_server_refuses_leaves_no_directory(tmp_path: Path) -> None:
     done = lab(f"--run-dir={tmp_path / 'run'}", "--method=fedavgg")
     assert done.stderr.startswith("fl-lab: error: unknown method 'fedavgg'")
     assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
+
+
+def test_it_says_where_the_dashboard_is(tmp_path: Path) -> None:
+    done = lab(f"--run-dir={tmp_path / 'run'}", "--dashboard=127.0.0.1:0", "--rounds=2")
+    assert (done.returncode, done.stderr) == (0, "")
+    address = (tmp_path / "run" / "dashboard").read_text().strip()
+    assert f"dashboard at http://{address}/" in done.stdout.splitlines()

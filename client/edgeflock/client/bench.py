@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from edgeflock.client.allowance import Allowance
 from edgeflock.client.exam import TestSamples, examine
 from edgeflock.client.setup import Setup
 from edgeflock.common import codecs, seeds
@@ -41,6 +42,7 @@ class Progress:
     done: int = 0
     total: int = 0
     stop: threading.Event = field(default_factory=threading.Event)
+    allowance: Allowance = field(default_factory=Allowance)  # used up: the training ends, the update goes
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ class Bench:
 
         def proceed() -> bool:
             progress.done = work.steps_done
-            return not progress.stop.is_set()
+            return not progress.stop.is_set() and progress.allowance.lasts()
 
         bundles = dict(steps.run(setup.half, work, proceed))
         if progress.stop.is_set():

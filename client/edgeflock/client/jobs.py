@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
+from edgeflock.client.allowance import Allowance
 from edgeflock.client.bench import Bench, Member, Progress
 from edgeflock.client.line import Line
 from edgeflock.client.meter import Activity, Meter, TrainCost, peak_rss_bytes
@@ -105,6 +106,9 @@ async def _fetch(desk: Desk, bench: Bench, round: int, download: pb.Download, at
 def _train(desk: Desk, bench: Bench, task: pb.Task, state: State, fetch_s: float, progress: Progress) -> None:
     """Train and fill the outbox; in a worker thread."""
     began, cpu_s = time.monotonic(), time.thread_time()
+    progress.allowance = Allowance(
+        dict(task.allowances), lambda: desk.meter.spent(time.thread_time() - cpu_s)
+    )
     result = bench.train(desk.setup, desk.member, task, state, progress)
     cost = TrainCost(
         train_s=time.monotonic() - began - result.exam_s,
@@ -113,6 +117,7 @@ def _train(desk: Desk, bench: Bench, task: pb.Task, state: State, fetch_s: float
         steps=result.steps,
         fetch_s=fetch_s,
         samples_done=result.samples_done,
+        used_up=progress.allowance.used_up,
     )
     package = result.encoded.package
     candidate = desk.store.stage(result.state, Stamp(task.round, package.digest))

@@ -31,6 +31,7 @@ class TrainCost:
     steps: int = 0
     fetch_s: float = 0.0
     samples_done: int = 0
+    used_up: str = ""  # the allowance that ended the training before its last step
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,11 @@ class Meter:
     def worked(self, thread_s: float) -> None:
         """Take note of CPU seconds that a worker thread has spent for this client."""
         self._thread_s += thread_s
+
+    def spent(self, thread_s: float) -> dict[str, float]:
+        """Return what the round has used so far; `thread_s`: of the work at hand, not noted yet."""
+        process_s = time.process_time() - self._process_s
+        return {"cpu": process_s if self._alone else self._thread_s + thread_s}
 
     def finish(self, round: int) -> RoundCost:
         """Return the round's costs; the next round begins."""

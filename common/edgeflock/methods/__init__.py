@@ -12,6 +12,7 @@ _PLUMBING = {
     "accumulate",
     "base",
     "batches",
+    "effort",
     "fedadm_control",
     "fedadm_memory",
     "local",

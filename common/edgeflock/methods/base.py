@@ -16,6 +16,7 @@ from torch import Tensor
 from edgeflock.common.layout import Layout
 from edgeflock.common.package import Kind
 from edgeflock.methods.accumulate import Accumulators, Update
+from edgeflock.methods.effort import Effort
 from edgeflock.methods.local import Batch, Local
 from edgeflock.methods.options import P, Params
 from edgeflock.methods.tools import Tools
@@ -25,6 +26,7 @@ __all__ = [
     "Accumulators",
     "Batch",
     "ClientHalf",
+    "Effort",
     "Kind",
     "Local",
     "Method",
@@ -232,6 +234,10 @@ def _no_budget(params: Params) -> Mapping[str, float]:
     return {}
 
 
+def _nothing_more(params: Params, effort: Effort) -> float:
+    return 0.0
+
+
 @dataclass(frozen=True)
 class Method:
     """A method: its options, its two halves, and what it asks of a run."""
@@ -249,6 +255,8 @@ class Method:
     central: bool = False  # no client is contacted
     client_models: str = ""  # tested by clients on "local" test data, or on "both" these and pooled ones
     budget: Callable[[Any], Mapping[str, float]] = _no_budget  # limits where the run sets none
+    # Operations of a client's round beside the passes and steps of FedAvg; of one that is not its first.
+    extra_flops: Callable[[Any, Effort], float] = _nothing_more
 
     @property
     def closes(self) -> bool:

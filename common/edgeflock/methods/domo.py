@@ -19,6 +19,7 @@ from edgeflock.common import norms
 from edgeflock.methods.base import (
     Accumulators,
     ClientHalf,
+    Effort,
     Kind,
     Local,
     Method,
@@ -83,6 +84,13 @@ class DOMOClient(ClientHalf[DOMOParams]):
             add_momentum(work, work.params, -work.lr * self.params.beta)
 
 
+def extra_flops(params: DOMOParams, effort: Effort) -> float:
+    """Return 2 |w| for every step, or once for the start."""
+    if params.fusion == "intra":
+        return effort.vectors(2)
+    return 2.0 * effort.parameters if params.fusion == "pre" else 0.0
+
+
 METHOD = Method(
     name="domo",
     summary="momentum at both ends, the server's joined to the clients' steps",
@@ -90,4 +98,5 @@ METHOD = Method(
     server=DOMOServer,
     client=DOMOClient,
     own_momentum=True,
+    extra_flops=extra_flops,
 )

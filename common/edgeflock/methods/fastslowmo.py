@@ -18,7 +18,7 @@ import torch
 
 from edgeflock.methods.base import Accumulators, Method, Round, State, Training
 from edgeflock.methods.fednag import FedNagServer
-from edgeflock.methods.nesterov import NesterovClient, NesterovParams
+from edgeflock.methods.nesterov import NesterovClient, NesterovParams, extra_flops
 from edgeflock.methods.options import one_of, option, unit
 
 
@@ -61,4 +61,5 @@ METHOD = Method(
     training=Training(lr=0.01, batch_size=64),
     full_participation=True,
     own_momentum=True,
+    extra_flops=extra_flops,
 )

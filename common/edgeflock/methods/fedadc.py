@@ -20,6 +20,7 @@ from edgeflock.methods.base import (
     Accumulators,
     Batch,
     ClientHalf,
+    Effort,
     Local,
     Method,
     Round,
@@ -74,10 +75,16 @@ class FedADCClient(ClientHalf[FedADCParams]):
         return self.params.beta_l / work.steps_total
 
 
+def extra_flops(params: FedADCParams, effort: Effort) -> float:
+    """Return 2 |w| for every step, twice where the momentum is gone first."""
+    return effort.vectors(2 if params.variant == "heavy" else 4)
+
+
 METHOD = Method(
     name="fedadc",
     summary="the server's momentum spread over the clients' steps",
     params=FedADCParams,
     server=FedADCServer,
     client=FedADCClient,
+    extra_flops=extra_flops,
 )

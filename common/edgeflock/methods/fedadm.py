@@ -37,6 +37,7 @@ from edgeflock.methods.base import (
     Batch,
     Bundles,
     ClientHalf,
+    Effort,
     Kind,
     Local,
     Method,
@@ -356,6 +357,11 @@ def default_budget(params: FedAdmParams) -> dict[str, float]:
     return {"time": TIME_S} if params.adaptive else {}
 
 
+def extra_flops(params: FedAdmParams, effort: Effort) -> float:
+    """Return those of the pull, and of further passes on the first batch: at w_best, and at the last w."""
+    return effort.vectors(2) + effort.first_batch(2 if params.adaptive else 1)
+
+
 METHOD = Method(
     name="fedadm",
     summary="adaptive proximal weights, and local steps by the budgets of time, bytes and CPU",
@@ -364,4 +370,5 @@ METHOD = Method(
     client=FedAdmClient,
     training=Training(lr=0.01, batch_size=100),
     budget=default_budget,
+    extra_flops=extra_flops,
 )

@@ -20,6 +20,7 @@ from edgeflock.common import norms
 from edgeflock.methods.base import (
     Accumulators,
     ClientHalf,
+    Effort,
     Kind,
     Local,
     Method,
@@ -78,6 +79,11 @@ class FedCMClient(ClientHalf[C]):
             work.grads.lerp_(direction, 1 - alpha)
 
 
+def extra_flops(params: FedCMParams, effort: Effort) -> float:
+    """Return 3 |w| for every step."""
+    return effort.vectors(3)
+
+
 METHOD = Method(
     name="fedcm",
     summary="local steps mixed with the direction of the last round",
@@ -86,4 +92,5 @@ METHOD = Method(
     client=FedCMClient,
     training=Training(lr=0.1),
     uniform=True,
+    extra_flops=extra_flops,
 )

@@ -23,6 +23,7 @@ from edgeflock.methods.base import (
     Accumulators,
     Bundles,
     ClientHalf,
+    Effort,
     Kind,
     Local,
     Method,
@@ -83,6 +84,11 @@ class FedDynClient(ClientHalf[FedDynParams]):
         work.keep("h", moved if mine is None else moved.add_(mine))
 
 
+def extra_flops(params: FedDynParams, effort: Effort) -> float:
+    """Return 4 |w| for every step."""
+    return effort.vectors(4)
+
+
 METHOD = Method(
     name="feddyn",
     summary="dynamic regularisation",
@@ -90,4 +96,5 @@ METHOD = Method(
     server=FedDynServer,
     client=FedDynClient,
     uniform=True,
+    extra_flops=extra_flops,
 )

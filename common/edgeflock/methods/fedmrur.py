@@ -24,7 +24,18 @@ import torch
 from torch import Tensor
 
 from edgeflock.common import norms
-from edgeflock.methods.base import Accumulators, Batch, Kind, Local, Method, Round, State, Training, Update
+from edgeflock.methods.base import (
+    Accumulators,
+    Batch,
+    Effort,
+    Kind,
+    Local,
+    Method,
+    Round,
+    State,
+    Training,
+    Update,
+)
 from edgeflock.methods.mofedsam import MoFedSAMClient, MoFedSAMParams, MoFedSAMServer
 from edgeflock.methods.options import above, at_least, one_of, option
 
@@ -164,6 +175,13 @@ def _dots(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(1, keepdim=True)
 
 
+def extra_flops(params: FedMRURParams, effort: Effort) -> float:
+    """Return MoFedSAM's, the norm of the result, and the manifold term on the features of both models."""
+    term = effort.walk() + 12.0 * effort.samples * effort.features if params.reg_gamma else 0.0
+    uphill = effort.vectors(4) + effort.passes() if params.sam_rho else 0.0
+    return effort.vectors(3) + uphill + term
+
+
 METHOD = Method(
     name="fedmrur",
     summary="MoFedSAM with a hyperbolic term on the features and a normalised mean",
@@ -172,4 +190,5 @@ METHOD = Method(
     client=FedMRURClient,
     training=Training(lr=0.1, lr_decay=0.998, weight_decay=5e-4, batch_size=50, epochs=3),
     uniform=True,
+    extra_flops=extra_flops,
 )

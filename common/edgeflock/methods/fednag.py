@@ -27,7 +27,7 @@ from edgeflock.methods.base import (
     Training,
     Update,
 )
-from edgeflock.methods.nesterov import NesterovClient, NesterovParams
+from edgeflock.methods.nesterov import NesterovClient, NesterovParams, extra_flops
 
 N = TypeVar("N", bound=NesterovParams)
 
@@ -68,4 +68,5 @@ METHOD = Method(
     training=Training(lr=0.01, batch_size=64),
     full_participation=True,
     own_momentum=True,
+    extra_flops=extra_flops,
 )

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor
 
-from edgeflock.methods.base import Batch, ClientHalf, Local, Method
+from edgeflock.methods.base import Batch, ClientHalf, Effort, Local, Method
 from edgeflock.methods.options import Params, above, at_least, option
 
 
@@ -53,9 +53,15 @@ def not_true(y: Tensor, classes: int) -> Tensor:
     return places + (places >= y.unsqueeze(1))
 
 
+def extra_flops(params: FedNtdParams, effort: Effort) -> float:
+    """Return one frozen forward pass for every sample of a step."""
+    return effort.forwards() if params.beta else 0.0
+
+
 METHOD = Method(
     name="fedntd",
     summary="distils the global model's opinion of the not-true classes",
     params=FedNtdParams,
     client=FedNtdClient,
+    extra_flops=extra_flops,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgeflock.methods.base import ClientHalf, Local, Method
+from edgeflock.methods.base import ClientHalf, Effort, Local, Method
 from edgeflock.methods.options import Params, at_least, option
 
 
@@ -27,6 +27,15 @@ class FedProxClient(ClientHalf[FedProxParams]):
         work.grads.add_(work.params, alpha=mu).sub_(work.start, alpha=mu)
 
 
+def extra_flops(params: FedProxParams, effort: Effort) -> float:
+    """Return 2 |w| for every step, as FedTrip's Table V counts it."""
+    return effort.vectors(2) if params.mu else 0.0
+
+
 METHOD = Method(
-    name="fedprox", summary="FedAvg with a proximal term", params=FedProxParams, client=FedProxClient
+    name="fedprox",
+    summary="FedAvg with a proximal term",
+    params=FedProxParams,
+    client=FedProxClient,
+    extra_flops=extra_flops,
 )

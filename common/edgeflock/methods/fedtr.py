@@ -35,6 +35,7 @@ from edgeflock.methods.base import (
     Batch,
     Bundles,
     ClientHalf,
+    Effort,
     Kind,
     Local,
     Method,
@@ -232,6 +233,14 @@ class FedTRClient(ClientHalf[FedTRParams]):
         return work.params if work.steps_done else work.state.vectors.get("model")
 
 
+def extra_flops(params: FedTRParams, effort: Effort) -> float:
+    """Return those of pull, drift, centroid term and centroids."""
+    pull = effort.vectors(2) if params.alpha_g else 0.0
+    drift = effort.vectors(4) if params.drift == "descent" else 2.0 * effort.parameters
+    term = 4.0 * effort.samples * effort.features if params.lam_r else 0.0
+    return pull + drift + term + effort.walk() + effort.held * effort.features
+
+
 METHOD = Method(
     name="fedtr",
     summary="features drawn to class centroids, a drift kept by every client",
@@ -240,4 +249,5 @@ METHOD = Method(
     client=FedTRClient,
     training=Training(lr=0.05, batch_size=50, epochs=1),
     client_models="both",
+    extra_flops=extra_flops,
 )

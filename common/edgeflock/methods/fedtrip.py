@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import torch
 
-from edgeflock.methods.base import Bundles, ClientHalf, Local, Method, Training
+from edgeflock.methods.base import Bundles, ClientHalf, Effort, Local, Method, Training
 from edgeflock.methods.options import Params, at_least, one_of, option, unit
 
 
@@ -77,10 +77,16 @@ class FedTripClient(ClientHalf[FedTripParams]):
         return 1 / max(1.0, work.round - work.state.scalars["round"])
 
 
+def extra_flops(params: FedTripParams, effort: Effort) -> float:
+    """Return 4 |w| for every step (Table V), although it takes two passes over |w| here."""
+    return effort.vectors(4) if params.mu else 0.0
+
+
 METHOD = Method(
     name="fedtrip",
     summary="pulled towards the global model, pushed away from the client's own last one",
     params=FedTripParams,
     client=FedTripClient,
     training=Training(lr=0.01, momentum=0.9, batch_size=50, epochs=1),
+    extra_flops=extra_flops,
 )

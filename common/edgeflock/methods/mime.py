@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from edgeflock.methods.base import Accumulators, Batch, Bundles, Kind, Local, Method, Round, State
+from edgeflock.methods.base import Accumulators, Batch, Bundles, Effort, Kind, Local, Method, Round, State
 from edgeflock.methods.mimelite import MimeLiteClient, MimeLiteServer, MimeParams
 
 
@@ -58,6 +58,11 @@ class MimeClient(MimeLiteClient):
             torch.add(fixed, work.grads, alpha=1 - self.params.b, out=work.grads)
 
 
+def extra_flops(params: MimeParams, effort: Effort) -> float:
+    """Return MimeLite's, and a second gradient in every step."""
+    return effort.vectors(6) + effort.passes() + effort.walk(backward=True)
+
+
 METHOD = Method(
     name="mime",
     summary="the server's momentum and an SVRG correction in every local step",
@@ -65,4 +70,5 @@ METHOD = Method(
     server=MimeServer,
     client=MimeClient,
     uniform=True,
+    extra_flops=extra_flops,
 )

@@ -22,6 +22,7 @@ from edgeflock.methods.base import (
     Accumulators,
     Bundles,
     ClientHalf,
+    Effort,
     Kind,
     Local,
     Method,
@@ -85,6 +86,11 @@ class MimeLiteClient(ClientHalf[MimeParams]):
         return {**super().end(work), Kind.GRADIENT: work.full_gradient(work.start)}
 
 
+def extra_flops(params: MimeParams, effort: Effort) -> float:
+    """Return 3 |w| for every step, and one gradient over the local set."""
+    return effort.vectors(3) + effort.walk(backward=True)
+
+
 METHOD = Method(
     name="mimelite",
     summary="the server's momentum in every local step",
@@ -92,4 +98,5 @@ METHOD = Method(
     server=MimeLiteServer,
     client=MimeLiteClient,
     uniform=True,
+    extra_flops=extra_flops,
 )

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from edgeflock.common import norms
-from edgeflock.methods.base import Batch, Local, Method, Training
+from edgeflock.methods.base import Batch, Effort, Local, Method, Training
 from edgeflock.methods.fedcm import FedCMClient, FedCMParams, FedCMServer
 from edgeflock.methods.options import at_least, option
 
@@ -57,6 +57,11 @@ class MoFedSAMClient(FedCMClient[M]):
         return work.compute(batch)
 
 
+def extra_flops(params: MoFedSAMParams, effort: Effort) -> float:
+    """Return FedCM's, and the second gradient uphill with its way there, 4 |w|."""
+    return effort.vectors(7) + effort.passes() if params.sam_rho else effort.vectors(3)
+
+
 METHOD = Method(
     name="mofedsam",
     summary="FedCM with sharpness-aware local gradients",
@@ -65,4 +70,5 @@ METHOD = Method(
     client=MoFedSAMClient,
     training=Training(lr=0.1),
     uniform=True,
+    extra_flops=extra_flops,
 )

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor
 
-from edgeflock.methods.base import Batch, Bundles, ClientHalf, Local, Method
+from edgeflock.methods.base import Batch, Bundles, ClientHalf, Effort, Local, Method
 from edgeflock.methods.options import Params, above, at_least, option
 
 
@@ -61,9 +61,15 @@ class MoonClient(ClientHalf[MoonParams]):
         return super().end(work)
 
 
+def extra_flops(params: MoonParams, effort: Effort) -> float:
+    """Return two frozen forward passes for every sample of a step."""
+    return effort.forwards(2) if params.mu else 0.0
+
+
 METHOD = Method(
     name="moon",
     summary="features like the global model's, unlike the client's own last ones",
     params=MoonParams,
     client=MoonClient,
+    extra_flops=extra_flops,
 )

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import torch
 
-from edgeflock.methods.base import Bundles, ClientHalf, Kind, Local
+from edgeflock.methods.base import Bundles, ClientHalf, Effort, Kind, Local
 from edgeflock.methods.options import Params, option, unit
 
 
@@ -52,3 +52,8 @@ class NesterovClient(ClientHalf[N]):
             Kind.DELTA: work.delta(),
             Kind.MOMENTUM: torch.sub(work.params, work.memo["y"], out=work.memo["spare"]),
         }
+
+
+def extra_flops(params: NesterovParams, effort: Effort) -> float:
+    """Return 3 |w| for every step, those of the leap from y to x."""
+    return effort.vectors(3)

@@ -43,7 +43,7 @@ from edgeflock.methods.base import (
 )
 from edgeflock.methods.fednag import FedNagServer
 from edgeflock.methods.local import WALK_SIZE
-from edgeflock.methods.nesterov import NesterovClient, NesterovParams
+from edgeflock.methods.nesterov import NesterovClient, NesterovParams, extra_flops
 from edgeflock.methods.options import at_least, one_of, option, unit
 from edgeflock.methods.order import Order
 from edgeflock.methods.tools import Tools
@@ -260,6 +260,7 @@ METHOD = Method(
     training=Training(lr=0.01, batch_size=64),
     full_participation=True,
     own_momentum=True,
+    extra_flops=extra_flops,
     public_data=True,
     client_models="local",
 )

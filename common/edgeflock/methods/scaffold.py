@@ -26,6 +26,7 @@ from edgeflock.methods.base import (
     Accumulators,
     Bundles,
     ClientHalf,
+    Effort,
     Kind,
     Local,
     Method,
@@ -110,6 +111,11 @@ def effective(steps: int, momentum: float) -> float:
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
+def extra_flops(params: ScaffoldParams, effort: Effort) -> float:
+    """Return 2 |w| for every step, and for the increment."""
+    return effort.vectors(2) + 2.0 * effort.parameters
+
+
 METHOD = Method(
     name="scaffold",
     summary="control variates against client drift",
@@ -117,4 +123,5 @@ METHOD = Method(
     server=ScaffoldServer,
     client=ScaffoldClient,
     uniform=True,
+    extra_flops=extra_flops,
 )

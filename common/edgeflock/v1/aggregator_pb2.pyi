@@ -205,6 +205,34 @@ SCOPE_OPTIONAL: Scope.ValueType  # 3
 """the same for everybody, only for those who lack it"""
 Global___Scope: _TypeAlias = Scope  # noqa: Y015
 
+class _EnergySource:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EnergySourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EnergySource.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ENERGY_SOURCE_UNSPECIFIED: _EnergySource.ValueType  # 0
+    """there is none"""
+    ENERGY_SOURCE_RAPL: _EnergySource.ValueType  # 1
+    """the processor's own counters, by the client's share of the CPU time in use"""
+    ENERGY_SOURCE_HWMON: _EnergySource.ValueType  # 2
+    """a power or energy sensor of the board (INA and the like), shared likewise"""
+    ENERGY_SOURCE_MODEL: _EnergySource.ValueType  # 3
+    """no sensor: the watts that the operator has stated, for as long as it worked"""
+
+class EnergySource(_EnergySource, metaclass=_EnergySourceEnumTypeWrapper):
+    """Where a number of joules comes from."""
+
+ENERGY_SOURCE_UNSPECIFIED: EnergySource.ValueType  # 0
+"""there is none"""
+ENERGY_SOURCE_RAPL: EnergySource.ValueType  # 1
+"""the processor's own counters, by the client's share of the CPU time in use"""
+ENERGY_SOURCE_HWMON: EnergySource.ValueType  # 2
+"""a power or energy sensor of the board (INA and the like), shared likewise"""
+ENERGY_SOURCE_MODEL: EnergySource.ValueType  # 3
+"""no sensor: the watts that the operator has stated, for as long as it worked"""
+Global___EnergySource: _TypeAlias = EnergySource  # noqa: Y015
+
 @_typing.final
 class Refusal(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -778,6 +806,26 @@ class Task(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class AllowancesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ROUND_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
@@ -793,6 +841,7 @@ class Task(_message.Message):
     REMAINING_MS_FIELD_NUMBER: _builtins.int
     CLOSING_FIELD_NUMBER: _builtins.int
     SCORES_FIELD_NUMBER: _builtins.int
+    ALLOWANCES_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     epochs: _builtins.int
     """used if steps is absent"""
@@ -822,6 +871,12 @@ class Task(_message.Message):
     def scores(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """test your own model and say how it does: "client_local", "client_pooled" """
 
+    @_builtins.property
+    def allowances(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """What you may use in this round, asked before every step: "cpu" in seconds, "energy" in joules.
+        Used up: end the training there and deliver what it gave. No entry: no limit.
+        """
+
     def __init__(
         self,
         *,
@@ -840,10 +895,11 @@ class Task(_message.Message):
         remaining_ms: _builtins.int = ...,
         closing: _builtins.bool = ...,
         scores: _abc.Iterable[_builtins.str] | None = ...,
+        allowances: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_steps", b"_steps", "steps", b"steps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_steps", b"_steps", "batch_size", b"batch_size", "clip", b"clip", "closing", b"closing", "downloads", b"downloads", "epochs", b"epochs", "flags", b"flags", "lr", b"lr", "momentum", b"momentum", "remaining_ms", b"remaining_ms", "round", b"round", "scores", b"scores", "steps", b"steps", "upload_limit_bytes", b"upload_limit_bytes", "uploads", b"uploads", "weight_decay", b"weight_decay"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_steps", b"_steps", "allowances", b"allowances", "batch_size", b"batch_size", "clip", b"clip", "closing", b"closing", "downloads", b"downloads", "epochs", b"epochs", "flags", b"flags", "lr", b"lr", "momentum", b"momentum", "remaining_ms", b"remaining_ms", "round", b"round", "scores", b"scores", "steps", b"steps", "upload_limit_bytes", b"upload_limit_bytes", "uploads", b"uploads", "weight_decay", b"weight_decay"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__steps: _TypeAlias = _typing.Literal["steps"]  # noqa: Y015
     _WhichOneofArgType__steps: _TypeAlias = _typing.Literal["_steps", b"_steps"]  # noqa: Y015
@@ -1101,6 +1157,8 @@ class TrainCost(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     FETCH_S_FIELD_NUMBER: _builtins.int
     SAMPLES_DONE_FIELD_NUMBER: _builtins.int
+    READINGS_FIELD_NUMBER: _builtins.int
+    USED_UP_FIELD_NUMBER: _builtins.int
     train_s: _builtins.float
     cpu_s: _builtins.float
     peak_rss_bytes: _builtins.int
@@ -1108,6 +1166,12 @@ class TrainCost(_message.Message):
     fetch_s: _builtins.float
     samples_done: _builtins.int
     """samples in all steps together"""
+    used_up: _builtins.str
+    """the allowance that ended the training before its last step; empty if none did"""
+    @_builtins.property
+    def readings(self) -> Global___Readings:
+        """up to the end of the training"""
+
     def __init__(
         self,
         *,
@@ -1117,14 +1181,66 @@ class TrainCost(_message.Message):
         steps: _builtins.int = ...,
         fetch_s: _builtins.float = ...,
         samples_done: _builtins.int = ...,
+        readings: Global___Readings | None = ...,
+        used_up: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["readings", b"readings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_s", b"cpu_s", "fetch_s", b"fetch_s", "peak_rss_bytes", b"peak_rss_bytes", "samples_done", b"samples_done", "steps", b"steps", "train_s", b"train_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_s", b"cpu_s", "fetch_s", b"fetch_s", "peak_rss_bytes", b"peak_rss_bytes", "readings", b"readings", "samples_done", b"samples_done", "steps", b"steps", "train_s", b"train_s", "used_up", b"used_up"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TrainCost: _TypeAlias = TrainCost  # noqa: Y015
+
+@_typing.final
+class Readings(_message.Message):
+    """What the device's sensors say of a round so far; what it has no sensor for is absent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PEAK_GPU_BYTES_FIELD_NUMBER: _builtins.int
+    TEMPERATURE_C_FIELD_NUMBER: _builtins.int
+    THROTTLED_FIELD_NUMBER: _builtins.int
+    ENERGY_J_FIELD_NUMBER: _builtins.int
+    ENERGY_SOURCE_FIELD_NUMBER: _builtins.int
+    peak_gpu_bytes: _builtins.int
+    temperature_c: _builtins.float
+    """the highest seen, of the hottest zone"""
+    throttled: _builtins.bool
+    """its clock was seen held down, by heat or by want of power"""
+    energy_j: _builtins.float
+    energy_source: Global___EnergySource.ValueType
+    def __init__(
+        self,
+        *,
+        peak_gpu_bytes: _builtins.int | None = ...,
+        temperature_c: _builtins.float | None = ...,
+        throttled: _builtins.bool | None = ...,
+        energy_j: _builtins.float | None = ...,
+        energy_source: Global___EnergySource.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_energy_j", b"_energy_j", "_peak_gpu_bytes", b"_peak_gpu_bytes", "_temperature_c", b"_temperature_c", "_throttled", b"_throttled", "energy_j", b"energy_j", "peak_gpu_bytes", b"peak_gpu_bytes", "temperature_c", b"temperature_c", "throttled", b"throttled"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_energy_j", b"_energy_j", "_peak_gpu_bytes", b"_peak_gpu_bytes", "_temperature_c", b"_temperature_c", "_throttled", b"_throttled", "energy_j", b"energy_j", "energy_source", b"energy_source", "peak_gpu_bytes", b"peak_gpu_bytes", "temperature_c", b"temperature_c", "throttled", b"throttled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__energy_j: _TypeAlias = _typing.Literal["energy_j"]  # noqa: Y015
+    _WhichOneofArgType__energy_j: _TypeAlias = _typing.Literal["_energy_j", b"_energy_j"]  # noqa: Y015
+    _WhichOneofReturnType__peak_gpu_bytes: _TypeAlias = _typing.Literal["peak_gpu_bytes"]  # noqa: Y015
+    _WhichOneofArgType__peak_gpu_bytes: _TypeAlias = _typing.Literal["_peak_gpu_bytes", b"_peak_gpu_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__temperature_c: _TypeAlias = _typing.Literal["temperature_c"]  # noqa: Y015
+    _WhichOneofArgType__temperature_c: _TypeAlias = _typing.Literal["_temperature_c", b"_temperature_c"]  # noqa: Y015
+    _WhichOneofReturnType__throttled: _TypeAlias = _typing.Literal["throttled"]  # noqa: Y015
+    _WhichOneofArgType__throttled: _TypeAlias = _typing.Literal["_throttled", b"_throttled"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__energy_j) -> _WhichOneofReturnType__energy_j | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__peak_gpu_bytes) -> _WhichOneofReturnType__peak_gpu_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature_c) -> _WhichOneofReturnType__temperature_c | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__throttled) -> _WhichOneofReturnType__throttled | None: ...
+
+Global___Readings: _TypeAlias = Readings  # noqa: Y015
 
 @_typing.final
 class DeliverResponse(_message.Message):
@@ -1317,6 +1433,7 @@ class RoundCost(_message.Message):
     BYTES_DOWN_FIELD_NUMBER: _builtins.int
     BYTES_UP_FIELD_NUMBER: _builtins.int
     RESENT_BYTES_FIELD_NUMBER: _builtins.int
+    READINGS_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     fetch_s: _builtins.float
     train_s: _builtins.float
@@ -1329,6 +1446,10 @@ class RoundCost(_message.Message):
     """payload"""
     bytes_up: _builtins.int
     resent_bytes: _builtins.int
+    @_builtins.property
+    def readings(self) -> Global___Readings:
+        """of the whole round"""
+
     def __init__(
         self,
         *,
@@ -1342,10 +1463,11 @@ class RoundCost(_message.Message):
         bytes_down: _builtins.int = ...,
         bytes_up: _builtins.int = ...,
         resent_bytes: _builtins.int = ...,
+        readings: Global___Readings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["readings", b"readings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_down", b"bytes_down", "bytes_up", b"bytes_up", "cpu_s", b"cpu_s", "deliver_s", b"deliver_s", "fetch_s", b"fetch_s", "peak_rss_bytes", b"peak_rss_bytes", "resent_bytes", b"resent_bytes", "round", b"round", "train_s", b"train_s", "wait_s", b"wait_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_down", b"bytes_down", "bytes_up", b"bytes_up", "cpu_s", b"cpu_s", "deliver_s", b"deliver_s", "fetch_s", b"fetch_s", "peak_rss_bytes", b"peak_rss_bytes", "readings", b"readings", "resent_bytes", b"resent_bytes", "round", b"round", "train_s", b"train_s", "wait_s", b"wait_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

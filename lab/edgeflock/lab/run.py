@@ -24,6 +24,7 @@ from edgeflock.lab.children import Child, Children, environment_without, program
 from edgeflock.lab.feed import Feed
 from edgeflock.lab.show import Display, Rows, display, summary
 from edgeflock.server.config import ServerConfig, default_run_dir, from_toml
+from edgeflock.server.web.listen import OFF
 
 _HELP = """Run a server and its clients on this machine, to the end.
 
@@ -218,6 +219,8 @@ def watch(server: Child, feed: Feed, experiment: Experiment) -> None:
     rows = Rows(config.rounds, config.eval_every)
     among = f"the union of {config.clients} shards" if config.central else f"{config.clients} clients"
     click.echo(f"{config.method} with {among}, {config.rounds} rounds, in {experiment.run_dir}")
+    if (board := _dashboard(experiment.run_dir, config)) is not None:
+        click.echo(f"dashboard at {board}")
     with closing(display(config.rounds, sys.stdout.isatty())) as shown:
         while server.code is None:
             _show(feed, rows, shown)
@@ -225,6 +228,13 @@ def watch(server: Child, feed: Feed, experiment: Experiment) -> None:
             time.sleep(_INTERVAL_S)
         _show(feed, rows, shown)
     _check(server)
+
+
+def _dashboard(run_dir: Path, config: ServerConfig) -> str | None:
+    """Return where a browser finds the server's dashboard, if it has one."""
+    if config.dashboard in (None, OFF):
+        return None
+    return f"http://{dialled((run_dir / 'dashboard').read_text('utf-8').strip())}/"
 
 
 def _show(feed: Feed, rows: Rows, shown: Display) -> None:

@@ -188,12 +188,20 @@ def model_digest(run_dir: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def joules(amount: float) -> str:
+    """Return an energy for people."""
+    return f"{amount / 1000:.6g} kJ" if amount >= 1000 else f"{amount:.6g} J"
+
+
 def size(count: float) -> str:
     """Return bytes for people, in powers of 1000."""
     value, unit = float(count), 0
     while value >= 999.95 and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
     return f"{value:.0f} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+
+
+_AMOUNTS = {"bytes": size, "energy": joules}
 
 
 def _budgets(event: Event) -> list[tuple[str, float, float]]:
@@ -203,9 +211,10 @@ def _budgets(event: Event) -> list[tuple[str, float, float]]:
 
 def _spending(events: Iterable[Event]) -> Iterator[tuple[str, str]]:
     """Yield the lines of the budgets, from the last event that names them."""
-    told = [event for event in events if "budget" in event.fields and event.name.endswith("_committed")]
+    telling = (*_COMMITTED, "run_ended")
+    told = [event for event in events if event.fields.get("budget") and event.name in telling]
     for name, used, limit in _budgets(told[-1]) if told else []:
-        known = size if name == "bytes" else "{:.6g} s".format
+        known = _AMOUNTS.get(name, "{:.6g} s".format)
         yield f"budget of {name}", f"{known(used)} of {known(limit)}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import structlog
 import torch
 from torch import Tensor
 
@@ -28,6 +29,7 @@ from edgeflock.server.rules import Rules
 from edgeflock.server.tools import ServerTools
 from edgeflock.v1 import aggregator_pb2 as pb
 
+log = structlog.get_logger()
 _YEAR_S = 365 * 86400.0
 
 
@@ -117,9 +119,19 @@ def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatMod
         codec=_wired(config, config.codec),
         codec_down=_wired(config, config.codec_down),
         tools=tools,
+        passes=_passes(net, test),
     )
     learner.begin(flat)
     return learner, flat
+
+
+def _passes(net: Net, test: TestSet) -> tuple[int, int] | None:
+    """Return the operations of a sample's forward and backward pass, counted once."""
+    try:
+        return models.training_flops(net, test.input_shape)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:  # of a model of the operator's own
+        log.warning("flops_not_counted", reason=str(error).partition("\n")[0])
+        return None
 
 
 def _wired(config: ServerConfig, codec: str) -> str:

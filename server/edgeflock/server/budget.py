@@ -2,26 +2,30 @@
 
 Time is that in which a round was being opened, open or being committed, not that between rounds.
 Bytes are payload, both ways. CPU seconds are those of the clients and of the server.
-All three are summed over the lives of the process.
+Energy is what the clients state, in joules. All are summed over the lives of the process.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from edgeflock.common.errors import BadValue, UnknownName
 from edgeflock.common.kinds import seconds
 
-RESOURCES = ("time", "bytes", "cpu")
+RESOURCES = ("time", "bytes", "cpu", "energy")
+STATED = (("cpu", "cpu_s"), ("energy", "energy_j"))  # what clients state, and can hold themselves to
 _SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(|[KMGT]i?)B?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_ENERGY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([kK]?)(J|Wh|wh|)")
+_JOULES = {"J": 1.0, "": 1.0, "wh": 3600.0}
 _WORDS = {
     "time": "a time > 0 such as 60s, 10m or 2h",
     "bytes": "a size > 0 such as 800KB, 500MB or 2GiB",
     "cpu": "CPU time > 0 such as 60s, 10m or 2h",
+    "energy": "an energy > 0 such as 800J, 50kJ, 20Wh or 1.5kWh",
 }
 
 
@@ -34,7 +38,7 @@ def _limit(name: str, text: str) -> float:
     if name not in RESOURCES:
         raise UnknownName("budget", name, RESOURCES)
     try:
-        limit: float = size(text) if name == "bytes" else seconds(text)
+        limit: float = _READ[name](text)
     except ValueError:
         limit = 0.0
     if limit <= 0:
@@ -50,6 +54,23 @@ def size(text: str) -> float:
     unit = match[2].lower()
     base = 1024.0 if unit.endswith("i") else 1000.0
     return float(match[1]) * float(base ** _POWERS[unit[:1]])
+
+
+def joules(text: str) -> float:
+    """Read an energy: 800, 800J, 50kJ, 20Wh, 1.5kWh."""
+    match = _ENERGY.fullmatch(text.strip())
+    if not match or (match[2] and not match[3]):
+        raise ValueError(text)
+    unit = match[3] if match[3] == "J" else match[3].lower()
+    return float(match[1]) * (1000.0 if match[2] else 1.0) * _JOULES[unit]
+
+
+_READ = {"time": seconds, "bytes": size, "cpu": seconds, "energy": joules}
+
+
+def shown(name: str, amount: float) -> str:
+    """Return an amount of a resource for people."""
+    return f"{amount:.0f}" if name == "bytes" else f"{amount:.6g} {'J' if name == 'energy' else 's'}"
 
 
 def credible(stated: float | None) -> float:
@@ -70,8 +91,9 @@ class Budget:
     time_s: float = 0.0  # up to the last moment without a round
     bytes: float = 0.0  # of committed rounds
     cpu_s: float = 0.0  # of earlier lives, and of clients in committed rounds
+    energy_j: float = 0.0  # of clients in committed rounds
     _since: float | None = None  # when the round at hand began
-    _stated: dict[int, tuple[int, float]] = field(default_factory=dict)  # by client: last round, CPU seconds
+    _stated: dict[int, tuple[int, dict[str, float]]] = field(default_factory=dict)  # by client: last round
 
     def begin(self, now: float) -> None:
         """A round is being opened."""
@@ -86,17 +108,18 @@ class Budget:
         """Take the costs of a committed round, by client."""
         for index, row in rows.items():
             self.bytes += (row.get("bytes_down") or 0) + (row.get("bytes_up") or 0)
-            cpu_s = credible(row.get("cpu_s"))
-            self._stated[index] = (round, cpu_s)
-            self.cpu_s += cpu_s
+            self._stated[index] = (round, {})
+            self.correct(round, index, row)
 
-    def correct(self, round: int, index: int, stated: float | None) -> None:
-        """A client has said what its whole round took, which was known of its training only."""
-        cpu_s = credible(stated)
-        known, before = self._stated.get(index, (0, 0.0))
-        if known == round:
-            self.cpu_s += max(0.0, cpu_s - before)
-            self._stated[index] = (round, max(cpu_s, before))
+    def correct(self, round: int, index: int, row: Mapping[str, float | int | None]) -> None:
+        """A client has said what its whole round took, of which only its training was known."""
+        known, before = self._stated.get(index, (0, {}))
+        if known != round:
+            return
+        for _, column in STATED:
+            more = max(0.0, credible(row.get(column)) - before.get(column, 0.0))
+            setattr(self, column, getattr(self, column) + more)
+            before[column] = before.get(column, 0.0) + more
 
     def used(self, now: float, *, moved: float = 0.0, server_cpu_s: float = 0.0) -> dict[str, float]:
         """Return what is used so far; `moved` bytes since the last commit, `server_cpu_s` in this life."""
@@ -105,7 +128,36 @@ class Budget:
             "time": self.time_s + at_hand,
             "bytes": self.bytes + moved,
             "cpu": self.cpu_s + server_cpu_s,
+            "energy": self.energy_j,
         }
+
+    def allowances(self, used: Mapping[str, float], members: int) -> dict[str, float]:
+        """Return what each of so many clients may use in a round: equal shares of what is left.
+
+        One share of the CPU time is the server's.
+        """
+        return {
+            name: max(0.0, self.limits[name] - used[name]) / max(1, members + (name == "cpu"))
+            for name, _ in STATED
+            if name in self.limits
+        }
+
+    def reached(self, used: Mapping[str, float], but: Collection[str] = ()) -> str:
+        """Return why the round at hand ends now; empty if all is within the limits, `but` those."""
+        for name, limit in self.limits.items():
+            if name in but:
+                continue
+            beyond = used[name] > limit if name == "bytes" else used[name] >= limit
+            if beyond:
+                return f"the budget of {name} is used up: {shown(name, used[name])} of {shown(name, limit)}"
+        return ""
+
+    def short(self, used: Mapping[str, float], name: str) -> str:
+        """Return why no round follows one in which a client's allowance was too small."""
+        return (
+            f"the budget of {name} leaves too little for a client's round: "
+            f"{shown(name, used[name])} of {shown(name, self.limits[name])} are used"
+        )
 
     def beyond(self, used: Mapping[str, float], expected: float, *, steered: bool = False) -> str:
         """Return why no further round is opened; empty if one is within the limits.
@@ -118,8 +170,9 @@ class Budget:
                     f"the budget of bytes leaves no room for another round: "
                     f"{used[name]:.0f} of {limit:.0f} are used, a round may take {expected:.0f}"
                 )
-            if name != "bytes" and not steered and used[name] >= limit:
-                return f"the budget of {name} is used up: {used[name]:.6g} s of {limit:g} s"
+            own = steered and name in ("time", "cpu")
+            if name != "bytes" and not own and used[name] >= limit:
+                return f"the budget of {name} is used up: {shown(name, used[name])} of {shown(name, limit)}"
         return ""
 
     def told(self, used: Mapping[str, float]) -> dict[str, list[float]]:

@@ -7,6 +7,7 @@ the same bits after a crash.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +57,7 @@ class _Trained:
 
     encoded: Encoded
     costs: dict[str, float]
+    used_up: str = ""  # the allowance that ended it early
 
 
 class CentralTrainer:
@@ -99,16 +101,20 @@ class CentralTrainer:
         if self._stopped.is_set() or not self._engine.machine.has_task(INDEX):
             return
         await self._engine.write(self._spool, opened, trained.encoded)
-        opened.costs[INDEX] = trained.costs
+        opened.costs[INDEX], opened.used_up = trained.costs, trained.used_up
         self._engine.received(INDEX, trained.encoded.package)
 
     def _train(self, opened: Opened) -> _Trained:
         began, cpu_s = time.monotonic(), time.thread_time()
         work = self._local(opened)
 
+        allowed, used_up = opened.work.allowances.get("cpu", math.inf), ""
+
         def proceed() -> bool:
+            nonlocal used_up
             self._session.progress = (opened.number, work.steps_done, work.steps_total)
-            return not self._stopped.is_set()
+            used_up = "cpu" if time.thread_time() - cpu_s >= allowed else ""
+            return not self._stopped.is_set() and not used_up
 
         bundles = {
             **steps.run(self._half, work, proceed),
@@ -127,7 +133,7 @@ class CentralTrainer:
             "train_s": time.monotonic() - began,
             "cpu_s": time.thread_time() - cpu_s,
         }
-        return _Trained(encoded, costs)
+        return _Trained(encoded, costs, used_up)
 
     def _local(self, opened: Opened) -> Local:
         vectors = self._engine.learner.state.vectors

@@ -49,10 +49,18 @@ class ServerConfig:
     budget: dict[str, str] = option(
         {},
         PAIRS,
-        "a limit on what the run may use, repeatable: time=60s, bytes=500MB, cpu=2h",
+        "a limit on what the run may use, repeatable: time=60s, bytes=500MB, cpu=2h, energy=50kJ",
         group=_RUN,
         shown="the method's own, else none",
         metavar="WHAT=LIMIT",
+    )
+    target: dict[str, str] = option(
+        {},
+        PAIRS,
+        "end the run with the first round whose model is that good: accuracy=0.85",
+        group=_RUN,
+        shown="none",
+        metavar="accuracy=X",
     )
     clients: int = option(
         4,

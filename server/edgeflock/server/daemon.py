@@ -21,7 +21,7 @@ from edgeflock.common.allocator import keep_pages
 from edgeflock.common.errors import EdgeflockError, UsageError
 from edgeflock.common.transport import server_options
 from edgeflock.methods.workbench import Workbench
-from edgeflock.server import assembly, budget, event_files, records, rundir, startup
+from edgeflock.server import assembly, budget, event_files, records, rundir, startup, target
 from edgeflock.server.budget import Budget
 from edgeflock.server.central import CentralTrainer
 from edgeflock.server.config import ServerConfig
@@ -85,7 +85,8 @@ async def _serve(parts: Parts) -> int:
         journal.note("run_started", **fields, **told)
         log.info("run_started", **fields, run_dir=str(parts.run_dir), method=parts.config.method)
         await engine.score_again(story.newest, last=bool(story.over))
-        engine.post(startup.started(story, time.monotonic()))
+        reached = await engine.reached(story.newest)
+        engine.post(startup.started(story, time.monotonic(), reached))
         central = _take_part(parts, engine)
         await server.start()  # now, not before: the machine knows the seats when the first client comes
         await control.start()
@@ -115,6 +116,7 @@ def _engine(parts: Parts, journal: Journal) -> Engine:
         outcomes = records.read_last_outcomes(connection, story.epoch, story.newest)
         best = records.read_best(connection)
         scored = records.read_scored(connection, story.epoch)
+        accuracy = records.read_accuracy(connection, story.epoch, story.newest)
     scoring = Scoring(
         assembly.build_evaluator(config, parts.test),
         journal,
@@ -126,6 +128,8 @@ def _engine(parts: Parts, journal: Journal) -> Engine:
         scored=scored,
         clients=assembly.client_tests(config),
     )
+    if accuracy is not None:
+        scoring.accuracies[story.newest] = accuracy
     return Engine(
         RoundMachine(assembly.build_rules(config)),
         journal,
@@ -138,13 +142,14 @@ def _engine(parts: Parts, journal: Journal) -> Engine:
         outcomes=outcomes,
         samples=dict(story.samples),
         budget=_budget(parts),
+        target=target.parse(config.target),
     )
 
 
 def _budget(parts: Parts) -> Budget:
     """Return the limits, and what the lives before have used."""
-    used = {"time": 0.0, "bytes": 0.0, "cpu": 0.0} | parts.story.used
-    return Budget(budget.parse(parts.config.budget), used["time"], used["bytes"], used["cpu"])
+    limits, used = budget.parse(parts.config.budget), dict.fromkeys(budget.RESOURCES, 0.0) | parts.story.used
+    return Budget(limits, used["time"], used["bytes"], used["cpu"], used["energy"])
 
 
 def _take_part(parts: Parts, engine: Engine) -> CentralTrainer | None:

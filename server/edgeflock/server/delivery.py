@@ -20,6 +20,7 @@ from edgeflock.server.events import Outcome, Verdict
 from edgeflock.server.journal import FULL
 from edgeflock.server.sessions import Session
 from edgeflock.server.spool import Entry
+from edgeflock.server.stated import of_training
 from edgeflock.server.uploads import Unfit, check_package, check_scores, stored_header
 from edgeflock.server.views import outcome_to_wire
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -168,15 +169,10 @@ class Delivery:
     def _start_costs(self, index: int, package: Package) -> None:
         cost, opened = self._header.cost, self._engine.opened
         assert opened is not None
-        opened.costs[index] = {
-            "samples": int(package.scalars["samples"]),
-            "steps": int(package.scalars["steps"]),
-            "train_s": cost.train_s,
-            "fetch_s": cost.fetch_s,
-            "cpu_s": cost.cpu_s,
-            "peak_rss_bytes": min(cost.peak_rss_bytes, 2**62),
-            "samples_done": min(cost.samples_done, 2**62),
-        }
+        if cost.used_up in opened.work.allowances:
+            opened.used_up = cost.used_up
+        said = {name: int(package.scalars[name]) for name in ("samples", "steps")}
+        opened.costs[index] = {**said, **of_training(cost)}
 
     async def _receive(self, index: int, entry: Entry, package: Package) -> None:
         held = entry.begin(stored_header(self._header))
@@ -188,7 +184,7 @@ class Delivery:
                 await self._engine.write(entry.note)
             await self._offer(entry, stream, chunk)
             while entry.held < package.size_bytes:
-                await self._take_chunk(entry, stream, chunk)
+                await self._take_chunk(entry, stream, chunk, package)
                 self._check_open(index)
         finally:
             self._pool.close(stream)
@@ -198,10 +194,10 @@ class Delivery:
             entry.forget()
             raise CorruptPayload("the payload is complete, but not the one that its header describes")
 
-    async def _take_chunk(self, entry: Entry, stream: Stream, chunk: int) -> None:
+    async def _take_chunk(self, entry: Entry, stream: Stream, chunk: int, package: Package) -> None:
         piece = await self._next(chunk)
         size = len(piece.data)
-        self._session.received(piece.message_bytes, size)
+        self._session.received(piece.message_bytes, size, package, piece.offset)
         if not 0 < size <= MAX_CHUNK or piece.offset + size > stream.limit:
             raise MalformedMessage(f"a chunk of {size} bytes at {piece.offset} is beyond your credit")
         try:
@@ -209,7 +205,8 @@ class Delivery:
         except CorruptPayload:
             entry.forget()
             raise
-        if self._pool.spooled(stream, size) and entry.held < stream.size:
+        self._engine.limits.admits()  # if not, the round is over now
+        if (self._pool.spooled(stream, size) or self._scarce) and entry.held < stream.size:
             await self._offer(entry, stream, chunk)
 
     async def _next(self, chunk_bytes: int) -> Piece:
@@ -223,6 +220,12 @@ class Delivery:
         chunk = message.chunk
         return Piece(chunk.offset, memoryview(chunk.data), chunk.crc32c, message.ByteSize())
 
+    @property
+    def _scarce(self) -> bool:
+        """Whether what may be in the air is more than the run may still use."""
+        return self._engine.limits.bytes_left() < self._pool.budget
+
     async def _offer(self, entry: Entry, stream: Stream, chunk: int) -> None:
-        credit = pb.Credit(held=entry.held, limit=stream.limit, chunk_bytes=chunk)
+        limit = min(stream.limit, entry.held + SMALL_CHUNK) if self._scarce else stream.limit
+        credit = pb.Credit(held=entry.held, limit=limit, chunk_bytes=chunk)
         await self._context.write(pb.DeliverResponse(credit=credit))

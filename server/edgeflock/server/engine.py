@@ -7,6 +7,7 @@ evaluation in another, SQLite in the journal's own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
@@ -18,12 +19,13 @@ import structlog
 
 from edgeflock.common.package import Package
 from edgeflock.methods.base import Round
-from edgeflock.server import records
-from edgeflock.server.books import Commit, LateCosts, canonical_line, cost_rows
+from edgeflock.server import cost_rows, records
+from edgeflock.server.books import Commit, canonical_line
 from edgeflock.server.broadcast import Broadcast
 from edgeflock.server.budget import Budget
 from edgeflock.server.checkpoint import Checkpoints, Saved
 from edgeflock.server.client_scores import ClientScores
+from edgeflock.server.cost_rows import Row
 from edgeflock.server.drive import Drive, in_words
 from edgeflock.server.events import (
     Announce,
@@ -34,9 +36,11 @@ from edgeflock.server.events import (
     Effect,
     Ended,
     EndingKind,
+    Event,
     Exit,
     Folded,
     FoldRound,
+    LimitReached,
     Outcome,
     Persist,
     Persisted,
@@ -46,19 +50,23 @@ from edgeflock.server.events import (
     Ready,
     RoundOpened,
     RoundPrepared,
+    TargetReached,
     UpdateReceived,
 )
-from edgeflock.server.journal import Journal
+from edgeflock.server.journal import Journal, JournalBroken
 from edgeflock.server.learner import Learner
+from edgeflock.server.ledger import Kept, Ledger
+from edgeflock.server.limits import Limits
 from edgeflock.server.opened import Opened
-from edgeflock.server.records import Row
 from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.scoring import Scoring
 from edgeflock.server.sessions import Sessions
 from edgeflock.server.spool import Entry, Spool
+from edgeflock.server.target import Target
 from edgeflock.server.verdicts import Verdicts
 
 log = structlog.get_logger()
+KEEP_S = 5.0  # of the open round's books, a kill may lose so much
 CLOSED = "the round was closed while your update was on its way: ask for the verdict"
 
 
@@ -79,6 +87,7 @@ class Engine(Drive):
         outcomes: dict[int, dict[int, Outcome]],
         samples: dict[int, int],
         budget: Budget | None = None,
+        target: Target | None = None,
     ) -> None:
         super().__init__(machine)
         self.journal, self.learner = journal, learner
@@ -86,7 +95,15 @@ class Engine(Drive):
         self.epoch = epoch
         self.sessions = Sessions()
         self.samples = samples  # roster index -> n_i
-        self.budget = budget or Budget()
+        self.budget, self.target = budget or Budget(), target or Target()
+        self.limits = Limits(
+            self.budget,
+            used=self._used,
+            own=lambda: self.learner.half.used(self.learner.state),
+            tell=lambda reason: self.post(LimitReached(reason, time.monotonic())),
+            note=self._note_used,
+        )
+        scoring.listener = self._scored
         self._cpu_before_s = time.process_time()
         self.verdicts = Verdicts(outcomes, journal.path, epoch)
         self.opened: Opened | None = None  # the open round
@@ -95,9 +112,16 @@ class Engine(Drive):
         self.hearing = asyncio.Event()
         self._keep_every = keep_every
         self._personal: dict[int, asyncio.Future[Broadcast]] = {}
-        self._late_costs = LateCosts()
+        self.ledger = Ledger(machine, self.sessions, learner)
+        scoring.busy = lambda round, seconds: self.ledger.line.add(round, "evaluate_busy", seconds)
+        self._first = True  # no round was prepared in this life yet
+        self._keeping: asyncio.TimerHandle | None = None
         self._preparing: asyncio.Future[bool] | None = None  # S0 of the open round
         self._folding_ahead = False
+
+    def post(self, event: Event) -> None:
+        super().post(event)
+        self.ledger.follow()
 
     def execute(self, effect: Effect) -> None:
         match effect:
@@ -112,6 +136,7 @@ class Engine(Drive):
             case Publish():
                 self.sessions.publish()
             case Announce(name=name, fields=fields):
+                fields = fields | self._told(self._used()) if name == "run_ended" else fields
                 log.info(name, **fields)
                 self.journal.note(name, **fields)
             case Exit(ending=ending):
@@ -141,12 +166,20 @@ class Engine(Drive):
                 self.post(Done(stop, time.monotonic()))
                 return
 
+        ending = any(isinstance(record, Ended) for record in effect.records)
+        used = self._used() if ending else {}
+        books = self.ledger.open_books(self.opened) if ending else None  # a round that is discarded was paid
+
         def transaction(connection: sqlite3.Connection) -> None:
             for record in effect.records:
                 records.write(connection, self.epoch, record)
-            self._late_costs.write(connection, self.epoch)
+            pending.write(connection, self.epoch)
+            records.write_used(connection, used)
+            if books is not None:
+                books.write(connection, self.epoch)
 
-        await asyncio.wrap_future(self.journal.submit(transaction))
+        with self.ledger.writing() as pending:
+            await asyncio.wrap_future(self.journal.submit(transaction))
         for record in effect.records:
             if isinstance(record, Ended) and record.discarded:
                 self.verdicts.add(record.round, record.discarded)
@@ -154,7 +187,9 @@ class Engine(Drive):
 
     async def _finish(self, ending: Ended) -> None:
         """Before the end is said: the last evaluation is in the journal and the model is in its place."""
-        await self.scoring.finish()
+        self._rest()
+        with self.ledger.blocked():
+            await self.scoring.finish()
         if ending.kind is not EndingKind.FAILED:
             await self.compute(self._write_result)
 
@@ -166,18 +201,33 @@ class Engine(Drive):
     async def _prepare(self, effect: PrepareRound) -> None:
         began = time.monotonic()
         self.budget.begin(began)
+        self.limits.begin()
         if self.opened is not None:
             self.opened.close()
         self.opened, self._personal = None, {}
         roster = await self._roster(effect.round)
         round = self.learner.round(effect.round, effect.cohort, roster, closing=effect.closing)
         self.opened, received = await self.compute(self._open, round, began)
+        assert self.opened is not None
+        await self._resume_books(self.opened)
+        self.opened.allow(self.budget, self._used(), spare=self.machine.spare)
         self._preparing = None
         if self.learner.prepares(round):
             self._preparing = asyncio.ensure_future(self.prepare(self.learner.prepare, round))
         self.post(RoundPrepared(effect.round, received, time.monotonic()))
+        self._keep_books()
         if self._preparing is not None:
+            began = time.monotonic()
             await self._preparing
+            self.ledger.line.add(effect.round, "prepare_busy", time.monotonic() - began)
+
+    async def _resume_books(self, opened: Opened) -> None:
+        """The first round of a life may be one that another has left open."""
+        if self._first:
+            read = partial(cost_rows.read_costs, epoch=self.epoch, round=opened.number)
+            kept: Kept = await asyncio.wrap_future(self.journal.submit(read))
+            self.ledger.resume(kept, opened)
+        self._first = False
 
     async def _roster(self, round: int) -> dict[int, int]:
         """Return who was ready when the round was opened, as the journal has it: the same after a restart."""
@@ -235,7 +285,9 @@ class Engine(Drive):
         prepared = await self._prepared()
         self._folding_ahead = False
         if prepared and self.opened is not None and self.machine.phase is Phase.OPEN:
+            began, number = time.monotonic(), self.opened.number
             await self.compute(self.learner.advance, self.machine.tally.cohort, dict(self.opened.updates))
+            self.ledger.line.add(number, "fold_busy", time.monotonic() - began)
 
     async def _prepared(self) -> bool:
         """Wait for S0, which the fold may need; why it failed is told by the effect that started it."""
@@ -276,28 +328,38 @@ class Engine(Drive):
 
     async def _commit(self, effect: CommitRound) -> None:
         assert self.opened is not None
-        folded_at = time.monotonic()
+        if self.target and await self.reached(effect.round - 1):
+            return  # the event that ends the run is there already
         round = replace(self.opened.work.round, costs=self.opened.measured() | self._used())
         metrics, saved, stop = await self.compute(self._step_and_save, round, effect)
-        values = metrics | self.opened.seconds(folded_at)
-        rows = cost_rows(self.machine, self.sessions, self.opened.updates, self.opened.costs)
-        self.budget.settle(effect.round, rows)
+        books, first = self.ledger.close_round(self.opened)
+        if first:
+            self.budget.settle(
+                effect.round, {} if self.machine.rules.central else books.fresh
+            )  # its CPU is ours
+        metrics |= self.ledger.server_use(effect.round, tested_s=self.scoring.took_s)
         used = self._used()
-        line = canonical_line(self.machine, effect, values, rows) | self._told(used)
         scores = ClientScores.of(self.opened.scores, effect.outcomes)
-        commit = Commit(effect, saved, values, rows, line, stop, round.closing, round.costs, used, scores)
-        await asyncio.wrap_future(self.journal.submit(partial(self._write_commit, commit)))
+        with self.ledger.writing() as pending:
+            line = canonical_line(
+                self.machine, effect, metrics, self.ledger.line.of(effect.round), books.rows
+            )
+            line |= self._told(used)
+            commit = Commit(
+                effect, saved, metrics, books, pending, line, stop, round.closing, round.costs, used, scores
+            )
+            await asyncio.wrap_future(self.journal.submit(partial(commit.write, epoch=self.epoch)))
         log.info(commit.name, **line)
         scores.say(effect.round)
         self.verdicts.add(effect.round, effect.outcomes)
-        await self.scoring.started(effect.round)
-        self.budget.rest(time.monotonic())
-        self.post(Committed(effect.round, time.monotonic(), stop))
+        with self.ledger.blocked() if self.scoring.blocking else contextlib.nullcontext():
+            await self.scoring.started(effect.round)
+        self._rest()
+        last = effect.next is None or bool(stop)
+        reached = await self.reached(effect.round) if last and not self.machine.draining else ""
+        self.post(Committed(effect.round, time.monotonic(), stop, reached))
+        self._scored(effect.round)
         await self.write(self._prune, effect.round)
-
-    def _write_commit(self, commit: Commit, connection: sqlite3.Connection) -> None:
-        commit.write(connection, self.epoch)
-        self._late_costs.write(connection, self.epoch)
 
     def _step_and_save(self, round: Round, effect: CommitRound) -> tuple[dict[str, float], Saved, str]:
         metrics = self.learner.step(round)
@@ -306,6 +368,50 @@ class Engine(Drive):
         stop = self._wants_no(effect.next, round.costs) if effect.next is not None else ""
         return metrics, saved, stop
 
+    def _rest(self) -> None:
+        """No round is at hand."""
+        self.budget.rest(time.monotonic())
+        self.limits.rest()
+
+    # ------------------------------------------------------------------------- target and budgets
+
+    async def reached(self, round: int) -> str:
+        """Return why the run ends with a committed round, once its evaluation is in the journal."""
+        if not self.target:
+            return ""
+        with self.ledger.blocked():
+            await self.scoring.settled(round)
+        return self.target.reached(round, self.scoring.accuracies.get(round))
+
+    def _scored(self, round: int) -> None:
+        """The journal holds how a round's model does; if its commit is not told of yet, that comes first."""
+        if reason := self.target.reached(round, self.scoring.accuracies.get(round)):
+            self.post(TargetReached(round, reason, time.monotonic()))
+
+    def _note_used(self, used: Mapping[str, float]) -> None:
+        books = self.ledger.open_books(self.opened)
+
+        def transaction(connection: sqlite3.Connection) -> None:
+            records.write_used(connection, used)
+            if books is not None:
+                books.write(connection, self.epoch)
+
+        self.journal.submit(transaction, urgent=False)
+
+    def _keep_books(self) -> None:
+        """Write the books of the open round every few seconds, so that a kill loses no more of them."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+        self._keeping = asyncio.get_running_loop().call_later(KEEP_S, self._keep_books)
+        if self.ledger.grown(self.opened):
+            self._note_used(self._used())
+
+    async def _write_rest(self) -> None:
+        """Write what no decision will take along any more."""
+        with contextlib.suppress(JournalBroken), self.ledger.writing() as pending:
+            written = self.journal.submit(partial(pending.write, epoch=self.epoch), urgent=False)
+            await asyncio.wrap_future(written)
+
     def _wants_no(self, opening: RoundOpened, used: Mapping[str, float]) -> str:
         """Return why there is no such round: the method wants none, or the budgets leave no room."""
         closing = bool(opening.closing)
@@ -313,12 +419,14 @@ class Engine(Drive):
         if (stop := self.learner.wants_no(following)) or closing or not self.budget.limits:
             return stop
         counted = {**used, **self.learner.half.used(self.learner.state)}
+        if self.opened is not None and (name := self.opened.used_up):
+            return self.budget.short(used, name)
         expected = self.learner.expected_bytes(following)
         return self.budget.beyond(counted, expected, steered=self.learner.plan(following).steered)
 
     def _used(self) -> dict[str, float]:
         """What the run has used until now, over all its lives."""
-        moved = sum(session.bytes_down + session.bytes_up for session in self.sessions)
+        moved = self.sessions.moved
         server_cpu_s = time.process_time() - self._cpu_before_s
         return self.budget.used(time.monotonic(), moved=moved, server_cpu_s=server_cpu_s)
 
@@ -345,10 +453,10 @@ class Engine(Drive):
 
     def note_cost(self, round: int, index: int, row: Row) -> None:
         """Take what a client reports of a round that is over; the next decision writes it down."""
-        self.budget.correct(round, index, row.get("cpu_s"))
-        self._late_costs.add(round, index, row)
+        self.budget.correct(round, index, row)
+        self.ledger.add_late(round, index, row)
         if self.machine.ending is not None:
-            self.journal.submit(partial(self._late_costs.write, epoch=self.epoch), urgent=False)
+            self.start(self._write_rest())
 
     def told(self, client_id: str) -> None:
         """A client has the view that says how the run ended."""
@@ -365,10 +473,13 @@ class Engine(Drive):
             if session.upload is not None:
                 session.upload.cancel()
         self.learner.hurry()
+        if self._keeping is not None:
+            self._keeping.cancel()
         await self.settle()
         await self.scoring.close()
-        self.budget.rest(time.monotonic())
-        self.journal.submit(partial(records.write_used, used=self._used()), urgent=False)
+        self._rest()
+        self._note_used(self._used())
+        await self._write_rest()
         if self.opened is not None:
             self.opened.close()
         self.shut_threads()

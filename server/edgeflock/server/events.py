@@ -86,10 +86,14 @@ class RoundExtended:
 
 @dataclass(frozen=True)
 class RoundClosed:
-    """The counted set is decided."""
+    """The counted set is decided.
+
+    `limit`: the round was cut short by it, and this is why none follows.
+    """
 
     round: int
     counted: tuple[int, ...]
+    limit: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,8 @@ class Started:
     committed: int = 0
     open: OpenRound | None = None
     closed: str = ""  # the last one committed is the closing round: why the run is over
+    limit: str = ""  # a budget is used up: a round that is decided is committed, and none follows
+    reached: str = ""  # the last one committed has reached the target: what is open is discarded
     ended: Ended | None = None  # the run is over, but not every client may have heard
 
 
@@ -198,11 +204,29 @@ class Folded:
 
 @dataclass(frozen=True)
 class Committed:
-    """The round is durable. `stop` is the method's or a budget's reason to end here."""
+    """The round is durable. `stop` is the method's or a budget's reason to end here, `reached` a target's."""
 
     round: int
     now: float
     stop: str = ""
+    reached: str = ""
+
+
+@dataclass(frozen=True)
+class LimitReached:
+    """A budget is used up in the midst of a round."""
+
+    reason: str
+    now: float
+
+
+@dataclass(frozen=True)
+class TargetReached:
+    """The model of that round has reached the target; the journal holds its evaluation."""
+
+    round: int
+    reason: str
+    now: float
 
 
 @dataclass(frozen=True)
@@ -262,8 +286,8 @@ class DrainAsked:
 
 Event = (
     Started | Ready | Online | Offline | UpdateReceived | TaskRefused | Ticked | Persisted | RoundPrepared
-    | Folded | Committed | SpaceMissing | Done | Diverged | Broken | PauseAsked | ResumeAsked | StopAsked
-    | DrainAsked
+    | Folded | Committed | LimitReached | TargetReached | SpaceMissing | Done | Diverged | Broken
+    | PauseAsked | ResumeAsked | StopAsked | DrainAsked
 )  # fmt: skip
 
 # ---------------------------------------------------------------------------------------- effects

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from edgeflock.common.checksum import extend
 from edgeflock.common.errors import CorruptCheckpoint, EdgeflockError
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER) STRICT;
@@ -57,8 +57,16 @@ CREATE TABLE costs (
   wire_bytes_down INTEGER, wire_bytes_up INTEGER,                   -- with HTTP/2 ... Ethernet: estimated
   fetch_s REAL, train_s REAL, deliver_s REAL, wait_s REAL, cpu_s REAL, peak_rss_bytes INTEGER,
   samples_done INTEGER,
+  flops REAL, method_flops REAL,              -- of the local work; of these, what the method adds to FedAvg
+  peak_gpu_bytes INTEGER, temperature_c REAL, throttled INTEGER, -- the highest; 1: its clock was held down
+  energy_j REAL, energy_source TEXT,          -- rapl, hwmon, or model: watts that somebody stated
   PRIMARY KEY (epoch, round, idx)
 ) STRICT;
+CREATE TABLE bundle_bytes (                   -- the payload of `costs` by what it held, resends included
+  epoch INTEGER NOT NULL, round INTEGER NOT NULL, idx INTEGER NOT NULL REFERENCES seats (idx),
+  direction TEXT NOT NULL, kind TEXT NOT NULL, codec TEXT NOT NULL, bytes INTEGER NOT NULL,
+  PRIMARY KEY (epoch, round, idx, direction, kind, codec)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE round_costs (
   epoch INTEGER NOT NULL, round INTEGER NOT NULL, name TEXT NOT NULL, value REAL NOT NULL,
   PRIMARY KEY (epoch, round, name)

@@ -6,7 +6,7 @@ Everything here runs in one thread of its own, never on the event loop.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from edgeflock.common.pack import pack
 from edgeflock.common.package import IDENTITY, CodecChoice, Kind
 from edgeflock.common.seeds import derive
 from edgeflock.common.tensorfile import Written
-from edgeflock.methods.base import Method, Plan, Round, ServerHalf, Setting, State
+from edgeflock.methods.base import Effort, Method, Plan, Round, ServerHalf, Setting, State
 from edgeflock.methods.options import Params
 from edgeflock.methods.tools import Tools
 from edgeflock.server import broadcast
@@ -57,6 +57,7 @@ class RoundWork:
     personal: bool
     scalars: tuple[str, ...] = ()  # the method's own that an update must hold
     scores: tuple[str, ...] = ()  # what clients test their own model on
+    allowances: Mapping[str, float] = field(default_factory=dict)  # of each client, by resource
 
     @cached_property
     def layouts(self) -> dict[Kind, Layout]:
@@ -83,9 +84,11 @@ class Learner:
         codec: str,
         codec_down: str,
         tools: Tools | None = None,
+        passes: tuple[int, int] | None = None,
     ) -> None:
         self.method, self.params, self.setting, self.layouts = method, params, setting, layouts
         self.half = method.server(params, setting, tools)
+        self.passes = passes  # operations of one sample's forward and backward pass; None: not known
         self.state = State()
         self.written: Written | None = None  # of the checkpoint that holds `state`
         self._plan, self._lr_decay = plan, lr_decay
@@ -117,6 +120,18 @@ class Learner:
         """Return the state that goes with the result: its buffers in place of the latest."""
         buffers = self.half.buffers(self.state, "global")
         return State({**self.state.vectors, "buffers": buffers}, self.state.scalars)
+
+    def operations(self, *, steps: int, samples: int, held: int) -> dict[str, float]:
+        """Return what a client's local round took: `flops`, and the part that is the method's own.
+
+        `samples` are those of all steps together, `held` those that the client has.
+        """
+        if self.passes is None:
+            return {}
+        elements, features = self.setting.layout.elements, self.setting.features
+        effort = Effort(elements, features, *self.passes, steps=steps, samples=samples, held=held)
+        own = self.method.extra_flops(self.params, effort) if steps else 0.0
+        return {"flops": effort.training() + own, "method_flops": own}
 
     # --------------------------------------------------------------------------------- opening
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from edgeflock.common.package import Package
-from edgeflock.server.budget import credible
+from edgeflock.server.budget import STATED, Budget, credible
+from edgeflock.server.cost_rows import Row
 from edgeflock.server.fold import SpooledUpdate
 from edgeflock.server.learner import RoundWork
 from edgeflock.server.spool import Entry
@@ -22,9 +23,10 @@ class Opened:
     entries: dict[int, Entry]  # by roster index
     began: float  # when it was decided to open it
     updates: dict[int, SpooledUpdate] = field(default_factory=dict)  # complete and checked
-    costs: dict[int, dict[str, float]] = field(default_factory=dict)  # as the clients stated them
+    costs: dict[int, Row] = field(default_factory=dict)  # as the clients stated them
     scores: dict[int, dict[str, Score]] = field(default_factory=dict)  # of clients' own models
     closed_at: float = 0.0
+    used_up: str = ""  # a resource of which a client had too little for all its steps
 
     @property
     def number(self) -> int:
@@ -37,34 +39,39 @@ class Opened:
         self.updates[index] = SpooledUpdate(index, package, entry.data_path, self.work.layouts)
         self.scores[index] = scores_of(entry.header)
 
+    def described(self, index: int) -> Package | None:
+        """Return what the spool holds of a member, whole or not."""
+        header = self.entries[index].header
+        return package_of(header, self.number) if header else None
+
     def restore(self) -> tuple[tuple[int, bytes], ...]:
         """Take the updates that a previous process had received; return index and digest of each."""
         found = []
         for index, entry in self.entries.items():
-            package = package_of(entry.header, self.number) if entry.header else None
+            package = self.described(index)
             if package and entry.held == package.size_bytes and entry.running == package.crc32c:
                 self.complete(index, package)
                 found.append((index, package.digest))
         return tuple(found)
 
+    def allow(self, budget: Budget, used: Mapping[str, float], *, spare: int) -> None:
+        """Share what is left of the budgets among those who will train; so many may still come."""
+        stated = {
+            name: sum(credible(cost.get(column)) for cost in self.costs.values()) for name, column in STATED
+        }
+        gone = {name: amount + stated.get(name, 0.0) for name, amount in used.items()}
+        trainers = len(self.work.round.cohort) - len(self.updates) + spare
+        self.work = replace(self.work, allowances=budget.allowances(gone, trainers))
+
     def measured(self) -> dict[str, float]:
         """What the method may steer by: seconds of the round so far, and of its slowest client's training;
         CPU seconds of all clients' training."""
-        training = [credible(cost["train_s"]) for cost in self.costs.values()]
+        training = [credible(cost.get("train_s")) for cost in self.costs.values()]
         return {
             "round_s": self.closed_at - self.began,
             "train_s": max(training, default=0.0),
-            "train_cpu_s": sum(credible(cost["cpu_s"]) for cost in self.costs.values()),
+            "train_cpu_s": sum(credible(cost.get("cpu_s")) for cost in self.costs.values()),
         }
-
-    def seconds(self, folded_at: float) -> dict[str, float]:
-        """How long its parts took, now that the state has moved."""
-        parts = {
-            "open_s": self.closed_at - self.began,
-            "fold_s": folded_at - self.closed_at,
-            "commit_s": time.monotonic() - folded_at,
-        }
-        return {name: round(value, 6) for name, value in parts.items()}
 
     def close(self) -> None:
         for entry in self.entries.values():

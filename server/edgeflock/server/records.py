@@ -19,8 +19,6 @@ from edgeflock.server.events import (
     Verdict,
 )
 
-Row = Mapping[str, float | int | None]
-
 _MEASURED = "measured "  # before the names of costs that a method was told
 _USED = "used_"
 
@@ -48,6 +46,11 @@ class Story:
         return {name.removeprefix(_USED): float(self.meta[name]) for name in names}
 
     @property
+    def limit(self) -> str:
+        """The budget that is used up: no round follows the one that is open."""
+        return self.meta.get("limit", "")
+
+    @property
     def newest(self) -> int:
         """The last round whose state is on disk: the closing round, or that of the last training."""
         return self.committed + 1 if self.over else self.committed
@@ -68,11 +71,13 @@ def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
                 "UPDATE rounds SET extended = ? WHERE epoch = ? AND round = ?",
                 (json.dumps(added), epoch, round),
             )
-        case RoundClosed(round=round, counted=counted):
+        case RoundClosed(round=round, counted=counted, limit=limit):
             connection.execute(
                 "UPDATE rounds SET closed = ? WHERE epoch = ? AND round = ?",
                 (json.dumps(counted), epoch, round),
             )
+            if limit:
+                write_meta(connection, limit=limit)
         case Ended():
             write_outcomes(connection, epoch, record.round, record.discarded)
             write_meta(connection, ended_kind=str(record.kind), ended_reason=record.reason)
@@ -110,18 +115,6 @@ def write_commit(
     connection.execute(
         "UPDATE rounds SET committed = 1, model_digest = ?, state_digest = ? WHERE epoch = ? AND round = ?",
         (model_digest, state_digest, epoch, round),
-    )
-
-
-def write_cost(connection: sqlite3.Connection, epoch: int, round: int, index: int, row: Row) -> None:
-    """Merge columns into the cost row of one client and round."""
-    names = list(row)
-    marks = ", ".join("?" for _ in names)
-    updates = ", ".join(f"{name} = excluded.{name}" for name in names)
-    connection.execute(
-        f"INSERT INTO costs (epoch, round, idx, {', '.join(names)}) VALUES (?, ?, ?, {marks}) "
-        f"ON CONFLICT (epoch, round, idx) DO UPDATE SET {updates}",
-        (epoch, round, index, *row.values()),
     )
 
 
@@ -289,6 +282,14 @@ def read_scored(connection: sqlite3.Connection, epoch: int) -> int:
     """Return the newest round that has a score, 0 if there is none."""
     statement = "SELECT max(round) FROM evaluations WHERE epoch = ? AND model = 'global'"
     return connection.execute(statement, (epoch,)).fetchone()[0] or 0
+
+
+def read_accuracy(connection: sqlite3.Connection, epoch: int, round: int) -> float | None:
+    """Return how the global model of that round did, if the journal knows it."""
+    row = connection.execute(
+        "SELECT accuracy FROM evaluations WHERE epoch = ? AND round = ? AND model = 'global'", (epoch, round)
+    ).fetchone()
+    return None if row is None else float(row[0])
 
 
 def read_best(connection: sqlite3.Connection) -> tuple[float, int] | None:

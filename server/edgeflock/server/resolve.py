@@ -17,7 +17,7 @@ from edgeflock.common.package import Kind
 from edgeflock.methods import load
 from edgeflock.methods.base import Method
 from edgeflock.methods.options import parse, texts
-from edgeflock.server import budget
+from edgeflock.server import budget, target
 from edgeflock.server.config import ServerConfig, default_run_dir, from_toml, identity_difference
 from edgeflock.server.web.listen import listen_at
 
@@ -76,7 +76,7 @@ def _over(old: ServerConfig, given: Mapping[str, Any]) -> dict[str, Any]:
     for name, other in (("epochs", "steps"), ("steps", "epochs")):
         if name in given and other not in given:
             changes[other] = None
-    for name in ("set", "model_arg", "budget"):
+    for name in ("set", "model_arg", "budget", "target"):
         if name in given:
             changes[name] = {**getattr(old, name), **given[name]}
     return changes
@@ -260,6 +260,8 @@ def read_cohort_script(path: Path) -> tuple[str, ...]:
 
 
 def _check_evaluation(config: ServerConfig) -> None:
+    if target.parse(config.target) and not config.eval_every:
+        raise UsageError("--target needs evaluations: --eval-every is 0")
     if config.eval_clients == "both" and config.dataset is None:
         raise UsageError("--eval-clients both needs the test samples of a named data set: give --dataset")
     if config.eval_clients in ("local", "both") and config.central:

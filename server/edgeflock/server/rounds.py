@@ -30,15 +30,15 @@ from edgeflock.server.events import (
     RoundOpened,
     Verdict,
 )
+from edgeflock.server.leaving import Leaving
 from edgeflock.server.space import is_ending
-from edgeflock.server.standing import Standing
 from edgeflock.server.tally import Tally
 
 # What still matters once the end is decided.
 _LAST_EVENTS = (events.Persisted, events.SpaceMissing, events.Broken, events.Ticked)
 
 
-class RoundMachine(Standing):
+class RoundMachine(Leaving):
     """Where a run stands, changed by `handle` alone."""
 
     def handle(self, event: Event) -> list[Effect]:
@@ -76,6 +76,10 @@ class RoundMachine(Standing):
                 return []
             case events.Committed():
                 return self._cleared() + self._committed(event)
+            case events.LimitReached(reason=reason):
+                return self._limit(reason)
+            case events.TargetReached(round=round, reason=reason):
+                return self._reach(reason) if round == self.committed else []
             case events.SpaceMissing():
                 return self._wait_for_space(event)
             case events.Done():
@@ -109,6 +113,11 @@ class RoundMachine(Standing):
         if event.open is not None:
             self._begin(RoundOpened(event.open.round, event.open.cohort, event.open.closing))
             self.tally.extended, self.tally.closed = event.open.extended, event.open.closed
+        if event.reached:
+            return self._reach(event.reached)
+        self.limit = event.limit
+        if event.limit and event.open is None:
+            return self._end(EndingKind.COMPLETED, event.limit)
         if event.committed >= self.rules.rounds and not self.closing:  # as above, or fewer are asked
             return self._training_over(self._all_done(), event.now, self._discarded())
         if event.seats and (fault := self.seats.script_fault()):
@@ -157,6 +166,8 @@ class RoundMachine(Standing):
             return self._close(tally.closed)
         tally.closed = None
         self.phase = Phase.OPEN
+        if self.limit:
+            return self._limit(self.limit)
         self.deadline = self._wake = event.now + self.rules.deadline_s
         names = [self.seats.names[index] for index in tally.cohort]
         name = "closing_opened" if self.closing else "round_opened"
@@ -224,13 +235,26 @@ class RoundMachine(Standing):
         self.phase = Phase.FOLDING
         self.tally.closed, self.hold = counted, ""
         self.deadline = self._wake = None
-        return [Persist((events.RoundClosed(self.round, counted),)), events.FoldRound(self.round, counted)]
+        closed = events.RoundClosed(self.round, counted, self.limit)
+        return [Persist((closed,)), events.FoldRound(self.round, counted)]
+
+    def _limit(self, reason: str) -> list[Effect]:
+        """A budget is used up: what is decided is committed, an open round with enough updates is closed,
+        any other is discarded (DESIGN rule 12)."""
+        self.limit = self.limit or reason
+        if self.phase in (Phase.IDLE, Phase.OPENING, Phase.FOLDING, Phase.COMMITTING):
+            return []  # the end comes when the round is prepared, or committed
+        if self.phase is Phase.OPEN and self.tally.enough:
+            return self._close(self.tally.everything())
+        return self._end(EndingKind.COMPLETED, self.limit, self._discarded())
 
     def _commit_if_decided(self) -> list[Effect]:
         if self.phase is not Phase.FOLDING or not self.tally.decided:
             return []
         outcomes = self.tally.outcomes()
         counted = sum(outcome.verdict is Verdict.COUNTED for outcome in outcomes)
+        if counted < self.tally.least and self.limit:
+            return self._end(EndingKind.COMPLETED, self.limit, self.tally.failed())
         if counted < self.tally.least:  # nothing is committed, hence nothing counts
             of = f" of {self.rules.method}" if self.rules.method else ""
             reason = f"round {self.round}{of}: {self.tally.poisoned(counted, self.seats.names)}"
@@ -245,7 +269,7 @@ class RoundMachine(Standing):
         return self._end(EndingKind.FAILED, event.reason, self.tally.failed())
 
     def _following(self) -> RoundOpened | None:
-        over = self.closing or self.round >= self.rules.rounds
+        over = self.closing or self.limit or self.round >= self.rules.rounds
         held = self.draining or self._pause_asked or self._stop_asked or over
         return None if held or not self.seats.complete(self.committed) else self.seats.choose(self.round + 1)
 
@@ -258,6 +282,8 @@ class RoundMachine(Standing):
             return self._end(EndingKind.COMPLETED, self.closing)
         if self._stop_asked:
             return self._end(EndingKind.STOPPED, self._stop_asked)
+        if over := event.reached or self.limit:
+            return self._end(EndingKind.COMPLETED, over)
         if event.stop or self.committed >= self.rules.rounds:
             return self._training_over(event.stop or self._all_done(), event.now)
         if self._next is not None:
@@ -308,7 +334,7 @@ class RoundMachine(Standing):
                 return self._extended(record)
             case events.RoundClosed():
                 self.tally.durable = True
-                return self._commit_if_decided()
+                return self._cut(record) + self._commit_if_decided()
             case Ended():
                 return self._leave(record)
         assert_never(record)
@@ -353,38 +379,6 @@ class RoundMachine(Standing):
             return []
         return self._end(EndingKind.STOPPED, reason, self._discarded())
 
-    def _discarded(self) -> tuple[Outcome, ...]:
-        if self.phase not in (Phase.OPENING, Phase.OPEN):
-            return ()
-        return self.tally.discarded()
-
     def _drain(self) -> list[Effect]:
         self.draining = True
         return [] if self.phase in (Phase.FOLDING, Phase.COMMITTING) else self._park()
-
-    def _park(self) -> list[Effect]:
-        """Go away with the round as it is; the journal and the spool hold it."""
-        self.draining = self._parked = True
-        return [Announce("run_parked", {"round": self.round}), Publish(), events.Exit(None)]
-
-    def _break(self, reason: str) -> list[Effect]:
-        """Go away like that with a reason. It is no end of the run: clients keep what they have, and wait."""
-        self.draining = self._parked = True
-        broken = Announce("run_broken", {"round": self.round, "reason": reason})
-        return [broken, Publish(), events.Exit(Ended(EndingKind.FAILED, reason, self.round))]
-
-    def _end(self, kind: EndingKind, reason: str, outcomes: tuple[Outcome, ...] = ()) -> list[Effect]:
-        self.phase, self._wake = Phase.ENDING, None
-        self.space.forget()
-        return [Persist((Ended(kind, reason, self.round, outcomes),))]
-
-    def _leave(self, ending: Ended) -> list[Effect]:
-        self.phase, self.ending = Phase.ENDED, ending
-        self._wake = None
-        self.space.forget()
-        fields: dict[str, object] = {
-            "kind": str(ending.kind),
-            "reason": ending.reason,
-            "round": self.counted,
-        }
-        return [Announce("run_ended", fields), Publish(), events.Exit(ending)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -48,8 +49,12 @@ class Scoring:
         scored: int,
         clients: tuple[str, ...] = (),
     ) -> None:
-        self._blocking = blocking
+        self.blocking = blocking
+        self.busy: Callable[[int, float], None] = lambda round, seconds: None  # told of tests beside a round
+        self.took_s = 0.0  # the last `take`
         self.best = best  # accuracy, round
+        self.accuracies: dict[int, float] = {}  # by round, once the journal holds them
+        self.listener: Callable[[int], None] = lambda round: None  # called for each of these
         self._evaluator, self._journal, self._epoch = evaluator, journal, epoch
         self._every, self._last = every, last
         self._clients = clients  # what clients test their own models on
@@ -73,6 +78,7 @@ class Scoring:
 
         Called in the arithmetic thread, before the state moves on.
         """
+        began, self.took_s = time.monotonic(), 0.0
         if self._evaluator is None or not (self.due(round) or last) or self._taken is not None:
             return
         half, state, others = learner.half, learner.state, defaultdict[str, list[Score]](list)
@@ -83,6 +89,7 @@ class Scoring:
         if half.has_global:
             test = self._evaluator.load(learner.result(), half.buffers(state, GLOBAL))
         self._taken = _Taken(round, found, test)
+        self.took_s = time.monotonic() - began
 
     async def started(self, round: int) -> None:
         """Start the test of what was taken, now that the round is durable; wait for it if asked to."""
@@ -92,8 +99,13 @@ class Scoring:
         task = asyncio.create_task(self._score(taken))
         self._running[round] = task
         task.add_done_callback(lambda _: self._running.pop(round, None))
-        if self._blocking:
+        if self.blocking:
             await task
+
+    async def settled(self, round: int) -> None:
+        """Wait for the test of that round, if it runs."""
+        if round in self._running:
+            await asyncio.wait([self._running[round]])
 
     def wanted(self) -> set[int]:
         """Rounds whose checkpoints must stay: the best one, and those being tested."""
@@ -111,12 +123,17 @@ class Scoring:
     async def _score(self, taken: _Taken) -> None:
         found = dict(taken.others)
         if taken.run is not None:
+            began = time.monotonic()
             score = await asyncio.get_running_loop().run_in_executor(self._thread, taken.run)
+            if not self.blocking:
+                self.busy(taken.round, time.monotonic() - began)
             if self.best is None or score.accuracy > self.best[0]:
                 self.best = (score.accuracy, taken.round)
             found[GLOBAL] = summarise([score])
         for name, summary in found.items():
             await self._publish(taken.round, name, summary)
+        if taken.round in self.accuracies:
+            self.listener(taken.round)
 
     async def _publish(self, round: int, model: str, found: Summary) -> None:
         fields = told(round, model, found)
@@ -127,6 +144,8 @@ class Scoring:
                     lambda connection: write_score(connection, self._epoch, round, model, found)
                 )
             )
+            if model == GLOBAL:
+                self.accuracies[round] = found.accuracy
 
 
 def told(round: int, model: str, found: Summary) -> dict[str, object]:

@@ -13,6 +13,7 @@ import structlog
 
 from edgeflock.common.checksum import GRANULE
 from edgeflock.common.chunks import Piece
+from edgeflock.common.package import Package
 from edgeflock.common.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.common.wire import package_to_wire
 from edgeflock.server.admission import check_data, check_join, check_ready, refusal
@@ -22,6 +23,7 @@ from edgeflock.server.delivery import Delivery, Refused, read_in_time
 from edgeflock.server.engine import Engine
 from edgeflock.server.events import Offline, Online, TaskRefused
 from edgeflock.server.sessions import DuplicateId, Session
+from edgeflock.server.stated import of_round
 from edgeflock.server.views import view_of
 from edgeflock.v1 import aggregator_pb2 as pb
 
@@ -116,7 +118,9 @@ class AggregatorService:
                 _send_once(view, last)
                 response = pb.WatchResponse(view=view)
                 payload = sum(len(download.payload) for download in view.task.downloads)
-                session.sent(response.ByteSize(), payload)
+                if payload and not self._engine.limits.admits(payload):
+                    continue  # the round is over, and with it the task
+                session.sent(response.ByteSize(), payload, self._inline(payload))
                 yield response
                 last = view
             if view.HasField("ending"):
@@ -126,6 +130,11 @@ class AggregatorService:
         yield pb.WatchResponse(
             refusal=refusal(pb.REASON_SUPERSEDED, "a newer session of yours has taken over")
         )
+
+    def _inline(self, payload: int) -> Package | None:
+        """Return the package whose payload goes with a view, if one does."""
+        opened = self._engine.opened
+        return opened.work.shared.package if payload and opened is not None else None
 
     def _unwatch(self, session: Session) -> None:
         session.watching -= 1
@@ -160,13 +169,14 @@ class AggregatorService:
         try:
             opened = self._engine.opened
             for offset in range(request.offset, broadcast.package.size_bytes, size):
-                if self._engine.opened is not opened:
+                payload = min(size, broadcast.package.size_bytes - offset)
+                if self._engine.opened is not opened or not self._engine.limits.admits(payload):
                     yield pb.FetchResponse(refusal=refusal(pb.REASON_BUSY, ROUND_OVER))
                     return
                 message = broadcast.cached(offset, size)
                 if message is None:
                     message = await self._engine.write(broadcast.message, offset, size)
-                session.sent(len(message), min(size, broadcast.package.size_bytes - offset))
+                session.sent(len(message), payload, broadcast.package, offset)
                 yield message
         finally:
             self._fetching -= 1
@@ -258,12 +268,9 @@ class AggregatorService:
         return None
 
     def _take_cost(self, index: int, cost: pb.RoundCost) -> None:
-        if not 0 < cost.round <= self._engine.machine.committed:
-            return
-        names = ("fetch_s", "train_s", "deliver_s", "wait_s", "cpu_s")
-        row: dict[str, float | int | None] = {name: float(getattr(cost, name)) for name in names}
-        row["peak_rss_bytes"] = min(cost.peak_rss_bytes, 2**62)
-        self._engine.note_cost(cost.round, index, row)
+        """Take what a client states of a round that it has just heard the final word on."""
+        if any(round == cost.round for round, _ in self._engine.verdicts.last(index)):
+            self._engine.note_cost(cost.round, index, of_round(cost))
 
     def _take_refusal(self, session: Session, index: int, report: pb.TaskRefused) -> None:
         sentence = report.refusal.sentence[:500]
@@ -280,6 +287,8 @@ class AggregatorService:
             log.info("client_leaving", **words)
             self._engine.journal.note("client_leaving", **words)
             self._engine.sessions.remove(session)
+            if session.client_id not in self._engine.machine.seats.index_of:
+                self._engine.sessions.forget_traffic(session)
             session.superseded = True
             session.changed.set()
             self._engine.post(Offline(session.client_id, time.monotonic()))

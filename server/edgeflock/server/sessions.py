@@ -9,14 +9,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.common.framing import framed
+from edgeflock.common.package import Package
 from edgeflock.server.spool import Entry
+from edgeflock.server.traffic import Traffic
 
 MOST_STRANGERS = 1000  # sessions of ids that have no seat and do not watch
-
-_COUNTERS = tuple(
-    f"{kind}_{way}" for kind in ("bytes", "message_bytes", "wire_bytes") for way in ("down", "up")
-)
 
 
 class DuplicateId(EdgeflockError):
@@ -39,38 +36,20 @@ class Session:
     seen: float = field(default_factory=time.monotonic)  # its last call or chunk
     upload: asyncio.Task[object] | None = None  # the Deliver stream in progress
     arriving: tuple[Entry, int] | None = None  # what that stream fills, and the bytes it will hold
-    bytes_down: int = 0  # payload since the last commit
-    bytes_up: int = 0
-    message_bytes_down: int = 0  # with the messages around it
-    message_bytes_up: int = 0
-    wire_bytes_down: int = 0  # with everything around those, as `framing` estimates it
-    wire_bytes_up: int = 0
+    traffic: Traffic = field(default_factory=Traffic)  # the client's, whatever its session
 
-    def take_over(self, old: Session) -> None:
-        """Go on with the books of the session before, and with the upload that may still hold the spool."""
-        self.upload = old.upload
-        for name, value in old.take_bytes().items():
-            setattr(self, name, value)
-
-    def take_bytes(self) -> dict[str, int]:
-        """Return the counters and start them again."""
-        taken = {name: int(getattr(self, name)) for name in _COUNTERS}
-        for name in _COUNTERS:
-            setattr(self, name, 0)
-        return taken
-
-    def sent(self, message_bytes: int, payload: int = 0) -> None:
+    def sent(
+        self, message_bytes: int, payload: int = 0, package: Package | None = None, offset: int = 0
+    ) -> None:
         """Note a message to the client."""
-        self.bytes_down += payload
-        self.message_bytes_down += message_bytes
-        self.wire_bytes_down += framed(message_bytes)
+        self.traffic.sent(message_bytes, payload, package, offset)
 
-    def received(self, message_bytes: int, payload: int = 0) -> None:
+    def received(
+        self, message_bytes: int, payload: int = 0, package: Package | None = None, offset: int = 0
+    ) -> None:
         """Note a message from the client."""
         self.seen = time.monotonic()
-        self.bytes_up += payload
-        self.message_bytes_up += message_bytes
-        self.wire_bytes_up += framed(message_bytes)
+        self.traffic.received(message_bytes, payload, package, offset)
 
 
 class Sessions:
@@ -79,6 +58,16 @@ class Sessions:
     def __init__(self) -> None:
         self._by_token: dict[bytes, Session] = {}
         self._by_id: dict[str, Session] = {}
+        self._traffic: dict[str, Traffic] = {}  # stays when its client has gone: it was paid
+
+    def traffic(self, client_id: str) -> Traffic:
+        """Return what a client has moved since the last commit."""
+        return self._traffic.setdefault(client_id, Traffic())
+
+    @property
+    def moved(self) -> int:
+        """The payload of all clients since the last commit, both ways."""
+        return sum(traffic.bytes_down + traffic.bytes_up for traffic in self._traffic.values())
 
     def admit(self, session: Session) -> Session:
         """Take a new session in; an older one of the same instance is superseded.
@@ -92,9 +81,10 @@ class Sessions:
                     f"another living client uses the id {session.client_id!r}: give this one another"
                 )
             self.remove(old)
-            session.take_over(old)
+            session.upload = old.upload  # it may still hold the spool
             old.superseded = True
             old.changed.set()
+        session.traffic = self.traffic(session.client_id)
         self._by_token[session.token] = session
         self._by_id[session.client_id] = session
         return session
@@ -121,6 +111,11 @@ class Sessions:
         idle = (one for one in self._by_id.values() if not one.watching and one.client_id not in seated)
         if (oldest := next(idle, None)) is not None:
             self.remove(oldest)
+            self.forget_traffic(oldest)
+
+    def forget_traffic(self, stranger: Session) -> None:
+        """Nobody will ask what a client without a seat has moved."""
+        self._traffic.pop(stranger.client_id, None)
 
     def publish(self) -> None:
         """Let every stream look at its view again."""

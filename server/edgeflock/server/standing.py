@@ -23,6 +23,7 @@ class Standing:
         self.hold = ""  # why no round goes on, beside the disk; empty if none
         self.space = Space()
         self.closing = ""  # why no further round is counted: the closing task is due, or done
+        self.limit = ""  # the budget that is used up: no round follows the one at hand
         self.draining = False
         self.ending: Ended | None = None
         self._next: RoundOpened | None = None  # becomes durable with the running commit
@@ -47,6 +48,15 @@ class Standing:
     def counted(self) -> int:
         """How many rounds of training are committed."""
         return self.committed - self._closed
+
+    @property
+    def spare(self) -> int:
+        """How many members the open round may still get; -1 where the server is its one member."""
+        if self.rules.central:
+            return -1
+        extended = self.closing or self.tally.extended
+        most = 0 if extended else self.rules.min_updates
+        return min(most, self.rules.clients - len(self.tally.cohort))
 
     def has_task(self, index: int) -> bool:
         """Whether that client should be working on the open round."""

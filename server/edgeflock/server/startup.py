@@ -11,7 +11,7 @@ from edgeflock.common.bundle import FlatModel
 from edgeflock.common.errors import UsageError
 from edgeflock.common.settings_file import identity
 from edgeflock.methods.batches import LocalData
-from edgeflock.server import assembly, budget, records, rundir
+from edgeflock.server import assembly, budget, records, rundir, target
 from edgeflock.server.central import load_union
 from edgeflock.server.checkpoint import Checkpoints
 from edgeflock.server.config import ServerConfig, from_toml, to_toml
@@ -54,6 +54,8 @@ def build(config: ServerConfig) -> Built:
     """Read the data and build the model: what is wrong with them is said before a directory is made."""
     test = assembly.load_test_set(config)
     learner, flat = assembly.build_learner(config, test)
+    if config.target and not learner.half.has_global:
+        raise UsageError(f"{config.method} has no global model that could reach a --target")
     return Built(config, test, learner, flat, load_union(config) if config.central else None)
 
 
@@ -84,16 +86,17 @@ def asks_more(run_dir: Path, config: ServerConfig) -> bool:
         return False
     before = from_toml(run_dir / rundir.RUN_TOML)
     limits = budget.parse(before.budget), budget.parse(config.budget)
-    return config.rounds > before.rounds or budget.raised(*limits)
+    higher = target.parse(config.target).raised(target.parse(before.target))
+    return config.rounds > before.rounds or budget.raised(*limits) or higher
 
 
-def started(story: Story, now: float) -> Started:
+def started(story: Story, now: float, reached: str = "") -> Started:
     """Return the round machine's first event."""
     opened, going = story.open_round, None
     if opened is not None:
         going = OpenRound(opened.round, opened.cohort, story.extended, story.closed, opened.closing)
     ended = story.ended if story.finished else None
-    return Started(now, story.seats, story.newest, going, story.over, ended)
+    return Started(now, story.seats, story.newest, going, story.over, story.limit, reached, ended)
 
 
 def take_up(built: Built, run_dir: Path) -> Parts:
@@ -109,6 +112,8 @@ def take_up(built: Built, run_dir: Path) -> Parts:
     path = run_dir / rundir.JOURNAL
     if not story.finished:
         _forget_ending(path)
+    if asked.more:
+        _forget_limit(path, story)
     begin_or_recover(story, path, learner, checkpoints, spool, asked)
     rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
     described = assembly.describe_run(config, story.meta["run_id"], story.epoch, built.test, built.flat)
@@ -145,6 +150,13 @@ def _forget_ending(path: Path) -> None:
     """An ending of before no longer holds."""
     with contextlib.closing(connect(path)) as connection:
         connection.execute("DELETE FROM meta WHERE name LIKE 'ended_%' OR name = ?", (rundir.FAREWELL,))
+
+
+def _forget_limit(path: Path, story: Story) -> None:
+    """More is asked of the run now: what was decided of its last round stands, but others may follow."""
+    if story.meta.pop("limit", None) is not None:
+        with contextlib.closing(connect(path)) as connection:
+            connection.execute("DELETE FROM meta WHERE name = 'limit'")
 
 
 def _is_new(path: Path) -> bool:

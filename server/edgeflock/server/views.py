@@ -91,6 +91,7 @@ def task_of(work: RoundWork) -> pb.Task:
         flags=plan.flags,
         closing=work.round.closing,
         scores=work.scores,
+        allowances=work.allowances,
         upload_limit_bytes=work.upload_limit,
     )
     task.downloads.append(_download(pb.SCOPE_SHARED, work.shared))

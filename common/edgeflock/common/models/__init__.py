@@ -13,10 +13,19 @@ import torch
 from edgeflock.common import seeds
 from edgeflock.common.errors import BadValue, UnknownName
 from edgeflock.common.models.arguments import parse
-from edgeflock.common.models.base import Net, forward_flops, parameter_count
+from edgeflock.common.models.base import Net, forward_flops, parameter_count, training_flops
 from edgeflock.common.models.custom import adapt, call, load_custom
 
-__all__ = ["Net", "build", "build_custom", "forward_flops", "load_custom", "names", "parameter_count"]
+__all__ = [
+    "Net",
+    "build",
+    "build_custom",
+    "forward_flops",
+    "load_custom",
+    "names",
+    "parameter_count",
+    "training_flops",
+]
 
 _PLUMBING = {"arguments", "base", "custom", "layers", "shapes"}
 _INITIALISING = threading.Lock()  # layers draw their initial values from torch's global generator

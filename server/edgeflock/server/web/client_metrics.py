@@ -22,6 +22,12 @@ def client_metrics(clients: Sequence[Shown]) -> Iterator[Metric]:
     memory = GaugeMetricFamily(
         "edgeflock_client_peak_memory_bytes", "Peak resident memory, as it states.", labels=["client"]
     )
+    heat = GaugeMetricFamily(
+        "edgeflock_client_temperature_celsius", "Highest temperature of the newest round.", labels=["client"]
+    )
+    energy = CounterMetricFamily(
+        "edgeflock_client_energy_joules", "Energy, as it states: measured or from a model.", labels=["client"]
+    )
     cpu = CounterMetricFamily("edgeflock_client_cpu_seconds", "CPU seconds, as it states.", labels=["client"])
     moved = CounterMetricFamily(
         "edgeflock_client_payload_bytes", "Payload of the client.", labels=["client", "direction"]
@@ -36,9 +42,13 @@ def client_metrics(clients: Sequence[Shown]) -> Iterator[Metric]:
             seen.add_metric([name], shown["seen"])
         if "rss" in shown:
             memory.add_metric([name], shown["rss"])
+        if "temperature" in shown:
+            heat.add_metric([name], shown["temperature"])
+        if "energy" in shown:
+            energy.add_metric([name], shown["energy"])
         cpu.add_metric([name], shown.get("cpu", 0.0))
         for way in ("down", "up"):
             moved.add_metric([name, way], shown.get(way, 0.0))
         for outcome in ("counted", "late", "missed"):
             updates.add_metric([name, outcome], shown.get(outcome, 0))
-    yield from (online, seen, memory, cpu, moved, updates)
+    yield from (online, seen, memory, heat, energy, cpu, moved, updates)

@@ -8,6 +8,7 @@ from typing import Any
 
 Value = float | int | None
 
+_LARGE = 1e5  # moments are
 _NOT_DRAWN = {"round", "budget"}
 
 
@@ -53,9 +54,9 @@ class Curves:
 
 def finite(value: float | int) -> Value:
     """Return a number as JSON can hold it, with the digits that a picture shows."""
-    if isinstance(value, int):
-        return value
-    return float(f"{value:.6g}") if math.isfinite(value) else None
+    if isinstance(value, int) or not math.isfinite(value):
+        return value if isinstance(value, int) else None
+    return float(f"{value:.6g}") if abs(value) < _LARGE else round(value, 2)
 
 
 def _is_drawn(name: str, value: object) -> bool:

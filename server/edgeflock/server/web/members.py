@@ -14,8 +14,8 @@ Shown = dict[str, Any]
 
 _MOST_STRANGERS = 2000  # ids without a seat that are remembered
 _SEEN_STEP_S = 1.5  # a smaller difference is the clocks', not the client's
-_COSTS = {"down": "bytes_down", "up": "bytes_up", "cpu": "cpu_s"}
-_LATEST = {"cpu_s": "cpu_s", "rss": "peak_rss_bytes", "temperature": "temperature_c"}
+_COSTS = {"down": "bytes_down", "up": "bytes_up", "cpu": "cpu_s", "energy": "energy_j"}
+_LATEST = {"rss": "peak_rss_bytes", "temperature": "temperature_c", "throttled": "throttled"}
 DEVICE = ("machine", "system", "cores", "memory_bytes", "compute")
 
 
@@ -87,7 +87,7 @@ class Members:
         for seat in {*news.settled, *news.recent}:
             now = self._totals[seat].copy()
             _add(now, news.recent.get(seat, {}))
-            costs = {name: now[column] for name, column in _COSTS.items()}
+            costs = {name: now[column] for name, column in _COSTS.items() if column in now}
             latest = {name: news.latest[seat].get(column) for name, column in _LATEST.items()}
             self._change(self._name(seat), costs | {name: v for name, v in latest.items() if v is not None})
 

@@ -103,6 +103,9 @@ class RunCollector(Collector):
         )
         cpu = sum(shown.get("cpu", 0.0) for shown in seated)
         yield CounterMetricFamily("edgeflock_clients_cpu_seconds", "CPU seconds that clients state.", cpu)
+        if any("energy" in shown for shown in seated):
+            energy = sum(shown.get("energy", 0.0) for shown in seated)
+            yield CounterMetricFamily("edgeflock_clients_energy_joules", "Energy that clients state.", energy)
         if len(seated) <= self._most_clients:
             yield from client_metrics(seated)
 

@@ -10,15 +10,17 @@ const AXES = { round: ["round", format.plain], bytes: ["bytes moved", format.byt
 const WHOLE = [1, 2, 5].flatMap((step) => [0, 1, 2, 3, 4, 5].map((power) => step * 10 ** power)).sort((a, b) => a - b); // no half rounds
 
 const FIGURES = [
-  { title: "Accuracy", words: format.ratio, lines: (names) => chosen(names, /^(accuracy|worst_tenth) /, (name) => name.replace("_", " ").replace(/^accuracy /, "")) },
+  { title: "Accuracy", words: format.ratio, lines: (names) => chosen(names, /^(accuracy|worst_tenth) /, (name) => name.replace(/^accuracy /, "")) },
   { title: "Loss", words: format.plain, lines: (names) => [["loss", "training"], ...chosen(names, /^loss /, (name) => name.replace("loss ", "test of ").replace(" of global", ""))].filter(([name]) => names.includes(name)) },
-  { title: "Bytes of a round", words: format.bytes, lines: () => [["bytes_up", "up"], ["bytes_down", "down"]] },
-  { title: "Seconds of a round", words: format.seconds, lines: (names) => [["seconds", "whole"], ...PHASES.filter((name) => names.includes(name)).map((name) => [name, name.slice(0, -2)])] },
+  { title: "Bytes of a round", zero: true, words: format.bytes, lines: () => [["bytes_up", "up"], ["bytes_down", "down"]] },
+  { title: "Seconds of a round", zero: true, words: format.seconds, lines: (names) => [["seconds", "whole"], ...PHASES.filter((name) => names.includes(name)).map((name) => [name, name.slice(0, -2)])] },
 ];
 const SHOWN = /^(accuracy|worst_tenth|loss) |^(round|at|loss|seconds|bytes_up|bytes_down)$/;
 
 function chosen(names, pattern, title) {
-  return names.filter((name) => pattern.test(name)).sort().map((name) => [name, title(name)]);
+  const rank = (name) => (name.endsWith(" global") ? `0${name}` : `1${name}`);
+  const found = names.filter((name) => pattern.test(name)).sort((a, b) => (rank(a) < rank(b) ? -1 : 1));
+  return found.map((name) => [name, title(name).replaceAll("_", " ")]);
 }
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -27,7 +29,7 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 export class Charts {
   constructor(pick) {
     this.figures = FIGURES.map((figure) => new Figure(figure, pick));
-    this.other = new Figure({ title: "Also told", words: format.plain, lines: (names) => this.otherLines(names) }, pick);
+    this.other = new Figure({ title: "Other figures", words: format.plain, lines: (names) => this.otherLines(names) }, pick);
     this.choice = make("select", { ariaLabel: "Which number", onchange: () => this.again?.() });
     this.other.caption.append(this.choice);
     this.other.element.hidden = true;
@@ -57,8 +59,8 @@ export class Charts {
 }
 
 class Figure {
-  constructor({ title, words, lines }, pick) {
-    Object.assign(this, { title, words, lines, pick });
+  constructor({ title, words, lines, zero = false }, pick) {
+    Object.assign(this, { title, words, lines, zero, pick });
     this.caption = make("figcaption", {}, title);
     this.box = make("div", { class: "chart", tabIndex: 0, role: "img" });
     this.legend = make("ul", { class: "legend" });
@@ -102,7 +104,7 @@ class Figure {
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { stroke: colour("--grid"), width: 1 }, font: "12px system-ui, sans-serif" };
     const values = (format_) => (plot, splits) => splits.map((value) => format_(value));
     this.plot = new uPlot({
-      ...this.size(), legend: { show: false }, scales: { x: { time: false } },
+      ...this.size(), legend: { show: false }, scales: { x: { time: false }, y: this.zero ? { range: (plot, low, high) => [0, (high || 1) * 1.05] } : {} },
       cursor: { y: false, points: { size: 6 } },
       axes: [{ ...axis, values: values(words), space: 64, size: 28, gap: 3, label: name, labelFont: "12px system-ui, sans-serif", labelSize: 16, labelGap: 0, ...(kind === "round" ? { incrs: WHOLE } : {}) }, { ...axis, values: values(this.words), size: 64 }],
       series: [{}, ...series],

@@ -15,7 +15,7 @@ const VIEWS = [
 const COLUMNS = [
   ["Client", (c) => c.seat ?? 1e9], ["Doing", (c) => RANKS.indexOf(c.state)], ["Progress", (c) => -share(c)], ["Last word", (c) => c.verdict ?? ""],
   ["Seen", (c) => -(c.seen ?? 0)], ["Up", (c) => -(c.up ?? 0)], ["Down", (c) => -(c.down ?? 0)], ["CPU", (c) => -(c.cpu ?? 0)],
-  ["Memory", (c) => -(c.rss ?? 0)], ["Device", (c) => device(c.device)],
+  ["Memory", (c) => -(c.rss ?? 0)], ["Heat", (c) => -(c.temperature ?? 0)], ["Device", (c) => device(c.device)],
 ];
 
 const share = (c) => (c.total ? c.done / c.total : 0);
@@ -25,7 +25,7 @@ export class Clients {
     this.rows = new Map();
     this.sort = { column: 0, down: false };
     this.body = make("tbody", { role: "rowgroup" });
-    this.heads = COLUMNS.map(([title], index) => make("th", { scope: "col", role: "columnheader" }, make("button", { type: "button", onclick: () => this.sortBy(index) }, title)));
+    this.heads = COLUMNS.map(([title], index) => make("th", { scope: "col", role: "columnheader", class: title.toLowerCase() }, make("button", { type: "button", onclick: () => this.sortBy(index) }, title)));
     byId("members").append(make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...this.heads)), this.body);
     this.views = VIEWS.map(([name], index) => {
       const many = make("span");
@@ -46,6 +46,7 @@ export class Clients {
     this.store = store;
     const all = [...store.clients.values()];
     VIEWS.forEach(([, holds], index) => say(this.views[index], format.count(all.filter(holds).length)));
+    mark(byId("members"), "data-heat", all.some((client) => client.temperature !== undefined || client.throttled) ? "yes" : "");
     const shown = this.chosen(all);
     say(byId("found"), shown.length > MOST_ROWS ? `the first ${MOST_ROWS} of ${format.count(shown.length)} are shown` : `${format.count(shown.length)} shown`);
     this.heads.forEach((head, index) => mark(head, "aria-sort", index !== this.sort.column ? "" : this.sort.down ? "descending" : "ascending"));
@@ -97,8 +98,9 @@ class Row {
     this.down = cell("down", { class: "number" });
     this.cpu = cell("CPU", { class: "number" });
     this.memory = cell("memory", { class: "number" });
+    this.heat = cell("heat", { class: "heat" });
     this.device = cell("", { class: "wide" });
-    this.element = make("tr", { role: "row" }, make("th", { scope: "row", role: "rowheader" }, id), this.doing, this.progress, this.word, this.seen, this.up, this.down, this.cpu, this.memory, this.device);
+    this.element = make("tr", { role: "row" }, make("th", { scope: "row", role: "rowheader" }, id), this.doing, this.progress, this.word, this.seen, this.up, this.down, this.cpu, this.memory, this.heat, this.device);
   }
 
   show(client, now) {
@@ -110,7 +112,9 @@ class Row {
     say(this.up, client.up === undefined ? "" : format.bytes(client.up));
     say(this.down, client.down === undefined ? "" : format.bytes(client.down));
     say(this.cpu, client.cpu === undefined ? "" : format.seconds(client.cpu));
-    say(this.memory, client.rss === undefined ? "" : format.bytes(client.rss) + heat(client));
+    say(this.memory, client.rss === undefined ? "" : format.bytes(client.rss));
+    say(this.heat, heat(client));
+    mark(this.heat, "data-mood", client.throttled ? "warn" : "");
     say(this.device, device(client.device));
   }
 
@@ -136,7 +140,11 @@ function device(of) {
   return [of.machine, of.system, cores, memory, of.compute].filter(Boolean).join(" · ");
 }
 
-const heat = (client) => (client.temperature === undefined ? "" : `, ${client.temperature.toFixed(0)} °C`);
+function heat(client) {
+  const degrees = client.temperature === undefined ? "" : `${client.temperature.toFixed(0)} °C`;
+  return [degrees, client.throttled ? "throttled" : ""].filter(Boolean).join(", ");
+}
+
 const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 const reason = (name) => String(name).replace(/^REASON_/, "").toLowerCase().replaceAll("_", " ");
 const times = (many) => (many === 1 ? "once" : `${format.count(many)} times or more`);

@@ -68,6 +68,8 @@ function showTiles(store) {
   tile("Clients online", `${clients.length - away} of ${run.seats ?? clients.length}`, doingNow(clients));
   tile("Bytes moved", format.bytes(moved), `${format.bytes(sum(store, "bytes_up"))} up, ${format.bytes(sum(store, "bytes_down"))} down`);
   tile("Seconds in rounds", format.duration(sum(store, "seconds")), row.seconds === undefined ? "" : `newest round ${format.seconds(row.seconds)}`);
+  const energy = clients.reduce((all, client) => all + (client.energy ?? 0), 0);
+  if (energy) tile("Energy of clients", format.amount("energy", energy), "measured, or from a model of watts");
   const { server = {} } = run;
   tile("Server process", server.rss ? format.bytes(server.rss) : "", server.rss ? `${format.plain(server.cpu_percent)} % of a core, ${format.duration(server.cpu_s)} CPU` : "");
 }
