@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -28,3 +29,25 @@ def test_threads_do_not_disturb_each_other() -> None:
     with ThreadPoolExecutor(4) as pool:
         for _ in range(20):
             assert list(pool.map(norms.norm, vectors)) == alone
+
+
+@pytest.mark.parametrize("scale", [1e-24, 1e-6, 1.0, 1e12, 1e25])
+def test_the_quick_norm_has_eight_digits_whatever_the_scale(scale: float) -> None:
+    vector = torch.randn(300_001, generator=torch.Generator().manual_seed(3)) * scale
+    exact = math.fsum((vector.double() ** 2).tolist())
+    assert norms.quick_squared_norm(vector) == pytest.approx(exact, rel=2e-8)
+
+
+def test_the_quick_norm_does_not_depend_on_where_a_vector_lies() -> None:
+    values = torch.randn(200_003, generator=torch.Generator().manual_seed(4))
+    room = torch.empty(len(values) + 16)
+    found = set()
+    for place in range(16):
+        view = room[place : place + len(values)].copy_(values)
+        found.add(norms.quick_squared_norm(view))
+    assert len(found) == 1
+
+
+def test_the_quick_norm_of_what_is_not_finite_is_not_finite() -> None:
+    assert not math.isfinite(norms.quick_squared_norm(torch.tensor([1.0, math.nan])))
+    assert not math.isfinite(norms.quick_squared_norm(torch.tensor([1.0, math.inf])))

@@ -12,11 +12,16 @@ BLOCK = 1 << 18  # elements; part of the result's bits
 _SMALL = 1 << 16  # elements of which a float64 copy is cheap
 
 
+_NARROW = 1 << 17  # elements whose squares are summed in float32
+_TRUSTED = (1e-25, 1e30)  # sums of squares that float32 has neither lost below nor above
+
+
 class _Wide(threading.local):
-    """Two float64 blocks of each thread, reused: fresh ones cost large vectors ten times the arithmetic."""
+    """Blocks of each thread, reused: fresh ones cost large vectors ten times the arithmetic."""
 
     def __init__(self) -> None:
         self.blocks = torch.empty((2, BLOCK), dtype=torch.float64)
+        self.narrow = torch.empty(_NARROW)
 
     def of(self, place: int, part: Tensor) -> Tensor:
         return self.blocks[place, : part.numel()].copy_(part)
@@ -42,6 +47,18 @@ def squared_norm(vector: Tensor) -> float:
     for part in torch.split(vector, BLOCK):
         block = _wide.of(0, part)
         total += torch.dot(block, block).item()
+    return total
+
+
+def quick_squared_norm(vector: Tensor) -> float:
+    """Return ||vector||^2 to eight digits for a third of the price: for the fold, which must keep up.
+
+    Squares are summed in float32 within a block, by torch's cascade, and in float64 over the blocks.
+    """
+    total = 0.0
+    for part in torch.split(vector, _NARROW):
+        found = torch.mul(part, part, out=_wide.narrow[: part.numel()]).sum().item()
+        total += found if _TRUSTED[0] < found < _TRUSTED[1] else squared_norm(part)
     return total
 
 

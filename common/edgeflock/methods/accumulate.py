@@ -55,7 +55,7 @@ class Accumulators:
         for start, block in update.blocks(kind):
             total[start : start + block.numel()].add_(block, alpha=weight)
             if norm:
-                squares += norms.squared_norm(block)
+                squares += norms.quick_squared_norm(block)
         self.weights[name] += weight
         return squares
 
