@@ -47,7 +47,7 @@ def shown(flock: Flock, context: Any) -> Iterator[Any]:
 
 
 def test_a_real_run_is_shown_to_its_end(flock: Flock, shown: Any) -> None:
-    server = flock.server(*SHOWN, "--rounds=25", "--budget=time=10m", "--method=fedprox")
+    server = flock.server(*SHOWN, "--rounds=25", "--budget=time=10m", "--target=accuracy=0.9999")
     page = shown()
     page.wait(STATE, "gathering")
     clients = flock.clients("a", "b", "c")
@@ -57,6 +57,7 @@ def test_a_real_run_is_shown_to_its_end(flock: Flock, shown: Any) -> None:
     assert page.text("#because") == "all 25 rounds are done"
     assert page.text("#bars .bar-line").split("\n")[-1].startswith("25 of 25")
     assert "Budget of time" in page.text("#bars")
+    assert "wanted 0.9999" in page.text("#bars")
     assert [
         row.split("\n")[0].split("\t")[0] for row in page.page.locator("#members tbody tr").all_inner_texts()
     ] == list("abc")

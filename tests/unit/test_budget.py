@@ -93,6 +93,8 @@ def test_bytes_go_both_ways_and_cpu_is_corrected_when_the_whole_round_is_known()
     budget.correct(1, 0, {"cpu_s": 2.5, "energy_j": 30.0})  # said twice
     budget.correct(7, 0, {"cpu_s": 99.0, "energy_j": 99.0})  # of a round that nobody knows
     assert (budget.used(0.0)["cpu"], budget.used(0.0)["energy"]) == (7.5, 30.0)
+    budget.settle(1, {0: {"cpu_s": 2.0}})  # an effect that is carried out again
+    assert budget.used(0.0)["cpu"] == 7.5
     budget.settle(2, {0: {"cpu_s": math.nan}, 1: {"cpu_s": -4.0}})  # a client may claim anything
     budget.correct(2, 0, {"cpu_s": math.inf, "energy_j": -1.0})
     assert budget.used(0.0)["cpu"] == 7.5

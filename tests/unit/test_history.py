@@ -87,9 +87,10 @@ def test_the_closing_round_is_no_round_of_training(tmp_path: Path) -> None:
 def test_columns_that_are_not_known_here_are_read_along(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / "run")
     with writing(run_dir) as journal:
-        journal.execute("ALTER TABLE costs ADD COLUMN energy_j REAL")
-        journal.execute("UPDATE costs SET energy_j = 2.5 WHERE round > 1")
+        journal.execute("ALTER TABLE costs ADD COLUMN novel REAL")
+        journal.execute("UPDATE costs SET novel = 1.5, energy_j = 2.5 WHERE round > 1")
     history = read(run_dir)
+    assert history.clients[0].costs["novel"] == 3.0
     assert [round.energy_j for round in history.rounds] == [None, 5.0, 5.0]
     assert history.rounds[-1].spent["energy_j"] == 10.0
     assert history.clients[0].costs["energy_j"] == 5.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.server import records
+from edgeflock.server import cost_rows, records
 from edgeflock.server.events import (
     Ended,
     EndingKind,
@@ -225,8 +225,8 @@ def test_a_raised_epoch_goes_on_from_its_base(connection: sqlite3.Connection) ->
 
 def test_costs_of_a_round_come_in_parts(connection: sqlite3.Connection) -> None:
     tell(connection, SEATED)
-    records.write_cost(connection, 0, 1, 2, {"bytes_up": 10, "train_s": 1.5})
-    records.write_cost(connection, 0, 1, 2, {"wait_s": 0.5, "train_s": float("nan")})
+    cost_rows.write_cost(connection, 0, 1, 2, {"bytes_up": 10, "train_s": 1.5})
+    cost_rows.write_cost(connection, 0, 1, 2, {"wait_s": 0.5, "train_s": float("nan")})
     row = connection.execute("SELECT bytes_up, train_s, wait_s FROM costs").fetchall()
     assert row == [(10, None, 0.5)]
     records.write_round_costs(connection, 0, 1, {"fold_s": 0.25})

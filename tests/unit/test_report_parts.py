@@ -99,7 +99,6 @@ def test_the_table_of_clients_has_only_costs_that_somebody_had(tmp_path: Path) -
     run_dir = told_run(tmp_path / "run")
     before = tables.clients(read(run_dir))
     with writing(run_dir) as journal:
-        journal.execute("ALTER TABLE costs ADD COLUMN energy_j REAL")
         journal.execute("UPDATE costs SET energy_j = 2.5")
         journal.execute("UPDATE outcomes SET verdict = 'non_finite' WHERE round = 2 AND idx = 1")
     after = tables.clients(read(run_dir))
@@ -125,7 +124,6 @@ def test_energy_is_an_axis_where_a_ledger_has_it(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / "run")
     assert [axis.name for axis in curves.axes_of([read(run_dir)])] == ["rounds", "bytes", "seconds"]
     with writing(run_dir) as journal:
-        journal.execute("ALTER TABLE costs ADD COLUMN energy_j REAL")
         journal.execute("UPDATE costs SET energy_j = 2.5")
     assert [axis.name for axis in curves.axes_of([read(run_dir)])][-1] == "energy"
 

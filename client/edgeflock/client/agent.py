@@ -68,7 +68,7 @@ class Agent:
         # Seeded by the instance: devices that fail together do not come back together.
         self._backoff = Backoff(Random(f"{rules.instance.hex()}/{client_id}"))
         self._outbox = Outbox(folder)
-        self._meter = Meter(alone=rules.alone)
+        self._meter = Meter(alone=rules.alone, gauge=trainer.gauge)
         self._part: Participation | None = None
         self._heard = time.monotonic()
         self._return_within_ms = 0

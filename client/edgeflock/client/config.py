@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgeflock.common.address import parse_address, require_trust
 from edgeflock.common.errors import BadValue, MissingData, UsageError
-from edgeflock.common.kinds import FLAG, IDS, INTEGER, PATH, SECONDS, TEXT
+from edgeflock.common.kinds import FLAG, IDS, INTEGER, NUMBER, PATH, SECONDS, TEXT
 from edgeflock.common.log import log_format_option, log_level_option
 from edgeflock.common.options import check, option
 from edgeflock.common.ranges import above, between
@@ -78,6 +78,15 @@ class ClientConfig:
     )
     parallel: int = option(
         1, INTEGER, "hosted clients that train at a time", group=_WORK, allowed=between(1, 1024, "an integer")
+    )
+
+    watts: float | None = option(
+        None,
+        NUMBER,
+        "what this device draws at work, for its energy if it has no sensor that can be read",
+        group=_WORK,
+        allowed=above(0, "a number of watts"),
+        shown="energy is not known",
     )
 
     state_dir: Path | None = option(

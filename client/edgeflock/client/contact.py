@@ -21,6 +21,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 CALL_TIMEOUT_S = 10.0  # of a report
+LAST_CALLS_S = 2.0  # that a client which has heard the end waits for its last reports
 
 
 class _Hung(Exception):
@@ -93,6 +94,11 @@ class Contact:
             call = asyncio.create_task(_report(self._line, request))
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
+
+    async def told(self) -> None:
+        """Wait a little until the reports are there: who leaves is not listened to any more."""
+        if self._calls:
+            await asyncio.wait(tuple(self._calls), timeout=LAST_CALLS_S)
 
 
 async def ask(line: Line, request: pb.ReportRequest) -> None:

@@ -45,11 +45,14 @@ async def _host(config: ClientConfig, state: StateDir) -> int:
     link, trainer = Link(parse_address(config.server, "--server").target), Trainer(config)
     rules = Rules(state.identity.instance, config.stay, config.give_up_after, alone=len(ids) == 1)
     log.info("client_started", server=link.target, clients=list(ids[:20]), state_dir=str(state.path))
+    log.info("energy_source", source=trainer.gauge.source or "none")
     agents = [Agent(name, state.folder(name), link, trainer, rules) for name in ids]
+    gauging = asyncio.create_task(trainer.gauge.run())
     try:
         with _signals() as asked:
             return await _until_over(agents, asked)
     finally:
+        gauging.cancel()
         await link.close()
         trainer.close()
 

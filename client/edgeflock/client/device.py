@@ -34,3 +34,16 @@ def describe(device: torch.device) -> pb.Device:
         torch=str(torch.__version__),
         compute=str(device),
     )
+
+
+def forget_peak(device: torch.device) -> None:
+    """Begin to watch the memory in use on a GPU; whatever trains on it at the same time is in it."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_bytes(device: torch.device) -> int | None:
+    """Return the most memory in use on a GPU since then; MPS tells only what it holds now."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return torch.mps.driver_allocated_memory() if device.type == "mps" else None

@@ -53,18 +53,24 @@ async def train_round(desk: Desk, task: pb.Task, progress: Progress, attempt: At
     Raises Refused or another EdgeflockError if the task cannot be done.
     """
     async with desk.trainer.bench(desk.setup) as bench:
-        began = time.monotonic()
-        desk.meter.enter(Activity.FETCH)
-        state = await desk.trainer.run(desk.store.load) if desk.store.generations() else State()
-        bench.begin()
-        lacks = desk.setup.half.lacks(state, task.flags)
-        for download in task.downloads:
-            if download.scope != pb.SCOPE_OPTIONAL or lacks:
-                await _fetch(desk, bench, task.round, download, attempt)
-        desk.meter.enter(Activity.TRAIN)
-        fetch_s = time.monotonic() - began
-        await desk.trainer.run(_train, desk, bench, task, state, fetch_s, progress)
-    desk.meter.enter(Activity.WAIT)
+        try:
+            await _work(desk, bench, task, progress, attempt)
+        finally:
+            desk.meter.enter(Activity.WAIT)
+
+
+async def _work(desk: Desk, bench: Bench, task: pb.Task, progress: Progress, attempt: Attempt) -> None:
+    began = time.monotonic()
+    desk.meter.enter(Activity.FETCH)
+    state = await desk.trainer.run(desk.store.load) if desk.store.generations() else State()
+    bench.begin()
+    lacks = desk.setup.half.lacks(state, task.flags)
+    for download in task.downloads:
+        if download.scope != pb.SCOPE_OPTIONAL or lacks:
+            await _fetch(desk, bench, task.round, download, attempt)
+    desk.meter.enter(Activity.TRAIN)
+    fetch_s = time.monotonic() - began
+    await desk.trainer.run(_train, desk, bench, task, state, fetch_s, progress)
 
 
 async def deliver_outbox(
@@ -109,7 +115,9 @@ def _train(desk: Desk, bench: Bench, task: pb.Task, state: State, fetch_s: float
     progress.allowance = Allowance(
         dict(task.allowances), lambda: desk.meter.spent(time.thread_time() - cpu_s)
     )
+    desk.trainer.forget_gpu_peak()
     result = bench.train(desk.setup, desk.member, task, state, progress)
+    desk.meter.probe.note_gpu(desk.trainer.gpu_peak_bytes())
     cost = TrainCost(
         train_s=time.monotonic() - began - result.exam_s,
         cpu_s=time.thread_time() - cpu_s,
@@ -118,6 +126,7 @@ def _train(desk: Desk, bench: Bench, task: pb.Task, state: State, fetch_s: float
         fetch_s=fetch_s,
         samples_done=result.samples_done,
         used_up=progress.allowance.used_up,
+        readings=desk.meter.read(time.thread_time() - cpu_s),
     )
     package = result.encoded.package
     candidate = desk.store.stage(result.state, Stamp(task.round, package.digest))

@@ -8,6 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
+
+from edgeflock.client.gauge import Gauge, Readings
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
@@ -32,6 +35,12 @@ class TrainCost:
     fetch_s: float = 0.0
     samples_done: int = 0
     used_up: str = ""  # the allowance that ended the training before its last step
+    readings: Readings = field(default_factory=Readings)
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> TrainCost:
+        """Return the costs that `asdict` made fields of."""
+        return cls(**{**fields, "readings": Readings(**fields.get("readings", {}))})
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,7 @@ class RoundCost:
     bytes_down: int
     bytes_up: int
     resent_bytes: int
+    readings: Readings = field(default_factory=Readings)
 
 
 def peak_rss_bytes() -> int:
@@ -71,6 +81,12 @@ class Timeline:
         self.seconds[self.activity] += now - self._since
         self.activity, self._since = activity, now
 
+    def active_s(self) -> float:
+        """Return the seconds since the last `take` that were no waiting."""
+        spent = self.seconds.copy()
+        spent[self.activity] += self.clock() - self._since
+        return sum(spent.values()) - spent[Activity.WAIT]
+
     def take(self) -> dict[Activity, float]:
         """Return the seconds since the last call and begin again at zero."""
         self.enter(self.activity)
@@ -86,8 +102,11 @@ class Meter:
     shared by all, cannot be told apart.
     """
 
-    def __init__(self, *, alone: bool, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, *, alone: bool, clock: Callable[[], float] = time.monotonic, gauge: Gauge | None = None
+    ) -> None:
         self.line = Timeline(clock)
+        self.probe = (gauge or Gauge()).probe()
         self.bytes_down = 0
         self.bytes_up = 0
         self.resent_bytes = 0
@@ -104,11 +123,21 @@ class Meter:
 
     def spent(self, thread_s: float) -> dict[str, float]:
         """Return what the round has used so far; `thread_s`: of the work at hand, not noted yet."""
-        process_s = time.process_time() - self._process_s
-        return {"cpu": process_s if self._alone else self._thread_s + thread_s}
+        cpu_s = self._cpu_s(thread_s)
+        energy_j = self.probe.energy_j(cpu_s=cpu_s, active_s=self.line.active_s())
+        return {"cpu": cpu_s} | ({} if energy_j is None else {"energy": energy_j})
+
+    def read(self, thread_s: float = 0.0) -> Readings:
+        """Return what the sensors say of the round so far."""
+        return self.probe.read(cpu_s=self._cpu_s(thread_s), active_s=self.line.active_s())
+
+    def _cpu_s(self, thread_s: float) -> float:
+        alone_s = time.process_time() - self._process_s
+        return alone_s if self._alone else self._thread_s + thread_s
 
     def finish(self, round: int) -> RoundCost:
         """Return the round's costs; the next round begins."""
+        readings = self.read()
         seconds, process_s = self.line.take(), time.process_time()
         cost = RoundCost(
             round=round,
@@ -121,7 +150,9 @@ class Meter:
             bytes_down=self.bytes_down,
             bytes_up=self.bytes_up,
             resent_bytes=self.resent_bytes,
+            readings=readings,
         )
+        self.probe.restart()
         self.bytes_down = self.bytes_up = self.resent_bytes = 0
         self._thread_s, self._process_s = 0.0, process_s
         return cost

@@ -119,7 +119,7 @@ def _decode(content: bytes, marks: Marks) -> Entry:
         round=fields["round"],
         package=package,
         samples=fields["samples"],
-        cost=TrainCost(**fields["cost"]),
+        cost=TrainCost.of(fields["cost"]),
         candidate=fields["candidate"],
         marks=marks,
         scores=tuple(ClientScore(**score) for score in fields["scores"]),

@@ -141,6 +141,7 @@ class Participation:
             decision = session.decide(self._situation(self._view)) if self._view else session.Wait()
             if isinstance(decision, session.Finish):
                 self._post_cost()
+                await self._contact.told()
                 return decision
             if isinstance(decision, session.Wait):
                 await self._something(line)

@@ -18,6 +18,7 @@ from edgeflock.client import device, setup
 from edgeflock.client.bench import Bench, Member
 from edgeflock.client.config import ClientConfig, data_path
 from edgeflock.client.exam import TestSamples
+from edgeflock.client.gauge import Gauge
 from edgeflock.client.setup import Setup
 from edgeflock.common import datasets
 from edgeflock.common.datasets import own
@@ -51,6 +52,7 @@ class Trainer:
         self._config = config
         self._device = device.choose(config.device)
         self.description = device.describe(self._device)
+        self.gauge = Gauge(watts=config.watts, slots=config.parallel)
         if config.threads != 1:
             log.warning("threads_change_bits", threads=config.threads)
         torch.set_num_threads(config.threads)
@@ -75,6 +77,14 @@ class Trainer:
             if not future.cancel():
                 await asyncio.gather(waiting, return_exceptions=True)
             raise
+
+    def forget_gpu_peak(self) -> None:
+        """Begin to watch how much memory of the GPU is in use."""
+        device.forget_peak(self._device)
+
+    def gpu_peak_bytes(self) -> int | None:
+        """Return the highest since then; None without a GPU that tells."""
+        return device.peak_bytes(self._device)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

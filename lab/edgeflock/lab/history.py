@@ -26,6 +26,7 @@ from edgeflock.lab.history_values import (
     Numbers,
     Point,
     RoundHistory,
+    is_highest,
 )
 from edgeflock.server.config import ServerConfig, from_toml
 from edgeflock.server.journal import SCHEMA_VERSION, read_only
@@ -164,7 +165,7 @@ def _rounds(books: _Books) -> list[RoundHistory]:
 
 
 def _added(spent: Numbers, round: RoundHistory) -> dict[str, float]:
-    costs = {name: cost for name, cost in round.costs.items() if "peak" not in name}
+    costs = {name: cost for name, cost in round.costs.items() if not is_highest(name)}
     costs |= {"seconds": round.seconds, "bytes": round.bytes}
     if round.energy_j is not None:
         costs["energy_j"] = round.energy_j
@@ -240,12 +241,12 @@ _LAST_SCORES = (  # SQLite takes the bare columns from the row that holds the ma
 
 
 def _totals(connection: sqlite3.Connection, by: str) -> list[dict[str, Any]]:
-    """Return the sums of all numbers in `costs`, whatever columns it has; of peaks the largest."""
+    """Return the sums of all numbers in `costs`, whatever columns it has; of what is no sum the largest."""
     known = connection.execute("PRAGMA table_info(costs)").fetchall()
     numbers = [
         row["name"] for row in known if row["type"] in ("INTEGER", "REAL") and row["name"] not in _KEYS
     ]
-    sums = [f'{"max" if "peak" in name else "sum"}("{name}") AS "{name}"' for name in numbers]
+    sums = [f'{"max" if is_highest(name) else "sum"}("{name}") AS "{name}"' for name in numbers]
     return _ask(connection, "costs", f"SELECT {', '.join([by, *sums])} FROM costs GROUP BY {by}")
 
 

@@ -37,7 +37,7 @@ class Client:
     index: int
     name: str
     samples: int | None
-    costs: Numbers  # sums over all rounds; of names with `peak` the largest
+    costs: Numbers  # sums over all rounds; of peaks and temperatures the largest
     verdicts: Mapping[str, int]  # how often each was given
     scores: Mapping[str, Evaluation]  # of its own model, by name, in its last test
     device: Mapping[str, Any]  # as it said at its last Join: machine, system, cores, software ...
@@ -55,7 +55,7 @@ class RoundHistory:
     cohort: tuple[int, ...]  # seats, those that were added too
     verdicts: Mapping[str, int]  # how many members got each
     values: Numbers  # of the method and of the server, as in round_costs
-    costs: Numbers  # sums over the clients; of names with `peak` the largest
+    costs: Numbers  # sums over the clients; of peaks and temperatures the largest
     evaluations: Mapping[str, Evaluation]  # by model
     spent: Numbers  # seconds, bytes and other costs of the run up to the end of this round
 
@@ -144,6 +144,11 @@ class History:
         """Return the names that were evaluated, the global model first."""
         names = {name for round in self.rounds for name in round.evaluations}
         return sorted(names, key=lambda name: (name != GLOBAL, name))
+
+
+def is_highest(name: str) -> bool:
+    """Whether several of these are told by the largest: they do not add up."""
+    return "peak" in name or name.endswith("_c")
 
 
 def _is_cost(name: str) -> bool:

@@ -12,6 +12,7 @@ import click
 
 from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.lab.feed import Event
+from edgeflock.lab.totals import totals
 
 _PATIENCE = 3  # rounds whose line waits for an evaluation, at most
 _GROUPS = {LOCAL: "clients, own test", POOLED: "clients, pooled test"}
@@ -159,6 +160,7 @@ def summary(run_dir: Path, events: Iterable[Event]) -> str:
         ("bytes up", size(_total(committed, "bytes_up"))),
         ("bytes down", size(_total(committed, "bytes_down"))),
         ("seconds", f"{_total(committed, 'seconds'):.2f}"),
+        *totals(run_dir),
         *_spending(events),
         ("model SHA-256", model_digest(run_dir) or "no final model"),
         ("run directory", str(run_dir)),

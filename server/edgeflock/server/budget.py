@@ -108,7 +108,8 @@ class Budget:
         """Take the costs of a committed round, by client."""
         for index, row in rows.items():
             self.bytes += (row.get("bytes_down") or 0) + (row.get("bytes_up") or 0)
-            self._stated[index] = (round, {})
+            if self._stated.get(index, (0, {}))[0] != round:
+                self._stated[index] = (round, {})
             self.correct(round, index, row)
 
     def correct(self, round: int, index: int, row: Mapping[str, float | int | None]) -> None:

@@ -45,6 +45,7 @@ log = structlog.get_logger()
 
 _LONGEST_SOCKET = 100  # bytes of a Unix socket's path that every system takes
 _STREAMS_GRACE_S = 1.0
+_GOODBYE_S = 2.0  # for clients that have heard the end to say what the last round took, and leave
 _unfinished: list[object] = []  # ends with the process
 _HINT = "start fl-server on this run directory to go on"
 
@@ -258,6 +259,11 @@ async def _heard_by_all(engine: Engine) -> None:
     while names - engine.heard:
         await engine.hearing.wait()
         engine.hearing.clear()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0 if engine.machine.rules.central else _GOODBYE_S):
+            while any(engine.sessions.by_id(name) for name in names):  # they still tell their last costs
+                await engine.hearing.wait()
+                engine.hearing.clear()
 
 
 async def _stop(server: grpc.aio.Server) -> None:

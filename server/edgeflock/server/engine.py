@@ -188,6 +188,8 @@ class Engine(Drive):
     async def _finish(self, ending: Ended) -> None:
         """Before the end is said: the last evaluation is in the journal and the model is in its place."""
         self._rest()
+        if ending.discarded and self.opened is not None and not self.machine.rules.central:
+            self.budget.settle(ending.round, self.opened.lost())
         with self.ledger.blocked():
             await self.scoring.finish()
         if ending.kind is not EndingKind.FAILED:

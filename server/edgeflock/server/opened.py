@@ -63,6 +63,12 @@ class Opened:
         trainers = len(self.work.round.cohort) - len(self.updates) + spare
         self.work = replace(self.work, allowances=budget.allowances(gone, trainers))
 
+    def lost(self) -> dict[int, dict[str, float | int | None]]:
+        """Return what everybody has stated by now, of a round that is discarded."""
+        columns = [column for _, column in STATED]
+        stated = {index: self.costs.get(index, {}) for index in self.work.round.cohort}
+        return {index: {name: row.get(name) for name in columns} for index, row in stated.items()}
+
     def measured(self) -> dict[str, float]:
         """What the method may steer by: seconds of the round so far, and of its slowest client's training;
         CPU seconds of all clients' training."""

@@ -291,6 +291,7 @@ class AggregatorService:
                 self._engine.sessions.forget_traffic(session)
             session.superseded = True
             session.changed.set()
+            self._engine.hearing.set()
             self._engine.post(Offline(session.client_id, time.monotonic()))
         return pb.LeaveResponse()
 

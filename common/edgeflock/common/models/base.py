@@ -55,7 +55,7 @@ def forward_flops(net: Net, shape: tuple[int, ...]) -> int:
     return training_flops(net, shape)[0]
 
 
-class _Counter(TorchDispatchMode):
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up what torch's own formulas say of every operation; its FlopCounterMode brings in 80 MB."""
 
     @classmethod
@@ -63,7 +63,7 @@ class _Counter(TorchDispatchMode):
         return False  # nothing is compiled here: torch would import its compiler to say so
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
 
     def __torch_dispatch__(
@@ -87,7 +87,7 @@ def training_flops(net: Net, shape: tuple[int, ...]) -> tuple[int, int]:
     training = net.training
     parameters = {name: p.detach().requires_grad_() for name, p in net.named_parameters()}
     for parameter in parameters.values():
-        parameter.register_post_accumulate_grad_hook(_forget)
+        parameter.register_post_accumulate_grad_hook(_forget)  # type: ignore[no-untyped-call]
     try:
         net.eval()
         with _Counter() as counter:

@@ -13,6 +13,9 @@ from pathlib import Path
 from aiohttp import web
 
 from edgeflock.common import log
+from edgeflock.common.errors import EdgeflockError
+from edgeflock.server import rundir, target
+from edgeflock.server.config import from_toml
 from edgeflock.server.web.live import Live
 from edgeflock.server.web.metrics import Metrics
 from edgeflock.server.web.pages import Pages
@@ -46,7 +49,7 @@ def _arguments() -> argparse.Namespace:
 
 async def serve(asked: argparse.Namespace) -> None:
     """Show the run of that directory on that socket."""
-    picture = Picture()
+    picture = Picture(_target(asked.run_dir))
     live = Live(asked.run_dir, picture)
     pages = Pages(live, asked.run_dir, Metrics(picture, os.getppid(), asked.metrics_clients))
     runner = web.AppRunner(pages.application(any_host=asked.any_host), access_log=None)
@@ -55,12 +58,19 @@ async def serve(asked: argparse.Namespace) -> None:
     await runner.setup()
     await web.SockSite(runner, socket.socket(fileno=asked.descriptor), shutdown_timeout=_GRACE_S).start()
     await asyncio.wait({gone, looking}, return_when=asyncio.FIRST_COMPLETED)
-    if looking.done():
-        looking.result()  # raises what has ended it; fl-server starts this process again
-    looking.cancel()
+    live.stop()
+    await looking  # raises what has ended it, if it did not end for that; fl-server starts this process again
     await pages.streams.leave()
     await runner.cleanup()
     await live.close()
+
+
+def _target(run_dir: Path) -> float | None:
+    """Return the accuracy that ends the run, if there is one."""
+    try:
+        return target.parse(from_toml(run_dir / rundir.RUN_TOML).target).accuracy
+    except EdgeflockError:  # fl-server has read it: it is being written anew
+        return None
 
 
 def _end_of_input() -> asyncio.Future[None]:

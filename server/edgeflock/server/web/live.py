@@ -43,17 +43,24 @@ class Live:
         self._channel: tuple[str, grpc.aio.Channel] | None = None
         self._wanted = asyncio.Event()  # somebody has come
         self._trouble = ""
+        self._stopped = False
 
     async def run(self) -> None:
-        """Look again and again."""
-        while True:
+        """Look again and again until `stop`; do not cancel this: a thread may be reading."""
+        while not self._stopped:
             await self.look()
+            if self._stopped:
+                return
             self._wanted.clear()
             try:
                 pause = TICK_S if self.watchers else _UNWATCHED_S
                 await asyncio.wait_for(self._wanted.wait(), pause)
             except TimeoutError:
                 pass
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._wanted.set()
 
     def enter(self) -> None:
         """Somebody watches from now on."""

@@ -15,7 +15,12 @@ Shown = dict[str, Any]
 _MOST_STRANGERS = 2000  # ids without a seat that are remembered
 _SEEN_STEP_S = 1.5  # a smaller difference is the clocks', not the client's
 _COSTS = {"down": "bytes_down", "up": "bytes_up", "cpu": "cpu_s", "energy": "energy_j"}
-_LATEST = {"rss": "peak_rss_bytes", "temperature": "temperature_c", "throttled": "throttled"}
+_LATEST = {
+    "rss": "peak_rss_bytes",
+    "temperature": "temperature_c",
+    "throttled": "throttled",
+    "energy_source": "energy_source",
+}
 DEVICE = ("machine", "system", "cores", "memory_bytes", "compute")
 
 
@@ -167,7 +172,8 @@ class Members:
 
 def _add(sums: dict[str, float], totals: Totals) -> None:
     for name, value in totals.items():
-        sums[name] += value or 0
+        if value is not None:  # nobody said
+            sums[name] += value
 
 
 def _device(fields: Mapping[str, Any]) -> Shown:

@@ -43,7 +43,8 @@ class Seen:
 class Picture:
     """What is known of the run now."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: float | None = None) -> None:
+        self._target = target  # accuracy that ends the run
         self._name = secrets.token_hex(4)  # of this process: its revisions are no other's
         self.curves, self.members, self.story = Curves(), Members(), Story()
         self.meta: dict[str, str] = {}
@@ -133,6 +134,7 @@ class Picture:
             "state": self.state(),
             "ended": self.meta.get("ended_kind", ""),
             "reason": self.meta.get("ended_reason", ""),
+            "target": self._target,
             "server": self.server,
             "now": round(time.time(), 1),
         }

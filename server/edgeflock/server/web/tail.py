@@ -15,6 +15,7 @@ _PAGE = 5000  # events of one look; a long run is caught up with in several
 _UNSETTLED_ROUNDS = 2  # clients may still add to the costs of the last rounds
 
 Totals = Mapping[str, float | int | None]
+Row = Mapping[str, float | int | str | None]
 
 
 class Event(NamedTuple):
@@ -35,7 +36,7 @@ class News:
     seats: list[tuple[int, str, int | None]] = field(default_factory=list)
     settled: dict[int, Totals] = field(default_factory=dict)  # costs to be added for good, by seat
     recent: dict[int, Totals] = field(default_factory=dict)  # costs that may still grow, by seat
-    latest: dict[int, Totals] = field(default_factory=dict)  # the newest of these rows, by seat
+    latest: dict[int, Row] = field(default_factory=dict)  # the newest of these rows, by seat
     verdicts: list[tuple[int, str, int, int]] = field(
         default_factory=list
     )  # seat, verdict, how many, newest round
@@ -50,7 +51,7 @@ class Tail:
         self._connection: sqlite3.Connection | None = None
         self._version = -1
         self._cursor = self._outcome = self._cost = 0
-        self._columns: list[str] = []
+        self._columns: dict[str, str] = {}  # of costs: name -> kind
 
     def look(self) -> News | None:
         """Return what is new, or None if nothing is. Raises sqlite3.Error if the journal cannot be read."""
@@ -113,28 +114,28 @@ class Tail:
 
     def _sums(
         self, connection: sqlite3.Connection, after: int, upto: int
-    ) -> tuple[dict[int, Totals], dict[int, Totals]]:
+    ) -> tuple[dict[int, Totals], dict[int, Row]]:
         """Return sums and newest values of the rows behind one and up to another, by seat."""
-        names = self._names(connection)
-        sums, plain = (", ".join(f"{how}({name})" for name in names) for how in ("sum", ""))
+        numbers, names = self._names(connection)
+        sums, plain = ", ".join(f"sum({name})" for name in numbers), ", ".join(names)
         # With one max() the bare columns are those of the row that has it.
         query = (
             f"SELECT idx, max(rowid), {sums}, {plain} FROM costs WHERE rowid > ? AND rowid <= ? GROUP BY idx"
         )
         totals: dict[int, Totals] = {}
-        latest: dict[int, Totals] = {}
+        latest: dict[int, Row] = {}
         for seat, _, *values in connection.execute(query, (after, upto)):
-            totals[seat] = dict(zip(names, values[: len(names)], strict=True))
-            latest[seat] = dict(zip(names, values[len(names) :], strict=True))
+            totals[seat] = dict(zip(numbers, values[: len(numbers)], strict=True))
+            latest[seat] = dict(zip(names, values[len(numbers) :], strict=True))
         return totals, latest
 
-    def _names(self, connection: sqlite3.Connection) -> list[str]:
-        """Return the columns of costs that hold numbers, whatever there are."""
+    def _names(self, connection: sqlite3.Connection) -> tuple[list[str], list[str]]:
+        """Return the columns of costs that hold numbers, and all, whatever there are."""
         if not self._columns:
             rows = connection.execute("PRAGMA table_info(costs)").fetchall()
-            keys = {"epoch", "round", "idx"}
-            self._columns = [row[1] for row in rows if row[2] in ("INTEGER", "REAL") and row[1] not in keys]
-        return self._columns
+            self._columns = {row[1]: row[2] for row in rows if row[1] not in ("epoch", "round", "idx")}
+        numbers = [name for name, kind in self._columns.items() if kind in ("INTEGER", "REAL")]
+        return numbers, list(self._columns)
 
 
 def _newest_row(connection: sqlite3.Connection, table: str) -> int:

@@ -17,6 +17,8 @@ export function showOverview(store) {
     const share = `${Math.round((100 * used) / limit)} %`;
     showBar(`budget ${name}`, `Budget of ${name}`, used, limit, `${format.amount(name, used)} of ${format.amount(name, limit)}, ${share}`);
   }
+  const [best] = accuracy(store);
+  if (run.target) showBar("target", "Target accuracy", best ?? 0, run.target, `best ${best === undefined ? "none yet" : format.ratio(best)}, wanted ${run.target}`);
   showTiles(store);
 }
 
@@ -69,7 +71,8 @@ function showTiles(store) {
   tile("Bytes moved", format.bytes(moved), `${format.bytes(sum(store, "bytes_up"))} up, ${format.bytes(sum(store, "bytes_down"))} down`);
   tile("Seconds in rounds", format.duration(sum(store, "seconds")), row.seconds === undefined ? "" : `newest round ${format.seconds(row.seconds)}`);
   const energy = clients.reduce((all, client) => all + (client.energy ?? 0), 0);
-  if (energy) tile("Energy of clients", format.amount("energy", energy), "measured, or from a model of watts");
+  const sources = new Set(clients.map((client) => client.energy_source).filter(Boolean));
+  if (energy) tile("Energy of clients", format.amount("energy", energy), [...sources].map((source) => (source === "model" ? "stated watts, not measured" : `measured by ${source}`)).join("; "));
   const { server = {} } = run;
   tile("Server process", server.rss ? format.bytes(server.rss) : "", server.rss ? `${format.plain(server.cpu_percent)} % of a core, ${format.duration(server.cpu_s)} CPU` : "");
 }

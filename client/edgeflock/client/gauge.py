@@ -1,0 +1,98 @@
+"""The gauge: what this device's sensors say of the round at hand, for every hosted client."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from edgeflock.common.energy import Share
+from edgeflock.common.sensors import MODEL, SOURCES, Sensors
+
+SAMPLE_S = 2.0  # between two looks; a power sensor is asked twice as often
+_POWER_S = 1.0
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What the sensors say of a round; None where there is none."""
+
+    peak_gpu_bytes: int | None = None
+    temperature_c: float | None = None  # the highest
+    throttled: bool | None = None
+    energy_j: float | None = None
+    energy_source: int = 0  # the wire's EnergySource
+
+
+class Gauge:
+    """The sensors of a process and what the operator has stated in place of one.
+
+    Stated watts are those of the device at work: of several clients that train at a time each has its part.
+    """
+
+    def __init__(self, sensors: Sensors | None = None, *, watts: float | None = None, slots: int = 1) -> None:
+        self.sensors = sensors or Sensors()
+        self.watts = None if watts is None else watts / slots
+        self.source = self.sensors.source or (MODEL if watts is not None else "")
+        self._probes: list[Probe] = []
+
+    def probe(self) -> Probe:
+        """Return the readings of one client."""
+        made = Probe(self)
+        self._probes.append(made)
+        return made
+
+    async def run(self) -> None:
+        """Look at the sensors now and then, if there are any."""
+        while self.sensors.any:
+            self.look()
+            await asyncio.sleep(_POWER_S if self.sensors.polled else SAMPLE_S)
+
+    def look(self) -> None:
+        """Let every client know what the sensors say now."""
+        celsius, throttled = self.sensors.temperature_c(), self.sensors.throttled()
+        for probe in self._probes:
+            probe.note(celsius, throttled)
+        if self.sensors.polled:
+            self.sensors.joules()
+
+
+@dataclass
+class Probe:
+    """The readings of one client's round."""
+
+    gauge: Gauge
+    _share: Share = field(init=False)
+    _celsius: float | None = None
+    _throttled: bool | None = None
+    _gpu_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        self._share = Share(self.gauge.sensors)
+
+    def note(self, celsius: float | None, throttled: bool | None) -> None:
+        known = [value for value in (self._celsius, celsius) if value is not None]
+        self._celsius = max(known, default=None)
+        self._throttled = throttled if not self._throttled else True
+
+    def note_gpu(self, peak_bytes: int | None) -> None:
+        known = [value for value in (self._gpu_bytes, peak_bytes) if value is not None]
+        self._gpu_bytes = max(known, default=None)
+
+    def energy_j(self, *, cpu_s: float, active_s: float) -> float | None:
+        """Return the round's joules so far, for so many CPU seconds and seconds of work."""
+        measured = self._share.used(cpu_s)
+        if measured is None and self.gauge.watts is not None:
+            return self.gauge.watts * active_s
+        return measured
+
+    def read(self, *, cpu_s: float, active_s: float) -> Readings:
+        """Return what is known of the round so far."""
+        self.note(self.gauge.sensors.temperature_c(), self.gauge.sensors.throttled())
+        energy_j = self.energy_j(cpu_s=cpu_s, active_s=active_s)
+        source = 0 if energy_j is None else SOURCES.index(self.gauge.source) + 1
+        return Readings(self._gpu_bytes, self._celsius, self._throttled, energy_j, source)
+
+    def restart(self) -> None:
+        """The next round begins."""
+        self._share.restart()
+        self._celsius = self._throttled = self._gpu_bytes = None

@@ -1,0 +1,86 @@
+"""Operations: counted as torch counts them, once for a model, and with what each method adds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from edgeflock import methods
+from edgeflock.common import models
+from edgeflock.methods.base import Effort
+from edgeflock.methods.options import parse
+
+IMAGE = (1, 28, 28)
+ROUND = {"steps": 12, "samples": 600, "held": 600}  # FedTrip's: batches of 50
+
+
+def effort(name: str = "mlp", **work: int) -> Effort:
+    net = models.build(name, input_shape=IMAGE, classes=10, seed=1)
+    forward, backward = models.training_flops(net, IMAGE)
+    return Effort(models.parameter_count(net), net.features, forward, backward, **{**ROUND, **work})
+
+
+@pytest.mark.parametrize("name", ["mlp", "lenet5", "cnn", "resnet18", "logistic", "svm"])
+def test_passes_are_counted_as_torch_counts_them(name: str) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    net = models.build(name, input_shape=IMAGE, classes=10, seed=1).eval()
+    with FlopCounterMode(display=False) as counter:
+        _, logits = net(torch.zeros(1, *IMAGE))
+        forward = counter.get_total_flops()
+        net.loss(logits, torch.zeros(1, dtype=torch.long)).backward()  # type: ignore[no-untyped-call]
+    assert models.training_flops(net, IMAGE) == (forward, counter.get_total_flops() - forward)
+
+
+def test_counting_leaves_the_model_as_it_was() -> None:
+    net = models.build("resnet18", input_shape=IMAGE, classes=10, seed=1).train()
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    state = torch.get_rng_state()
+    models.training_flops(net, IMAGE)
+    assert net.training
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+    assert all(parameter.grad is None for parameter in net.parameters())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def attached(name: str, work: Effort, **options: str) -> float:
+    method = methods.load(name)
+    return method.extra_flops(parse(method.params, options), work)
+
+
+def gflops(rounds: int, name: str, work: Effort) -> float:
+    """FedTrip's Table V: multiply-adds of one client's forward passes, and what the method attaches."""
+    return rounds * (work.samples * work.forward / 2 + attached(name, work)) / 1e9
+
+
+def test_fedtrip_s_table_5_is_recomputed_exactly() -> None:
+    """Section V-C, MLP on MNIST to 87 %: 49 rounds of FedAvg, 28 of FedTrip, 53 of FedProx."""
+    work = effort()
+    assert (work.parameters, work.forward // 2) == (79_510, 79_400)
+    assert round(gflops(49, "fedavg", work), 3) == 2.334
+    assert round(gflops(28, "fedtrip", work), 3) == 1.441
+    assert attached("fedtrip", work) == 4 * 12 * 79_510
+    assert attached("fedprox", work) == 2 * 12 * 79_510
+    assert attached("feddyn", work) == 4 * 12 * 79_510
+    assert attached("moon", work) == 2 * 600 * work.forward
+
+
+def test_what_is_turned_off_costs_nothing() -> None:
+    work = effort()
+    assert attached("fedtrip", work, mu="0") == attached("fedprox", work, mu="0") == 0
+    assert attached("mofedsam", work, sam_rho="0") == attached("fedcm", work)
+    assert attached("fedmrur", work, sam_rho="0", reg_gamma="0") == attached("fedcm", work)
+    assert attached("domo", work, fusion="none") == 0
+
+
+def test_a_second_gradient_costs_a_training() -> None:
+    work = effort("lenet5")
+    uphill = attached("mofedsam", work) - attached("fedcm", work)
+    assert uphill == work.training() + 4 * work.steps * work.parameters
+    assert attached("mime", work) > attached("mimelite", work) + work.training()
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_no_method_adds_less_than_nothing_or_anything_for_no_work(name: str) -> None:
+    assert attached(name, effort()) >= 0
+    assert attached(name, effort(steps=0, samples=0, held=0)) <= 2 * effort().parameters

@@ -1,0 +1,79 @@
+"""What a client states of its costs is taken if it can be, and is no danger if it cannot."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from edgeflock.server.stated import LONGEST_S, MOST, of_round, of_training
+from edgeflock.v1 import aggregator_pb2 as pb
+
+READINGS = pb.Readings(
+    peak_gpu_bytes=7,
+    temperature_c=61.5,
+    throttled=True,
+    energy_j=12.5,
+    energy_source=pb.ENERGY_SOURCE_HWMON,
+)
+
+
+def test_what_can_be_is_taken() -> None:
+    training = pb.TrainCost(
+        train_s=2.0, cpu_s=1.5, fetch_s=0.5, peak_rss_bytes=9, samples_done=40, readings=READINGS
+    )
+    sensors = {
+        "peak_gpu_bytes": 7,
+        "temperature_c": 61.5,
+        "throttled": 1,
+        "energy_j": 12.5,
+        "energy_source": 2,
+    }
+    known = {"train_s": 2.0, "cpu_s": 1.5, "fetch_s": 0.5, "peak_rss_bytes": 9}
+    assert of_training(training) == {**known, "samples_done": 40, **sensors}
+    report = pb.RoundCost(
+        round=1, train_s=2.0, cpu_s=1.5, fetch_s=0.5, deliver_s=0.25, wait_s=8.0, peak_rss_bytes=9,
+        bytes_up=99, readings=READINGS,
+    )  # fmt: skip
+    assert of_round(report) == {**known, "deliver_s": 0.25, "wait_s": 8.0, **sensors}
+
+
+def test_a_device_without_sensors_leaves_the_columns_alone() -> None:
+    assert set(of_training(pb.TrainCost())) == {
+        "train_s",
+        "fetch_s",
+        "cpu_s",
+        "peak_rss_bytes",
+        "samples_done",
+    }
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1.0, 2 * LONGEST_S])
+def test_seconds_that_cannot_be_are_unknown(seconds: float) -> None:
+    row = of_round(pb.RoundCost(train_s=seconds, wait_s=seconds, cpu_s=seconds))
+    assert (row["train_s"], row["wait_s"], row["cpu_s"], row["fetch_s"]) == (None, None, None, 0.0)
+
+
+@pytest.mark.parametrize(
+    "readings",
+    [
+        pb.Readings(energy_j=math.nan, energy_source=pb.ENERGY_SOURCE_RAPL),
+        pb.Readings(energy_j=-1.0, energy_source=pb.ENERGY_SOURCE_RAPL),
+        pb.Readings(energy_j=1e300, energy_source=pb.ENERGY_SOURCE_RAPL),
+        pb.Readings(energy_j=5.0),
+        pb.Readings(energy_j=5.0, energy_source=99),  # type: ignore[arg-type]
+        pb.Readings(temperature_c=math.nan),
+        pb.Readings(temperature_c=1e9),
+    ],
+)
+def test_readings_that_cannot_be_are_left_out(readings: pb.Readings) -> None:
+    assert set(of_training(pb.TrainCost(readings=readings))) == set(of_training(pb.TrainCost()))
+
+
+def test_huge_counts_are_cut_to_what_sums_can_hold() -> None:
+    row = of_training(
+        pb.TrainCost(
+            peak_rss_bytes=2**64 - 1, samples_done=2**64 - 1, readings=pb.Readings(peak_gpu_bytes=2**64 - 1)
+        )
+    )
+    assert row["peak_rss_bytes"] == row["samples_done"] == row["peak_gpu_bytes"] == MOST

@@ -1,0 +1,49 @@
+"""Targets: how they are read, when one is reached, what is higher than before."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgeflock.common.errors import BadValue, UnknownName, UsageError
+from edgeflock.server.config import ServerConfig
+from edgeflock.server.resolve import resolve
+from edgeflock.server.startup import build
+from edgeflock.server.target import Target, parse
+
+
+def test_a_target_is_reached_at_its_accuracy_and_not_below() -> None:
+    target = parse({"accuracy": "0.85"})
+    assert target == Target(0.85)
+    assert target.reached(7, 0.85) == "the target is reached: accuracy 0.8500 of 0.85 in round 7"
+    assert target.reached(7, 0.8499) == target.reached(7, None) == ""
+    assert parse({}).reached(7, 1.0) == ""
+    assert (bool(target), bool(parse({}))) == (True, False)
+
+
+@pytest.mark.parametrize("text", ["0", "1.01", "-0.5", "nan", "85%", "high"])
+def test_nonsense_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(BadValue, match=f"--target accuracy is '{text}', allowed is an accuracy in"):
+        parse({"accuracy": text})
+
+
+def test_an_unknown_measure_is_refused() -> None:
+    with pytest.raises(UnknownName, match="unknown target 'acuracy': did you mean 'accuracy'"):
+        parse({"acuracy": "0.5"})
+
+
+def test_a_target_is_raised_if_it_is_higher_or_gone() -> None:
+    assert Target(0.9).raised(Target(0.8))
+    assert Target().raised(Target(0.8))
+    assert not Target(0.8).raised(Target(0.8))
+    assert not Target(0.7).raised(Target())
+
+
+def test_a_target_without_evaluations_is_refused() -> None:
+    with pytest.raises(UsageError, match="--target needs evaluations: --eval-every is 0"):
+        resolve(ServerConfig(target={"accuracy": "0.5"}, eval_every=0))
+
+
+def test_a_target_of_a_method_without_a_global_model_is_refused() -> None:
+    config = resolve(ServerConfig(method="fedtr", set={"head": "private"}, target={"accuracy": "0.5"}))
+    with pytest.raises(UsageError, match="fedtr has no global model that could reach a --target"):
+        build(config)

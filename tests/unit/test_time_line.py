@@ -1,0 +1,89 @@
+"""The server's time line: exclusive, complete, and nothing is lost when a transaction fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgeflock.server import time_line
+from edgeflock.server.events import Phase
+from edgeflock.server.rules import Rules
+from edgeflock.server.standing import Standing
+from edgeflock.server.time_line import OF_A_ROUND, TimeLine, doing
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_what_is_entered_leaves_the_other_and_all_adds_up() -> None:
+    clock = Clock()
+    line = TimeLine(clock)
+    walk = [("gather_s", 1, 5.0), ("select_s", 1, 0.5), ("open_s", 1, 3.0), ("paused_s", 1, 7.0)]
+    walk += [("open_s", 1, 1.0), ("fold_s", 1, 0.25), ("commit_s", 1, 0.125), ("select_s", 2, 0.5)]
+    for name, round, seconds in walk:
+        line.enter(name, round)
+        clock.now += seconds
+    line.leave()
+    clock.now += 1e6  # the run is over
+    line.now()
+    assert line.of(1) == {
+        "gather_s": 5.0, "select_s": 0.5, "open_s": 4.0, "fold_s": 0.25, "commit_s": 0.125, "paused_s": 7.0
+    }  # fmt: skip
+    taken = line.take()
+    assert sum(sum(values.values()) for values in taken.values()) == 17.375
+    assert taken[2] == {"select_s": 0.5}
+
+
+def test_what_a_failed_transaction_took_is_written_by_the_next() -> None:
+    clock = Clock()
+    line = TimeLine(clock)
+    line.enter("open_s", 3)
+    clock.now += 2
+    line.now()
+    taken = line.take()
+    clock.now += 1
+    line.now()
+    line.give_back(taken)
+    assert line.take() == {3: {"gather_s": 0.0, "open_s": 3.0}}
+    assert line.take() == {}
+    assert line.of(3) == {"open_s": 3.0}  # whatever is written
+
+
+def test_a_test_within_the_commit_is_moved_and_the_sum_stays() -> None:
+    line = TimeLine(Clock())
+    line.add(1, "commit_s", 2.0)
+    line.move(1, "commit_s", "evaluate_s", 0.5)
+    line.add(1, "fold_busy", 9.0)
+    assert line.of(1) == {"commit_s": 1.5, "evaluate_s": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("phase", "hold", "expected"),
+    [
+        (Phase.IDLE, "", ("gather_s", 5)),
+        (Phase.GATHERING, "", ("gather_s", 5)),
+        (Phase.OPENING, "", ("select_s", 5)),
+        (Phase.OPEN, "", ("open_s", 5)),
+        (Phase.OPEN, "too few", ("paused_s", 5)),
+        (Phase.FOLDING, "", ("fold_s", 5)),
+        (Phase.COMMITTING, "no space", ("paused_s", 5)),
+        (Phase.COMMITTING, "", ("commit_s", 5)),
+        (Phase.COMMITTED, "paused by the operator", ("paused_s", 5)),
+        (Phase.ENDING, "", ("commit_s", 5)),
+        (Phase.ENDED, "", None),
+    ],
+)
+def test_every_phase_is_one_thing(phase: Phase, hold: str, expected: tuple[str, int] | None) -> None:
+    machine = Standing(Rules(rounds=9, clients=2, cohort=2, min_updates=2))
+    machine.phase, machine.hold, machine.committed, machine.round = phase, hold, 4, 5
+    assert doing(machine) == expected
+
+
+def test_the_lab_knows_the_parts_of_a_round() -> None:
+    from edgeflock.lab.history_values import TIME_LINE
+
+    assert TIME_LINE == OF_A_ROUND
+    assert time_line.GATHER not in OF_A_ROUND

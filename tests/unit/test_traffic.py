@@ -1,0 +1,63 @@
+"""Bytes are told by direction, bundle and codec, and add up to the payload."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from edgeflock.common.framing import framed
+from edgeflock.common.package import IDENTITY, CodecChoice, Kind, Package, Section
+from edgeflock.server.traffic import UNKNOWN, Traffic, parts
+
+INT8 = CodecChoice("int8", zstd=True)
+PACKAGE = Package(
+    (
+        Section(Kind.DELTA, b"", INT8, 100, 100),
+        Section(Kind.BUFFERS, b"", IDENTITY, 0, 0),
+        Section(Kind.COUNTERS, b"", IDENTITY, 5, 20),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("offset", "size", "expected"),
+    [
+        (0, 120, [("delta", "int8+zstd", 100), ("counters", "identity", 20)]),
+        (90, 15, [("delta", "int8+zstd", 10), ("counters", "identity", 5)]),
+        (100, 20, [("counters", "identity", 20)]),
+        (110, 30, [("counters", "identity", 10), (*UNKNOWN, 20)]),
+        (500, 7, [(*UNKNOWN, 7)]),
+        (2**64 - 1, 3, [(*UNKNOWN, 3)]),
+    ],
+)
+def test_a_piece_is_divided_among_the_bundles_it_lies_in(
+    offset: int, size: int, expected: list[tuple[str, str, int]]
+) -> None:
+    assert list(parts(PACKAGE, offset, size)) == expected
+
+
+def test_bundles_add_up_to_the_payload_with_what_came_twice() -> None:
+    traffic = Traffic()
+    for offset in (0, 60, 60):
+        traffic.received(70, 60, PACKAGE, offset)
+    traffic.sent(130, 120, PACKAGE)
+    traffic.sent(9)
+    assert traffic.bundles == Counter(
+        {
+            ("up", "delta", "int8+zstd"): 140,
+            ("up", "counters", "identity"): 40,
+            ("down", "delta", "int8+zstd"): 100,
+            ("down", "counters", "identity"): 20,
+        }
+    )
+    assert traffic.counted() == {
+        "bytes_down": 120,
+        "bytes_up": 180,
+        "message_bytes_down": 139,
+        "message_bytes_up": 210,
+        "wire_bytes_down": framed(130) + framed(9),
+        "wire_bytes_up": 3 * framed(70),
+    }
+    traffic.forget()
+    assert traffic == Traffic()

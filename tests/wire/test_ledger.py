@@ -1,0 +1,304 @@
+"""The ledger of real runs adds up, and nothing of it is lost when a server is stopped, or a write fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeflock.lab.history import TIME_LINE, client_rows, read
+from edgeflock.server.books import Commit
+from edgeflock.server.events import StopAsked
+from edgeflock.server.journal import JournalBroken
+from edgeflock.v1 import aggregator_pb2 as pb
+from support.tiny_server import WAIT_S, Home, Served
+
+Talk = Callable[[Served], Awaitable[None]]
+ROUNDS = 12
+
+
+def rows(path: Path, query: str) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(path) as connection:
+        found = connection.execute(query).fetchall()
+    connection.close()
+    return found
+
+
+def serve(home: Home, talk: Talk) -> None:
+    async def run() -> None:
+        async with home.serve() as served:
+            await talk(served)
+
+    asyncio.run(asyncio.wait_for(run(), 3 * WAIT_S))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run of two processes, one of which hosts two clients, and what was shown of it."""
+    run_dir = tmp_path_factory.mktemp("ledger") / "run"
+    words = ["run", "--method=fedtrip", "--clients=3", "--processes=2", f"--rounds={ROUNDS}", "--model=mlp"]
+    words += [f"--run-dir={run_dir}", "--codec=int8", "--partition=dirichlet:0.5", "--eval-blocking"]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("FL_")}
+    program = [sys.executable, "-c", "from edgeflock.lab.cli import main; main()"]
+    done = subprocess.run(
+        [*program, *words],
+        env={**environ, "FL_CLIENT_WATTS": "4", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return run_dir, done.stdout
+
+
+def test_the_server_s_time_line_is_its_wall_time(made: tuple[Path, str]) -> None:
+    journal = made[0] / "journal.sqlite"
+    names = ", ".join(f"'{name}'" for name in ("gather_s", *TIME_LINE))
+    ((line,),) = rows(journal, f"SELECT sum(value) FROM round_costs WHERE name IN ({names})")
+    at = dict(rows(journal, "SELECT name, at FROM events WHERE name IN ('run_started', 'run_ended')"))
+    assert line == pytest.approx(at["run_ended"] - at["run_started"], rel=0.02)
+    shown = dict(rows(journal, "SELECT name, count(*) FROM round_costs GROUP BY name"))
+    for name in ("select_s", "open_s", "fold_s", "commit_s", "evaluate_s", "server_cpu_s"):
+        assert shown[name] == ROUNDS, name
+
+
+def test_a_client_s_time_line_is_its_wall_time(made: tuple[Path, str]) -> None:
+    """From the start of its process to the last verdict."""
+    spent = {row["client"]: 0.0 for row in client_rows(made[0])}
+    for row in client_rows(made[0]):
+        assert row["epoch"] == 0
+        spent[row["client"]] += row["fetch_s"] + row["train_s"] + row["deliver_s"] + row["wait_s"]
+    checked = 0
+    for log in (made[0] / "logs").glob("client-*.jsonl"):
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        started = next(line for line in lines if line["event"] == "client_started")
+        for client in started["clients"]:
+            last = [
+                line for line in lines if line["event"] == "update_settled" and line["client_id"] == client
+            ][-1]
+            wall = (_at(last) - _at(started)).total_seconds()
+            assert spent[client] == pytest.approx(wall, rel=0.02), client
+            checked += 1
+    assert checked == len(spent) == 3
+
+
+def _at(line: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(line["timestamp"])
+
+
+def test_bytes_by_bundle_add_up_to_the_payload(made: tuple[Path, str]) -> None:
+    payload: dict[tuple[int, str, str], int] = {}
+    for row in client_rows(made[0]):
+        for way in ("down", "up"):
+            payload[row["round"], row["client"], way] = row[f"bytes_{way}"]
+            assert row[f"bytes_{way}"] < row[f"message_bytes_{way}"] < row[f"wire_bytes_{way}"]
+    told: dict[tuple[int, str, str], int] = {}
+    for row in client_rows(made[0], "bundle_bytes"):
+        key = row["round"], row["client"], row["direction"]
+        told[key] = told.get(key, 0) + row["bytes"]
+        expected = ("down", "model", "identity"), ("up", "delta", "int8")
+        assert (row["direction"], row["kind"], row["codec"]) in expected
+    assert told == payload
+
+
+def test_operations_are_those_of_the_work(made: tuple[Path, str]) -> None:
+    """An MLP of 64-100-10: two for every weight forward, again backward, and the way to its first layer."""
+    forward, backward, weights = 2 * 7400, 2 * (7400 + 1000), 7510
+    for row in client_rows(made[0]):
+        assert row["method_flops"] == 4 * row["steps"] * weights
+        assert row["flops"] == row["samples_done"] * (forward + backward) + row["method_flops"]
+
+
+def test_energy_is_a_model_and_says_so(made: tuple[Path, str]) -> None:
+    for row in client_rows(made[0]):
+        assert row["energy_source"] == "model"
+        active = row["fetch_s"] + row["train_s"] + row["deliver_s"]
+        assert row["energy_j"] == pytest.approx(4.0 * active, rel=1e-6)
+    history = read(made[0])
+    assert history.rounds[-1].spent["energy_j"] == pytest.approx(
+        sum(row["energy_j"] for row in client_rows(made[0]))
+    )
+
+
+def test_the_end_of_a_run_shows_what_it_took(made: tuple[Path, str]) -> None:
+    shown = {line.split("  ")[0].strip(): line for line in made[1].splitlines() if "  " in line}
+    assert "FLOP at the clients" in shown["operations"]
+    assert shown["energy, 3 clients"].endswith("J (as --watts states it)")
+
+
+# ------------------------------------------------------------------------------------------ what may be lost
+
+
+def costs(home: Home, what: str, round: int = 1) -> list[tuple[Any, ...]]:
+    return rows(home.journal_path, f"SELECT {what} FROM costs WHERE round = {round} ORDER BY idx")
+
+
+def bundles(home: Home) -> list[tuple[Any, ...]]:
+    query = "SELECT direction, sum(bytes) FROM bundle_bytes WHERE idx = 0 GROUP BY direction"
+    return rows(home.journal_path, query)
+
+
+def test_a_round_that_outlives_its_server_keeps_its_books(tmp_path: Path) -> None:
+    """What both lives moved is in the one row, and what the first one was told."""
+    home = Home(tmp_path, clients=2, rounds=1)
+    size = 0
+
+    async def first(served: Served) -> None:
+        nonlocal size
+        peers = await served.gather()
+        await served.fetch_model(peers[0])
+        made = served.made(0)
+        size = len(made.payload)
+        upload = peers[0].upload()
+        header = made.header(peers[0].session, 1)
+        header.cost.CopyFrom(pb.TrainCost(train_s=2.5, samples_done=30))
+        await upload.send(header=header)
+        answer = await upload.feed(made.payload, (await upload.read()).credit, 1 << 20, None)
+        assert answer.HasField("received")
+
+    async def second(served: Served) -> None:
+        peers = await served.gather()
+        assert (await peers[1].deliver(served.made(1))).HasField("received")
+        await served.engine.committed(1)
+
+    serve(home, first)
+    ((down, up, train_s), *_) = costs(home, "bytes_down, bytes_up, train_s")
+    assert (up, train_s, down >= size) == (size, 2.5, True)
+    serve(home, second)
+    assert costs(home, "bytes_up, resent_bytes, train_s") == [(size, 0, 2.5), (size, 0, 0.0)]
+    ((again, _), _) = costs(home, "bytes_down, bytes_up")
+    assert bundles(home) == [("down", again), ("up", size)]
+
+
+def test_a_killed_server_s_spool_tells_what_had_arrived(tmp_path: Path) -> None:
+    """Its counters are gone; what lies in the spool was moved."""
+    home = Home(tmp_path, clients=2, rounds=1)
+    size = 0
+
+    async def first(served: Served) -> None:
+        nonlocal size
+        peers = await served.gather()
+        made = served.made(0)
+        size = len(made.payload)
+        assert (await peers[0].deliver(made)).HasField("received")
+
+    async def second(served: Served) -> None:
+        peers = await served.gather()
+        assert (await peers[1].deliver(served.made(1))).HasField("received")
+        await served.engine.committed(1)
+
+    serve(home, first)
+    for table in ("costs", "bundle_bytes"):  # as if it had been killed before it wrote them
+        rows(home.journal_path, f"DELETE FROM {table}")
+    serve(home, second)
+    assert costs(home, "bytes_up, resent_bytes") == [(size, 0), (size, 0)]
+    assert ("up", size) in bundles(home)
+
+
+def test_the_bytes_of_a_discarded_round_were_paid(tmp_path: Path) -> None:
+    home = Home(tmp_path, clients=2)
+
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        made = served.made(0)
+        await peers[0].deliver(made)
+        served.engine.post(StopAsked("enough", time.monotonic()))
+        await served.engine.until(lambda: served.engine.machine.ending is not None)
+        assert costs(home, "bytes_up") == [(len(made.payload),), (0,)]
+
+    serve(home, talk)
+
+
+def test_who_says_goodbye_in_mid_round_leaves_its_bytes_in_the_books(tmp_path: Path) -> None:
+    home = Home(tmp_path, clients=2, rounds=1, min_updates=1)
+
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        await served.fetch_model(peers[1])
+        refusal = pb.Refusal(reason=pb.REASON_REFUSED_BY_CLIENT, sentence="going")
+        await peers[1].report(refused=pb.TaskRefused(round=1, refusal=refusal))
+        await peers[1].stub.Leave(pb.LeaveRequest(session=peers[1].session), timeout=WAIT_S)
+        await peers[0].deliver(served.made(0))
+        await served.engine.committed(1)
+        ((_,), (down,)) = costs(home, "bytes_down")
+        assert down > 0
+
+    serve(home, talk)
+
+
+def test_a_late_cost_survives_a_transaction_that_is_rolled_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path, clients=2, rounds=3)
+
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        await served.finish_round(peers)
+        await served.engine.open(2)
+        assert not (await peers[0].report(cost=pb.RoundCost(round=1, wait_s=1.25))).HasField("refusal")
+        commit = Commit.write
+        failed: list[int] = []
+
+        def write(self: Commit, connection: sqlite3.Connection, epoch: int) -> None:
+            commit(self, connection, epoch)
+            if not failed:  # all was written, and then the disk was full
+                failed.append(self.effect.round)
+                raise sqlite3.OperationalError("database or disk is full")
+
+        monkeypatch.setattr(Commit, "write", write)
+        await served.finish_round(peers)
+        assert failed == [2]
+        assert costs(home, "wait_s") == [(1.25,), (None,)]
+        up = [bytes_up for (bytes_up,) in costs(home, "bytes_up", 2)]
+        assert up == [len(served.made(0).payload)] * 2
+
+    serve(home, talk)
+
+
+def test_costs_are_taken_only_of_a_client_s_last_two_rounds(tmp_path: Path) -> None:
+    home = Home(tmp_path, clients=2, rounds=5)
+
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        for number in (1, 2, 3):
+            await served.engine.open(number)
+            await served.finish_round(peers)
+        for round in (0, 1, 2, 3, 4, 2**64 - 1):
+            cost = pb.RoundCost(round=round, wait_s=7.0)
+            assert not (await peers[0].report(cost=cost)).HasField("refusal")
+        await served.engine.open(4)
+        await served.finish_round(peers)
+        query = "SELECT round FROM costs WHERE wait_s = 7 ORDER BY round"
+        assert rows(home.journal_path, query) == [(2,), (3,)]
+
+    serve(home, talk)
+
+
+def test_a_broken_journal_is_not_hidden_by_the_ledger(tmp_path: Path) -> None:
+    """What `writing` hands out stays due when its transaction fails."""
+    home = Home(tmp_path, clients=2)
+
+    async def talk(served: Served) -> None:
+        await served.gather()
+        ledger = served.engine.ledger
+        ledger.add_late(1, 0, {"wait_s": 3.0})
+        with pytest.raises(JournalBroken), ledger.writing() as pending:
+            raise JournalBroken(OSError("gone"))
+        with ledger.writing() as again:
+            pass
+        assert again.late == pending.late == {(1, 0): {"wait_s": 3.0}}
+        total = sum(sum(values.values()) for values in pending.seconds.values())
+        assert sum(sum(values.values()) for values in again.seconds.values()) >= total > 0
+
+    serve(home, talk)
