@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from edgeflock.common.sensors import Sensors
 from faults.conftest import Figure
 from support.fault import Fault, Kind
-from support.processes import LIMIT_S, Flock, Program, flock, until
+from support.processes import LIMIT_S, Flock, flock, until
 from support.proxy import Proxy
 from support.strace import Tracer, needs_strace
 
@@ -175,6 +174,16 @@ def test_devices_stop_at_their_allowance_of_energy(flock: Flock, figure: Figure)
     assert 300 < used(flock, "energy") < 500
 
 
+@pytest.mark.skipif(bool(Sensors().source), reason="this machine has a sensor: its joules are known")
+def test_a_budget_of_energy_that_nobody_measures_says_so_once(flock: Flock) -> None:
+    server = flock.server("--clients=2", "--model=linear", "--rounds=3", "--budget=energy=1J")
+    clients = flock.clients("c0", "c1")
+    assert [program.ended() for program in (server, *clients)] == [0, 0, 0]
+    assert the_end(flock)["reason"] == "all 3 rounds are done"
+    (said,) = flock.announced("budget_unmeasured")
+    assert said["round"] == 1
+
+
 @pytest.mark.promise("R15")
 def test_a_budget_that_is_raised_goes_on_and_the_discarded_round_is_held_again(flock: Flock) -> None:
     flags = ("--clients=2", "--model=linear", "--rounds=3")
@@ -258,28 +267,31 @@ def test_the_first_round_with_the_target_s_accuracy_is_the_last(flock: Flock) ->
     assert " of 0.9 in round " in flock.announced("run_ended")[-1]["reason"]
 
 
+@needs_strace
 def test_a_target_ends_in_the_same_model_whenever_the_server_is_killed(tmp_path: Path) -> None:
-    """At the first score that reaches it, and some rounds before; a score that is missing is made again."""
-    hashes = []
-    for name, rounds in (("undisturbed", 0), ("early", 2), ("late", -1)):
+    """In an early round, and when a score has reached it and the end is about to be decided."""
+    found = []
+    for name in ("undisturbed", "early", "late"):
         (tmp_path / name).mkdir()
         with flock(tmp_path / name) as made:
-            server = made.server(*TARGET)
+            result = (made.run_dir / ".tmp-model.safetensors",)  # renamed before the end is in the journal
+            gate = made.folder / "gate"
+            server = made.begin_server(*TARGET, gate=gate)
+            dies = "signal=KILL:when=1" if name == "late" else "signal=CONT:when=1"
+            tracer = Tracer(server, gate, "rename,renameat,renameat2", dies, result)
+            server.wait_for("listening")
             clients = made.clients("c0", "c1")
-            if rounds > 0:
-                server.wait_for("round_committed", count=rounds)
+            if name == "early":
+                server.wait_for("round_committed", count=2)
                 server.kill()
-            if rounds < 0:
-                until(partial(_scored, made, server), lambda: "the score")
-                server.kill()
-            if rounds:  # also if the journal says that it is over: clients may not have heard
-                server = made.begin_server()
-            assert [client.ended() for client in clients] == [0, 0]
-            assert server.ended() == 0
-            hashes.append(check_target(made))
-    assert len(set(hashes)) == 1
-
-
-def _scored(made: Flock, server: Program) -> bool | None:
-    """Whether a score that reaches the target is in the log, which it enters before the journal."""
-    return any(entry["accuracy"] >= 0.8 for entry in server.events("evaluated")) or None
+            if name == "late":
+                server.process.join(LIMIT_S)
+                assert server.process.exitcode == -signal.SIGKILL
+                assert server.events("evaluated")[-1]["accuracy"] >= 0.8
+                assert made.rows("SELECT 1 FROM meta WHERE name = 'ended_kind'") == []
+            if name != "undisturbed":
+                server = made.server()
+            assert [program.ended() for program in (server, *clients)] == [0, 0, 0]
+            tracer.close()
+            found.append(check_target(made))
+    assert len(set(found)) == 1

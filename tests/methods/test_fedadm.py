@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -434,8 +435,8 @@ def test_a_real_run_is_steered_by_other_budgets_too(tmp_path: Path, budget: str)
         clients = [made.client("c0"), made.client("c1")]
         assert [program.ended() for program in (server, *clients)] == [0, 0, 0]
         (ended,) = made.announced("run_ended")
-        assert "leaves no room for another round" in ended["reason"]
-        assert name in ended["reason"]
+        assert re.search("leaves (no room for another|too little for a client's) round", ended["reason"])
+        assert name in ended["reason"]  # by FedADM's own word, or as any run ends by a budget
         lines = made.announced("round_committed") + made.announced("closing_committed")
         used, limit = lines[-1]["budget"][name]
         assert set(lines[-1]["budget"]) == {"time", name}

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from edgeflock.lab.history import TIME_LINE, client_rows, read
+from edgeflock.server import engine
 from edgeflock.server.books import Commit
 from edgeflock.server.events import StopAsked
 from edgeflock.server.journal import JournalBroken
@@ -206,6 +207,26 @@ def test_a_killed_server_s_spool_tells_what_had_arrived(tmp_path: Path) -> None:
     serve(home, second)
     assert costs(home, "bytes_up, resent_bytes") == [(size, 0), (size, 0)]
     assert ("up", size) in bundles(home)
+
+
+def test_the_books_of_an_open_round_are_written_while_bytes_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "KEEP_S", 0.01)
+    home = Home(tmp_path, clients=2)
+
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        made = served.made(0)
+        await peers[0].deliver(made)
+        async with asyncio.timeout(WAIT_S):
+            while costs(home, "bytes_up") != [(len(made.payload),), (0,)]:
+                await peers[1].report(progress=pb.Progress())
+            while served.engine.ledger.grown(served.engine.opened):  # until there is nothing more to write
+                await peers[1].report(progress=pb.Progress())
+        assert served.engine.machine.committed == 0
+
+    serve(home, talk)
 
 
 def test_the_bytes_of_a_discarded_round_were_paid(tmp_path: Path) -> None:

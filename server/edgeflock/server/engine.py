@@ -53,8 +53,9 @@ from edgeflock.server.events import (
     TargetReached,
     UpdateReceived,
 )
-from edgeflock.server.journal import Journal, JournalBroken
+from edgeflock.server.journal import Journal, JournalBroken, write_event
 from edgeflock.server.learner import Learner
+from edgeflock.server.leaving import WORDS
 from edgeflock.server.ledger import Kept, Ledger
 from edgeflock.server.limits import Limits
 from edgeflock.server.opened import Opened
@@ -104,6 +105,7 @@ class Engine(Drive):
             note=self._note_used,
         )
         scoring.listener = self._scored
+        self._unmeasured = False  # it is said that a budget has nothing to count
         self._cpu_before_s = time.process_time()
         self.verdicts = Verdicts(outcomes, journal.path, epoch)
         self.opened: Opened | None = None  # the open round
@@ -136,9 +138,9 @@ class Engine(Drive):
             case Publish():
                 self.sessions.publish()
             case Announce(name=name, fields=fields):
-                fields = fields | self._told(self._used()) if name == "run_ended" else fields
                 log.info(name, **fields)
-                self.journal.note(name, **fields)
+                if name not in WORDS:  # these went with their decisions
+                    self.journal.note(name, **fields)
             case Exit(ending=ending):
                 if not self.ended.done():
                     self.ended.set_result(ending)
@@ -168,6 +170,8 @@ class Engine(Drive):
 
         ending = any(isinstance(record, Ended) for record in effect.records)
         used = self._used() if ending else {}
+        told = {"run_ended": self._told(used)} if ending else {}
+        words = [word for record in effect.records for word in self.machine.words(record)]
         books = self.ledger.open_books(self.opened) if ending else None  # a round that is discarded was paid
 
         def transaction(connection: sqlite3.Connection) -> None:
@@ -177,6 +181,8 @@ class Engine(Drive):
             records.write_used(connection, used)
             if books is not None:
                 books.write(connection, self.epoch)
+            for word in words:
+                write_event(connection, word.name, word.fields | told.get(word.name, {}))
 
         with self.ledger.writing() as pending:
             await asyncio.wrap_future(self.journal.submit(transaction))
@@ -336,9 +342,7 @@ class Engine(Drive):
         metrics, saved, stop = await self.compute(self._step_and_save, round, effect)
         books, first = self.ledger.close_round(self.opened)
         if first:
-            self.budget.settle(
-                effect.round, {} if self.machine.rules.central else books.fresh
-            )  # its CPU is ours
+            self._settle(effect.round, books.fresh)
         metrics |= self.ledger.server_use(effect.round, tested_s=self.scoring.took_s)
         used = self._used()
         scores = ClientScores.of(self.opened.scores, effect.outcomes)
@@ -389,6 +393,15 @@ class Engine(Drive):
         """The journal holds how a round's model does; if its commit is not told of yet, that comes first."""
         if reason := self.target.reached(round, self.scoring.accuracies.get(round)):
             self.post(TargetReached(round, reason, time.monotonic()))
+
+    def _settle(self, round: int, rows: Mapping[int, Row]) -> None:
+        """Charge a committed round; the CPU time of a run without clients is the server's own."""
+        self.budget.settle(round, {} if self.machine.rules.central else rows)
+        if "energy" in self.budget.limits and not self.budget.energy_j and not self._unmeasured:
+            self._unmeasured = True
+            reason = "no client states its energy: the budget of energy ends nothing, see fl-client --watts"
+            log.warning("budget_unmeasured", round=round, reason=reason)
+            self.journal.note("budget_unmeasured", round=round, reason=reason)
 
     def _note_used(self, used: Mapping[str, float]) -> None:
         books = self.ledger.open_books(self.opened)

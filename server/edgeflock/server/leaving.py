@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from edgeflock.server import events
-from edgeflock.server.events import Announce, Effect, Ended, EndingKind, Outcome, Persist, Phase, Publish
+from edgeflock.server.events import (
+    Announce,
+    Effect,
+    Ended,
+    EndingKind,
+    Outcome,
+    Persist,
+    Phase,
+    Publish,
+    Record,
+    RoundClosed,
+)
 from edgeflock.server.standing import Standing
+
+WORDS = ("round_cut", "round_discarded", "run_ended")
 
 
 class Leaving(Standing):
@@ -15,12 +28,18 @@ class Leaving(Standing):
         at_hand = self.round > self.committed
         return self._end(EndingKind.COMPLETED, reason, self.tally.discarded() if at_hand else ())
 
-    def _cut(self, closed: events.RoundClosed) -> list[Effect]:
-        """Say that a round was cut short, once the journal holds it."""
-        if not closed.limit:
-            return []
-        counted = [self.seats.names[index] for index in closed.counted]
-        return [Announce("round_cut", {"round": closed.round, "counted": counted, "reason": closed.limit})]
+    def words(self, record: Record) -> list[Announce]:
+        """Return what is said of a decision that cuts a round or a run short; the journal takes both at once,
+        so that no crash comes between them."""
+        told: dict[str, dict[str, object]] = {}
+        if isinstance(record, RoundClosed) and record.limit:
+            counted = [self.seats.names[index] for index in record.counted]
+            told["round_cut"] = {"round": record.round, "counted": counted, "reason": record.limit}
+        if isinstance(record, Ended) and record.discarded:
+            told["round_discarded"] = {"round": record.round, "reason": record.reason}
+        if isinstance(record, Ended):
+            told["run_ended"] = {"kind": str(record.kind), "reason": record.reason, "round": self.counted}
+        return [Announce(name, fields) for name, fields in told.items()]
 
     def _discarded(self) -> tuple[Outcome, ...]:
         if self.phase not in (Phase.OPENING, Phase.OPEN):
@@ -47,15 +66,4 @@ class Leaving(Standing):
         self.phase, self.ending = Phase.ENDED, ending
         self._wake = None
         self.space.forget()
-        discarded = Announce("round_discarded", {"round": ending.round, "reason": ending.reason})
-        fields: dict[str, object] = {
-            "kind": str(ending.kind),
-            "reason": ending.reason,
-            "round": self.counted,
-        }
-        return [
-            *([discarded] if ending.discarded else []),
-            Announce("run_ended", fields),
-            Publish(),
-            events.Exit(ending),
-        ]
+        return [*self.words(ending), Publish(), events.Exit(ending)]

@@ -150,15 +150,18 @@ class Ledger:
 
     def open_books(self, opened: Opened | None) -> RoundBooks | None:
         """Return the rows of the round at hand, unless its commit will write them or has."""
-        at_hand = opened is not None and opened.number == self._machine.round > self._machine.committed
-        if opened is None or not at_hand or (self._closed and self._closed.round == opened.number):
+        if opened is None or not self._at_hand(opened):
             return None
         self._noted = self.moved
         return self.books(opened)
 
     def grown(self, opened: Opened | None) -> bool:
         """Whether `open_books` would say more than it did last."""
-        return opened is not None and self.moved != self._noted
+        return opened is not None and self._at_hand(opened) and self.moved != self._noted
+
+    def _at_hand(self, opened: Opened) -> bool:
+        closed = self._closed is not None and self._closed.round == opened.number
+        return not closed and opened.number == self._machine.round > self._machine.committed
 
     @property
     def moved(self) -> int:

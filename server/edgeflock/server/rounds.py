@@ -334,7 +334,7 @@ class RoundMachine(Leaving):
                 return self._extended(record)
             case events.RoundClosed():
                 self.tally.durable = True
-                return self._cut(record) + self._commit_if_decided()
+                return [*self.words(record), *self._commit_if_decided()]
             case Ended():
                 return self._leave(record)
         assert_never(record)
