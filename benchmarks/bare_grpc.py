@@ -37,14 +37,22 @@ def seconds_per_round(
         for number in range(clients):
             children.start(f"client {number}", [*start, "client", *common], folder / "log", environment())
         children.finish(limit_s)
-    at = json.loads((folder / TIMES).read_text())
+    at = read_times(folder)
     return [end - begin for begin, end in pairwise(at)]
 
 
-class _Bare:
+def read_times(folder: Path) -> list[float]:
+    """Return when each round ended, as the server has written it down."""
+    at: list[float] = json.loads((folder / TIMES).read_text())
+    return at
+
+
+class Bare:
+    """The server: sends the payload, takes what comes, and lets all go on when the last is there."""
+
     def __init__(self, clients: int, payload: list[bytes], rounds: int) -> None:
         self._payload = payload
-        self._barrier = asyncio.Barrier(clients)
+        self._clients, self._here, self._gate = clients, 0, asyncio.Event()
         self._left = rounds
         self.at: list[float] = []
         self.over = asyncio.Event()
@@ -56,16 +64,29 @@ class _Bare:
     async def up(self, chunks: AsyncIterator[bytes], context: Any) -> bytes:
         async for _ in chunks:
             pass
-        if await self._barrier.wait() == 0:
-            self.at.append(time.perf_counter())
-            self._left -= 1
-            if not self._left:
-                self.over.set()
+        return await self.arrived()
+
+    async def arrived(self) -> bytes:
+        """Wait for the others; the last one settles the round."""
+        self._here += 1
+        if self._here < self._clients:
+            await self._gate.wait()
+            return b""
+        await self.settle()
+        self.at.append(time.perf_counter())
+        gate, self._gate, self._here = self._gate, asyncio.Event(), 0
+        gate.set()
+        self._left -= 1
+        if not self._left:
+            self.over.set()
         return b""
 
+    async def settle(self) -> None:
+        """Nothing is left to do."""
 
-async def _serve(folder: Path, clients: int, payload: list[bytes], rounds: int) -> None:
-    bare = _Bare(clients, payload, rounds)
+
+async def serve(bare: Bare, folder: Path) -> None:
+    """Answer until the last round is over, then write down when each ended."""
     handlers: dict[str, Any] = {
         "Down": grpc.unary_stream_rpc_method_handler(bare.down),
         "Up": grpc.stream_unary_rpc_method_handler(bare.up),
@@ -80,10 +101,15 @@ async def _serve(folder: Path, clients: int, payload: list[bytes], rounds: int) 
     _write(folder / TIMES, json.dumps(bare.at))
 
 
-def _call(folder: Path, payload: list[bytes], rounds: int) -> None:
+def address(folder: Path) -> str:
+    """Wait for the server and return where it listens."""
     while not (folder / PORT).exists():
         time.sleep(0.05)
-    with grpc.insecure_channel(f"127.0.0.1:{(folder / PORT).read_text()}") as channel:
+    return f"127.0.0.1:{(folder / PORT).read_text()}"
+
+
+def _call(folder: Path, payload: list[bytes], rounds: int) -> None:
+    with grpc.insecure_channel(address(folder)) as channel:
         down: Any = channel.unary_stream("/bare/Down")
         up: Any = channel.stream_unary("/bare/Up")
         for _ in range(rounds):
@@ -109,19 +135,26 @@ def _write(path: Path, text: str) -> None:
     temporary.rename(path)
 
 
-def main() -> None:
+def asked(*, numbered: bool = False) -> tuple[argparse.Namespace, list[bytes]]:
+    """Read the command line; return it with the payload that it asks for."""
     parser = argparse.ArgumentParser()
     parser.add_argument("role", choices=["server", "client"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--clients", type=int, required=True)
     parser.add_argument("--mib", type=float, required=True)
     parser.add_argument("--rounds", type=int, required=True)
-    asked = parser.parse_args()
-    payload = _payload(asked.mib)
-    if asked.role == "server":
-        asyncio.run(_serve(asked.folder, asked.clients, payload, asked.rounds))
+    if numbered:
+        parser.add_argument("--number", type=int, default=0)
+    found = parser.parse_args()
+    return found, _payload(found.mib)
+
+
+def main() -> None:
+    found, payload = asked()
+    if found.role == "server":
+        asyncio.run(serve(Bare(found.clients, payload, found.rounds), found.folder))
     else:
-        _call(asked.folder, payload, asked.rounds)
+        _call(found.folder, payload, found.rounds)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,19 @@
-"""Whole rounds in which nothing is trained, against bare grpcio streaming of the same bytes."""
+"""Whole rounds in which nothing is trained, against bare grpcio streaming of the same bytes.
+
+Beside them the floor (promised_grpc): the same streaming with the least that the promises ask.
+"""
 
 from __future__ import annotations
 
 import statistics
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks import bare_grpc, noop_run
+from benchmarks import bare_grpc, noop_run, promised_grpc
 from benchmarks.live_run import Watched
 from benchmarks.result import Benchmark, Row, against
 
@@ -35,17 +38,20 @@ CASES = (Case(8, 0.25, 120, 2.0), Case(8, 44.7, 16, 1.35), Case(32, 10.4, 20, 1.
 
 
 def measure(case: Case, repeats: int) -> Iterator[Row]:
-    """Run bare, real, bare ... bare; a real run is compared with the mean of the bare ones around it."""
+    """Run bare, real, floor, bare ... bare; what is between two bare runs is compared with their mean."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        bare, runs = [_bare(folder / "bare-0", case)], list[Watched]()
+        bare, runs, floor = [_bare(folder / "bare-0", case)], list[Watched](), list[float]()
         for turn in range(repeats):
             runs.append(_real(folder / f"real-{turn}", case))
+            floor.append(_floor(folder / f"floor-{turn}", case))
             bare.append(_bare(folder / f"bare-{turn + 1}", case))
     real = [statistics.median(run.rounds_s(noop_run.WARM_UP)) for run in runs]
     around = [(before + after) / 2 for before, after in pairwise(bare)]
     pairs = list(zip(around, real, strict=True))
     yield against(case.name, "s", pairs, case.limit, _BARE, bare=bare, real=real, **_details(runs))
+    least = against(f"{case.name}, floor", "s", list(zip(around, floor, strict=True)), case.limit, _BARE)
+    yield replace(least, target="reported", held=True)
 
 
 def _real(folder: Path, case: Case) -> Watched:
@@ -54,6 +60,11 @@ def _real(folder: Path, case: Case) -> Watched:
 
 def _bare(folder: Path, case: Case) -> float:
     seconds = bare_grpc.seconds_per_round(folder, case.clients, case.mib, case.rounds)
+    return statistics.median(seconds[noop_run.WARM_UP - 1 :])
+
+
+def _floor(folder: Path, case: Case) -> float:
+    seconds = promised_grpc.seconds_per_round(folder, case.clients, case.mib, case.rounds)
     return statistics.median(seconds[noop_run.WARM_UP - 1 :])
 
 

@@ -1,0 +1,154 @@
+"""The floor of a round: bare grpcio that does the least that the promises ask, and nothing else.
+
+As bare_grpc, and besides: the client checks what it fetched, puts it into place, writes its update to
+a file with checksums and sends from there; the server checks each chunk, writes it to a file used before,
+folds all updates when the last is there, and writes and syncs the result.
+No credit, no resumption, no messages, no journal.
+`python -m benchmarks.promised_grpc server|client FOLDER --clients N --mib SIZE --rounds R [--number I]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from benchmarks import bare_grpc
+from benchmarks.bare_grpc import CHUNK
+from benchmarks.children import Children, environment
+from edgeflock.common.checksum import Buffer, extend
+
+Floats = npt.NDArray[np.float32]
+
+
+def seconds_per_round(
+    folder: Path, clients: int, mib: float, rounds: int, limit_s: float = 180.0
+) -> list[float]:
+    """Run server and clients and return the seconds of every round but the first."""
+    folder.mkdir()
+    common = [str(folder), "--clients", str(clients), "--mib", str(mib), "--rounds", str(rounds)]
+    start = [sys.executable, "-m", "benchmarks.promised_grpc"]
+    with Children() as children:
+        children.start("server", [*start, "server", *common], folder / "log", environment())
+        for number in range(clients):
+            command = [*start, "client", *common, "--number", str(number)]
+            children.start(f"client {number}", command, folder / "log", environment())
+        children.finish(limit_s)
+    at = bare_grpc.read_times(folder)
+    return [end - begin for begin, end in pairwise(at)]
+
+
+class File:
+    """A payload on disk, written over again and again."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self.write(bytes(size), 0)
+
+    def write(self, data: Buffer, offset: int) -> None:
+        view = memoryview(data)
+        while view:
+            count = os.pwrite(self._descriptor, view, offset)
+            view, offset = view[count:], offset + count
+
+    def read(self, offset: int, size: int) -> bytes:
+        return os.pread(self._descriptor, size, offset)
+
+    def read_into(self, room: memoryview, offset: int) -> None:
+        os.preadv(self._descriptor, [room], offset)
+
+    def sync(self) -> None:
+        os.fsync(self._descriptor)
+
+
+class Promised(bare_grpc.Bare):
+    """The bare server, but what arrives is kept and added up before the round is over."""
+
+    def __init__(self, folder: Path, clients: int, payload: list[bytes], rounds: int) -> None:
+        super().__init__(clients, payload, rounds)
+        self._size = sum(map(len, payload))
+        self._spool = [File(folder / f"spool-{number}", self._size) for number in range(clients)]
+        self._results = [File(folder / f"result-{turn}", self._size) for turn in range(2)]
+        self._sum: Floats = np.zeros(self._size // 4, np.float32)
+        self._block: Floats = np.empty(CHUNK // 4, np.float32)
+
+    async def up(self, chunks: AsyncIterator[bytes], context: Any) -> bytes:
+        messages = aiter(chunks)
+        file, offset, checksum = self._spool[int(await anext(messages))], 0, 0
+        async for chunk in messages:
+            checksum = extend(checksum, chunk)
+            file.write(chunk, offset)
+            offset += len(chunk)
+        return await self.arrived()
+
+    async def settle(self) -> None:
+        await asyncio.to_thread(self._commit)
+
+    def _commit(self) -> None:
+        self._sum[:] = 0
+        for file in self._spool:
+            for offset in range(0, self._size, CHUNK):
+                part = slice(offset // 4, min(offset + CHUNK, self._size) // 4)
+                block = self._block[: part.stop - part.start]
+                file.read_into(block.data, offset)
+                torch.from_numpy(self._sum[part]).add_(torch.from_numpy(block), alpha=0.1)
+        result = self._results[len(self.at) % 2]
+        extend(0, self._sum.data.cast("B"))
+        result.write(self._sum.data.cast("B"), 0)
+        result.sync()
+
+
+def call(folder: Path, number: int, payload: list[bytes], rounds: int) -> None:
+    size = sum(map(len, payload))
+    room, outbox = memoryview(bytearray(size)), File(folder / f"outbox-{number}", size)
+
+    def pieces() -> Iterator[bytes]:
+        yield str(number).encode()
+        for offset in range(0, size, CHUNK):
+            yield outbox.read(offset, min(CHUNK, size - offset))
+
+    with grpc.insecure_channel(bare_grpc.address(folder)) as channel:
+        down: Any = channel.unary_stream("/bare/Down")
+        up: Any = channel.stream_unary("/bare/Up")
+        for _ in range(rounds):
+            _take(down(b"", wait_for_ready=True), room)
+            _leave(room, outbox)
+            up(pieces())
+
+
+def _take(chunks: Iterator[bytes], room: memoryview) -> None:
+    offset = checksum = 0
+    for chunk in chunks:
+        checksum = extend(checksum, chunk)
+        room[offset : offset + len(chunk)] = chunk
+        offset += len(chunk)
+
+
+def _leave(room: memoryview, outbox: File) -> None:
+    checksum = 0
+    for offset in range(0, len(room), CHUNK):
+        checksum = extend(checksum, room[offset : offset + CHUNK])
+        outbox.write(room[offset : offset + CHUNK], offset)
+
+
+def main() -> None:
+    asked, payload = bare_grpc.asked(numbered=True)
+    if asked.role == "server":
+        torch.set_num_threads(1)
+        bare = Promised(asked.folder, asked.clients, payload, asked.rounds)
+        asyncio.run(bare_grpc.serve(bare, asked.folder))
+    else:
+        call(asked.folder, asked.number, payload, asked.rounds)
+
+
+if __name__ == "__main__":
+    main()
