@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-long faults lint format bench stubs check-stubs compose clean distclean
+.PHONY: help setup run test test-long faults promises lint format bench stubs check-stubs compose clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -29,8 +29,18 @@ test: lint  ## format, lint, types, import contracts, stubs, then the quick test
 test-long: $(STAMP)  ## the tests that take minutes, but for those of `make faults`
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m long --ignore tests/faults -n 2 -q $(TEST_ARGS)
 
-faults: $(STAMP)  ## every promise under faults, about an hour; the table goes to build/promises.md
-	OMP_NUM_THREADS=1 PROMISES_TABLE=build/promises.md $(BIN)/python -m pytest tests/faults -q $(TEST_ARGS)
+# What neighbours would change in a measurement comes last and alone, also if TEST_ARGS says -n 3.
+faults: $(STAMP)  ## every promise under faults, about an hour; `make promises` then puts the table into the docs
+	@rm -f build/promises.json; failed=0; \
+	export OMP_NUM_THREADS=1 PROMISES_BOOK=build/promises.json; \
+	export PROMISES_COMMAND="make faults$(if $(TEST_ARGS), TEST_ARGS='$(TEST_ARGS)')"; \
+	try() { $(BIN)/python -m pytest tests/faults -q --durations=20 "$$@" || [ $$? = 5 ] || failed=1; }; \
+	try $(TEST_ARGS) -m 'not alone'; \
+	try $(TEST_ARGS) -m alone -n 0; \
+	exit $$failed
+
+promises: $(STAMP)  ## put the table of the last `make faults` into docs/reliability.md
+	PYTHONPATH=tests $(BIN)/python -m support.promises build/promises.json docs/reliability.md
 
 lint: check-stubs
 	$(BIN)/ruff format --check .
@@ -52,10 +62,8 @@ stubs: $(STAMP)  ## generate common/edgeflock/v1 from proto/
 check-stubs: $(STAMP)  ## compare the committed stubs with freshly generated ones
 	$(BIN)/python proto/generate.py --check
 
-compose: ## a server and clients in containers; ends with the server's exit code
-	docker compose up --build; \
-	server=$$(docker compose ps --all --quiet server) && \
-	exit $$(docker inspect --format '{{.State.ExitCode}}' $$server)
+compose:  ## a server and clients in containers (make fails with 2 whatever failed; deploy/compose.sh with its code)
+	@sh deploy/compose.sh
 
 clean:  ## remove caches and built packages
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

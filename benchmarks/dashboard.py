@@ -1,60 +1,135 @@
-"""What the dashboard takes: of the server for a viewer, and of its own process over a long run."""
+"""What the dashboard takes of a server that it shows, for a viewer."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import socket
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import grpc
 import psutil
 
 from benchmarks.children import Children, Failed, environment, program
 from benchmarks.result import Benchmark, Row, at_most
-from edgeflock.server import records
-from edgeflock.server.events import Outcome, Seated, Verdict
-from edgeflock.server.journal import connect, write_event
+from edgeflock.v1 import control_pb2, control_pb2_grpc
 
 CLIENTS, ROUNDS = 200, 10_000
 LIMIT_PERCENT = 2.0  # of a core, for one viewer
 _START_S = 60.0
-_WINDOW_S = 20.0
-_FIRST_S = 20.0  # the longest that a viewer of a long run waits
-
-
-# ------------------------------------------------------------------------ the server, with and without
+WINDOW_S = 20.0
+_SETTLE_S = 2.0  # for a viewer that has come, or gone
+_ASK_EACH_S = 0.02
+_KINDS = ("alone", "viewed", "asked")
 
 
 def server_cost(paused: bool, repeats: int) -> Iterator[Row]:
-    """Compare adjacent windows of one run of real clients: the server's CPU with a viewer and without."""
+    """Compare adjacent windows of one run of real clients: the CPU alone, with a viewer, and with questions.
+
+    A viewer makes the dashboard ask the server once a second. In the third window many more such questions
+    are asked, which shows what one takes where the difference that a viewer makes is lost in that of the
+    rounds. The windows take turns in another order each time, so that what drifts falls on all of them. While
+    rounds go on, a window lasts from a commit to a commit, and what is compared is the CPU of a round.
+    """
     with tempfile.TemporaryDirectory() as name, Children() as children:
+        run_dir = Path(name) / "run"
         url, server = _start(children, Path(name))
         if paused:
             _pause(children, Path(name))
-        web = _dashboard(server)
-        pairs, own = [], []
-        for _ in range(repeats):
-            alone, _ = _share(server, web)
-            with _viewer(url):
-                watched, dashboard = _share(server, web)
-            pairs.append((alone, watched))
-            own.append(dashboard)
-    what = "paused" if paused else "training"
-    more = [watched - alone for alone, watched in pairs]
-    yield at_most(
-        f"server CPU of a viewer, {CLIENTS} clients {what}", "% of a core", more, LIMIT_PERCENT, pairs=pairs
-    )
-    yield at_most(f"dashboard CPU with a viewer, {CLIENTS} clients {what}", "% of a core", own, 10.0)
+        take = partial(_window, run_dir, not paused, server, _dashboard(server))
+        seen = []
+        for repeat in range(repeats):
+            turn = repeat % len(_KINDS)
+            seen.append({kind: _one(kind, url, run_dir, take) for kind in _KINDS[turn:] + _KINDS[:turn]})
+    yield from _rows(seen, f"{CLIENTS} clients {'paused' if paused else 'training'}")
+
+
+@dataclass(frozen=True)
+class _Window:
+    seconds: float
+    rounds: int  # committed in it; 1 for a window that has none, and is compared by its seconds
+    server_s: float  # CPU
+    own_s: float  # the dashboard's
+    asked: int = 0  # questions beside the dashboard's
+
+
+def _one(kind: str, url: str, run_dir: Path, take: Callable[[], _Window]) -> _Window:
+    watching = viewer(url) if kind == "viewed" else contextlib.nullcontext()
+    asking = _questions(run_dir) if kind == "asked" else contextlib.nullcontext(lambda: 0)
+    with watching, asking as asked:
+        time.sleep(_SETTLE_S)
+        before = asked()
+        window = take()
+        return replace(window, asked=asked() - before)
+
+
+def _rows(seen: list[dict[str, _Window]], what: str) -> Iterator[Row]:
+    unit, alone = "% of a core", [windows["alone"] for windows in seen]
+    details = {
+        "server_alone": [100 * one.server_s / one.seconds for one in alone],
+        "rounds": [[window.rounds for window in windows.values()] for windows in seen],
+        "asked": [windows["asked"].asked for windows in seen],
+    }
+    more = [100 * _more(windows, "viewed") / windows["viewed"].seconds for windows in seen]
+    yield at_most(f"server CPU of a viewer, {what}", unit, more, LIMIT_PERCENT, **details)
+    each = [100 * _more(windows, "asked") / windows["asked"].asked for windows in seen]
+    yield at_most(f"server CPU of a question each second, {what}", unit, each, LIMIT_PERCENT)
+    own = [100 * windows["viewed"].own_s / windows["viewed"].seconds for windows in seen]
+    yield at_most(f"dashboard CPU with a viewer, {what}", unit, own, LIMIT_PERCENT)
+
+
+def _more(windows: dict[str, _Window], kind: str) -> float:
+    """Return the CPU seconds that a window took beyond what as many rounds take alone."""
+    alone, window = windows["alone"], windows[kind]
+    return window.server_s - window.rounds * alone.server_s / alone.rounds
+
+
+@contextlib.contextmanager
+def _questions(run_dir: Path) -> Iterator[Callable[[], int]]:
+    """Ask for the status again and again, as the dashboard does; yield what says how often."""
+    asked, gone = [0], threading.Event()
+    channel = grpc.insecure_channel((run_dir / "control").read_text().strip())
+    stub = control_pb2_grpc.ControlStub(channel)
+
+    def ask() -> None:
+        while not gone.wait(_ASK_EACH_S):
+            stub.Status(control_pb2.StatusRequest(), timeout=_START_S)
+            asked[0] += 1
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    try:
+        yield lambda: asked[0]
+    finally:
+        gone.set()
+        thread.join(timeout=_START_S)
+        channel.close()
+
+
+def _window(run_dir: Path, training: bool, server: psutil.Process, own: psutil.Process) -> _Window:
+    """Return what the two processes take, over whole rounds if there are any."""
+    first = _next_commit(run_dir) if training else 0
+    began, before = time.monotonic(), (cpu_s(server), cpu_s(own))
+    time.sleep(WINDOW_S)
+    last = _next_commit(run_dir) if training else 1
+    used = cpu_s(server) - before[0], cpu_s(own) - before[1]
+    return _Window(time.monotonic() - began, last - first, *used)
+
+
+def _next_commit(run_dir: Path) -> int:
+    """Wait for a commit; return how many there were."""
+    before, end = _committed(run_dir), time.monotonic() + _START_S
+    while (now := _committed(run_dir)) == before:
+        if time.monotonic() > end:
+            raise Failed(f"no round was committed within {_START_S:g} s")
+        time.sleep(0.02)
+    return now
 
 
 def _start(children: Children, folder: Path) -> tuple[str, psutil.Process]:
@@ -100,21 +175,13 @@ def _dashboard(server: psutil.Process) -> psutil.Process:
     return found[0]
 
 
-def _share(*processes: psutil.Process) -> list[float]:
-    """Return what each takes of a core over a window, in percent."""
-    began, before = time.monotonic(), [_cpu_s(process) for process in processes]
-    time.sleep(_WINDOW_S)
-    lasted = time.monotonic() - began
-    return [100 * (_cpu_s(one) - was) / lasted for one, was in zip(processes, before, strict=True)]
-
-
-def _cpu_s(process: psutil.Process) -> float:
+def cpu_s(process: psutil.Process) -> float:
     times = process.cpu_times()
     return times.user + times.system
 
 
 @contextlib.contextmanager
-def _viewer(url: str) -> Iterator[Callable[[], int]]:
+def viewer(url: str) -> Iterator[Callable[[], int]]:
     """Follow the stream as a browser does; yield what says how many bytes have come."""
     stream = urllib.request.urlopen(f"{url}/api/stream", timeout=_START_S)
     come, gone = [0], threading.Event()
@@ -134,112 +201,7 @@ def _viewer(url: str) -> Iterator[Callable[[], int]]:
         stream.close()
 
 
-# --------------------------------------------------------------------------- its process, a long run
-
-
-def long_run(repeats: int) -> Iterator[Row]:
-    """Show a journal of many rounds that goes on growing: how soon, and what each second takes."""
-    first, shares, memory = [], [], []
-    with tempfile.TemporaryDirectory() as name:
-        journal = Journal(Path(name) / "journal.sqlite")
-        for round in range(1, ROUNDS + 1):
-            journal.commit(round)
-        journal.save()
-        for repeat in range(repeats):
-            seen = _watch(Path(name), journal, ROUNDS + 1 + 1000 * repeat)
-            first.append(seen.first_s)
-            shares.append(seen.share)
-            memory.append(seen.rss / (1 << 20))
-    what = f"{ROUNDS:,} rounds of {CLIENTS} clients"
-    yield at_most(f"first picture of {what}", "s", first, _FIRST_S)
-    yield at_most(f"dashboard CPU, a round each second after {what}", "% of a core", shares, 10.0)
-    yield at_most(f"dashboard RSS, {what}", "MiB", memory, 300.0)
-
-
-@dataclass(frozen=True)
-class _Seen:
-    first_s: float
-    share: float
-    rss: int
-
-
-def _watch(run_dir: Path, journal: Journal, next: int) -> _Seen:
-    """Start the dashboard's process alone, view it, and let rounds be committed meanwhile."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        command = [
-            sys.executable,
-            "-m",
-            "edgeflock.server.web",
-            f"--run-dir={run_dir}",
-            "--metrics-clients=0",
-        ]
-        began = time.monotonic()
-        process = subprocess.Popen(
-            [*command, f"--descriptor={listener.fileno()}"],
-            stdin=subprocess.PIPE,
-            pass_fds=(listener.fileno(),),
-            env=environment(),
-        )
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        try:
-            with _viewer(url) as come:
-                while come() < 40 * ROUNDS:  # a row is at least so long
-                    if time.monotonic() - began > 10 * _FIRST_S or process.poll() is not None:
-                        raise Failed("the dashboard shows nothing of a long run")
-                    time.sleep(0.05)
-                first_s = time.monotonic() - began
-                looked = psutil.Process(process.pid)
-                before, at = _cpu_s(looked), time.monotonic()
-                for round in range(next, next + int(_WINDOW_S)):
-                    journal.commit(round)
-                    journal.save()
-                    time.sleep(1.0)
-                share = 100 * (_cpu_s(looked) - before) / (time.monotonic() - at)
-                return _Seen(first_s, share, looked.memory_info().rss)
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait(10)
-
-
-class Journal:
-    """A journal with the server's own tables, and rounds as a server writes them."""
-
-    def __init__(self, path: Path) -> None:
-        self._connection = connect(path)
-        self._connection.execute("BEGIN")
-        self.names = [f"client-{number}" for number in range(CLIENTS)]
-        records.write(self._connection, 0, Seated(tuple(enumerate(self.names))))
-
-    def commit(self, round: int) -> None:
-        connection, members = self._connection, range(CLIENTS)
-        if not connection.in_transaction:
-            connection.execute("BEGIN")
-        connection.execute(
-            "INSERT INTO rounds (epoch, round, cohort, committed) VALUES (0, ?, ?, 1)",
-            (round, json.dumps(list(members))),
-        )
-        digest = round.to_bytes(32, "big")
-        outcomes = [Outcome(index, digest, Verdict.COUNTED) for index in members]
-        records.write_outcomes(connection, 0, round, outcomes)
-        connection.executemany(
-            "INSERT INTO costs (epoch, round, idx, steps, bytes_down, bytes_up, fetch_s, train_s, cpu_s) "
-            "VALUES (0, ?, ?, 10, 30040, 30040, 0.01, 0.5, 0.4)",
-            [(round, index) for index in members],
-        )
-        write_event(connection, "round_opened", {"round": round, "cohort": self.names})
-        line = {"counted": CLIENTS, "not_counted": {}, "loss": 1 / round, "seconds": 1.0, "open_s": 0.9}
-        moved = {"bytes_down": 30040 * CLIENTS, "bytes_up": 30040 * CLIENTS}
-        write_event(connection, "round_committed", {"round": round, **line, **moved, "fold_s": 0.1})
-        score = {"round": round, "model": "global", "accuracy": 0.9, "loss": 0.3}
-        write_event(connection, "evaluated", score)
-
-    def save(self) -> None:
-        self._connection.execute("COMMIT")
-
-
 BENCHMARKS = {
     "dashboard_idle": Benchmark("the server's CPU for a viewer, paused", partial(server_cost, True)),
     "dashboard_busy": Benchmark("the server's CPU for a viewer, training", partial(server_cost, False)),
-    "dashboard_long": Benchmark("the dashboard over ten thousand rounds", long_run),
 }

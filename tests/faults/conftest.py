@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,9 +11,12 @@ import pytest
 
 from support import processes, promises
 from support.processes import Flock
+from support.promises import Book, Trials
 
 Figure = Callable[[str, float], None]  # what it is, how much: the report shows the worst
 
+_BEGAN = time.monotonic()
+BOOK = Book(command=os.environ.get("PROMISES_COMMAND", "pytest tests/faults"))
 RUN = ("--clients=3", "--rounds=40", "--seed=7", "--deadline=60")
 
 
@@ -38,6 +42,12 @@ def figure(request: pytest.FixtureRequest) -> Figure:
     return note
 
 
+@pytest.fixture
+def trials(request: pytest.FixtureRequest) -> Trials:
+    """Count what a test tries: `with trials("seed 7"): ...`; what fails names what replays it."""
+    return Trials(request.node.user_properties)
+
+
 @pytest.fixture(autouse=True)
 def _promises(request: pytest.FixtureRequest) -> None:
     """Let the report know whose case this is, also when another process writes it down."""
@@ -46,16 +56,19 @@ def _promises(request: pytest.FixtureRequest) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.when == "call":
-        promises.BOOK.note(report.outcome, report.user_properties)
+    if report.when == "call" or (report.when == "setup" and not report.passed):
+        BOOK.note(report.outcome, report.user_properties)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if not promises.BOOK.entries:
-        return
-    table = promises.BOOK.table()
-    terminalreporter.section("promises")
-    terminalreporter.write(table)
-    if path := os.environ.get("PROMISES_TABLE"):
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(table, "utf-8")
+    """Show the table, with what an earlier part of the same run has found, and keep it."""
+    BOOK.seconds += time.monotonic() - _BEGAN
+    BOOK.date = time.strftime("%-d %B %Y")
+    kept = Path(path) if (path := os.environ.get("PROMISES_BOOK")) else None
+    if kept and kept.exists():
+        BOOK.add(kept)
+    if kept:
+        BOOK.save(kept)
+    if BOOK.entries:
+        terminalreporter.section("promises")
+        terminalreporter.write(BOOK.text())

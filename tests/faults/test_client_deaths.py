@@ -18,6 +18,7 @@ from support import processes
 from support.fault import Fault, Kind
 from support.operator import status
 from support.processes import Flock, Program, until
+from support.promises import Trials
 from support.proxy import Proxy
 from support.strace import Tracer, needs_strace
 
@@ -96,21 +97,22 @@ def wait_for_more(server: Program, before: int, name: str, **fields: object) -> 
     )
 
 
-def check(death: Death, figure: Figure, where: str) -> None:
+def check(death: Death, figure: Figure) -> None:
     figure("seconds to rejoin", death.rejoined_s)
-    assert death.rejoined_s <= REJOIN_S, where
+    assert death.rejoined_s <= REJOIN_S
 
 
 @needs_strace
 @pytest.mark.parametrize("calls", ["sendmsg", RENAMES, "pwrite64"])
 def test_a_client_killed_at_some_call_changes_no_bit(
-    tmp_path: Path, whole: str, figure: Figure, calls: str
+    tmp_path: Path, whole: str, figure: Figure, trials: Trials, calls: str
 ) -> None:
     number = random.Random(calls).randint(2, 5)
-    death = killed_at(tmp_path / "run", PATIENT, calls, number)
-    assert death.happened
-    check(death, figure, f"killed at {calls} number {number}")
-    assert death.sha256 == whole, f"killed at {calls} number {number}"
+    with trials(f"kill at {calls} number {number}"):
+        death = killed_at(tmp_path / "run", PATIENT, calls, number)
+        assert death.happened
+        check(death, figure)
+        assert death.sha256 == whole
 
 
 @needs_strace
@@ -118,17 +120,18 @@ def test_a_client_killed_at_some_call_changes_no_bit(
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize("calls", CALLS)
 def test_a_client_killed_at_every_call_changes_no_bit(
-    tmp_path: Path, whole: str, figure: Figure, calls: str
+    tmp_path: Path, whole: str, figure: Figure, trials: Trials, calls: str
 ) -> None:
     """Every call up to the 20th, then ever fewer of them, until one is never reached."""
     steps = itertools.chain(range(1, 21), (int(20 * 1.25**power) for power in range(1, 30)))
     for number in steps:
-        death = killed_at(tmp_path / str(number), PATIENT, calls, number)
+        with trials(f"kill at {calls} number {number}"):
+            death = killed_at(tmp_path / str(number), PATIENT, calls, number)
+            assert death.sha256 == whole
+            check(death, figure)
         shutil.rmtree(tmp_path / str(number))
-        assert death.sha256 == whole, f"killed at {calls} number {number}"
         if not death.happened:
             return
-        check(death, figure, f"killed at {calls} number {number}")
 
 
 @needs_strace
@@ -144,10 +147,9 @@ def test_a_quorum_ends_the_round_by_its_deadline(
     tmp_path: Path, figure: Figure, calls: str, number: int
 ) -> None:
     death = killed_at(tmp_path / "run", QUORUM, calls, number)
-    where = f"killed at {calls} number {number}"
-    check(death, figure, where)
+    check(death, figure)
     figure("seconds a round is open beyond its deadline", death.overdue_s)
-    assert death.overdue_s <= LATE_S, where
+    assert death.overdue_s <= LATE_S
 
 
 # --------------------------------------------------------------------------- in mid-upload

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import os
 import signal
 import subprocess
@@ -112,6 +113,7 @@ def test_a_grid_that_was_cut_goes_on_and_keeps_what_has_finished(tmp_path: Path)
     assert {row["figure"] for row in paired if row["to_accuracy"] == "0.3"} >= {"rounds", "bytes", "seconds"}
     assert "4 of 4 runs did not reach 1: means and differences are of those that did." in done.stdout
     assert len(rows(out / "curves.csv")) == 4 * 40
+    assert "\nEvery run: to accuracy 0.3\n" in done.stdout
     assert "## Accuracy, minus fedavg" in (out / "comparison.md").read_text("utf-8")
     assert "\\begin{tabular}" in (out / "comparison.tex").read_text("utf-8")
 
@@ -134,10 +136,25 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None
     assert [bool(row["failure"]) for row in rows(out / "cells.csv")] == [True, False]
 
 
+def test_a_directory_that_another_comparison_holds_is_refused(tmp_path: Path) -> None:
+    grid, out = tmp_path / "g.toml", tmp_path / "out"
+    grid.write_text(GRID)
+    out.mkdir()
+    with (out / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = compare(grid, f"--out={out}")
+    assert done.returncode == 2
+    assert done.stderr == f"fl-lab: error: --out '{out}' is in use by another fl-lab compare\n"
+
+
 def test_what_is_wrong_with_a_grid_is_said_before_anything_starts(tmp_path: Path) -> None:
     grid = tmp_path / "g.toml"
-    grid.write_text(GRID.replace("rounds", "round"))
-    done = compare(grid, f"--out={tmp_path / 'out'}")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (f"fl-lab: error: unknown key in [run] of {grid}: round, did you mean rounds?\n")
-    assert list(tmp_path.iterdir()) == [grid]
+    for wrong, sentence in (
+        (GRID.replace("rounds", "round"), f"unknown key in [run] of {grid}: round, did you mean rounds?\n"),
+        (GRID + 'dataset = "mnist"', f"mnist: the data root {tmp_path / 'data'} is not a folder; "),
+    ):
+        grid.write_text(wrong)
+        done = compare(grid, f"--out={tmp_path / 'out'}", f"--data-root={tmp_path / 'data'}")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"fl-lab: error: {sentence}")
+        assert list(tmp_path.iterdir()) == [grid]

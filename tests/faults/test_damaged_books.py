@@ -13,11 +13,11 @@ import pytest
 from edgeflock.common.errors import CorruptCheckpoint, UsageError
 from edgeflock.server.config import ServerConfig, from_toml, to_toml
 from edgeflock.server.resolve import combine
-from faults.conftest import Figure
 from support import damage
 from support.damage import Damaged
 from support.played_run import LAST, Played, come_back, decisions, play, same
 from support.processes import Flock, run_to_the_end
+from support.promises import Trials
 
 JOURNAL, LOG = "journal.sqlite", "journal.sqlite-wal"
 HEADERS = {JOURNAL: 100, LOG: 32 + 24}
@@ -60,16 +60,16 @@ def outcome(run: Played, copy: Path) -> str:
     return "behind"
 
 
-def try_all(run: Played, source: Path, folder: Path, name: str, cases: Iterable[Damaged]) -> Counter[str]:
+def try_all(
+    run: Played, source: Path, folder: Path, name: str, cases: Iterable[Damaged], trials: Trials
+) -> Counter[str]:
     outcomes: Counter[str] = Counter()
     for what, content in cases:
         copy = folder / "copy"
         damage.copied(source, copy / "run")
         (copy / "run" / name).write_bytes(content)
-        try:
+        with trials(f"{name}, {what}"):
             outcomes[outcome(run, copy)] += 1
-        except Exception as error:
-            raise AssertionError(f"{name}, {what}") from error
     return outcomes
 
 
@@ -79,11 +79,10 @@ def cases(source: Path, name: str, count: int, dice: random.Random) -> Iterable[
 
 @pytest.mark.promise("R3")
 @pytest.mark.parametrize("name", [JOURNAL, LOG])
-def test_some_damage_to_the_journal(folder: Path, run: Played, figure: Figure, name: str) -> None:
+def test_some_damage_to_the_journal(folder: Path, run: Played, trials: Trials, name: str) -> None:
     dice = random.Random(6)
     some = damage.some(cases(run.killed, name, 100, dice), 20, dice)
-    outcomes = try_all(run, run.killed, folder, name, [*some, ("empty", b"")])
-    figure("damaged journals", outcomes.total())
+    outcomes = try_all(run, run.killed, folder, name, [*some, ("empty", b"")], trials)
     assert outcomes["refused"], outcomes
 
 
@@ -92,12 +91,12 @@ def test_some_damage_to_the_journal(folder: Path, run: Played, figure: Figure, n
 @pytest.mark.promise("R3")
 @pytest.mark.parametrize(("parked", "name"), [(True, JOURNAL), (False, JOURNAL), (False, LOG)])
 def test_every_damage_to_the_journal(
-    folder: Path, run: Played, figure: Figure, parked: bool, name: str
+    folder: Path, run: Played, trials: Trials, parked: bool, name: str
 ) -> None:
     source = run.run_dir if parked else run.killed
-    outcomes = try_all(run, source, folder, name, cases(source, name, 1000, random.Random(7)))
-    figure("damaged journals", outcomes.total())
+    outcomes = try_all(run, source, folder, name, cases(source, name, 1000, random.Random(7)), trials)
     assert outcomes["refused"], outcomes
+    assert trials.tried > 1000
 
 
 @pytest.mark.promise("R3")
@@ -118,24 +117,21 @@ def run_toml(folder: Path) -> bytes:
     return to_toml(combine(given)).encode()
 
 
-def refuse_all(folder: Path, damaged: Iterable[Damaged]) -> int:
+def refuse_all(folder: Path, damaged: Iterable[Damaged], trials: Trials) -> None:
     """Resume with a damaged run.toml: a usage error in one sentence, whatever the damage."""
-    count = 0
     for what, content in damaged:
         (folder / "run.toml").write_bytes(content)
-        with pytest.raises(UsageError) as raised:
-            pytest.fail(f"run.toml, {what}: taken as {combine({'run_dir': folder})}")
-        assert "\n" not in str(raised.value), what
-        assert raised.value.exit_code == 2
-        count += 1
-    return count
+        with trials(f"run.toml, {what}"):
+            with pytest.raises(UsageError) as raised:
+                pytest.fail(f"taken as {combine({'run_dir': folder})}")
+            assert "\n" not in str(raised.value)
+            assert raised.value.exit_code == 2
 
 
 @pytest.mark.promise("R3")
-def test_any_damage_to_run_toml_is_refused(tmp_path: Path, figure: Figure) -> None:
+def test_any_damage_to_run_toml_is_refused(tmp_path: Path, trials: Trials) -> None:
     dice, content = random.Random(8), run_toml(tmp_path)
-    cases = damage.everything(content, len(content), 100, dice)
-    figure("damaged run.toml", refuse_all(tmp_path, cases))
+    refuse_all(tmp_path, damage.everything(content, len(content), 100, dice), trials)
     (tmp_path / "run.toml").write_bytes(content)
     assert to_toml(combine({"run_dir": tmp_path})).encode() == content
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from faults.conftest import Figure
 from support import damage
 from support.damage import Damaged
 from support.played_run import LAST, Played, come_back, play, same
+from support.promises import Trials
 
 FILES = ("model.safetensors", "state.safetensors")
 
@@ -47,17 +47,16 @@ def wrong(run: Played, copy: Path, *, lost: bool) -> str:
     return "" if same(come_back(copy).state, back.state) else "another state was written"
 
 
-def try_all(run: Played, folder: Path, name: str, cases: Iterable[Damaged], *, lost: bool) -> int:
-    """Damage that file of the newest round in all these ways; return how many they were."""
-    count = 0
+def try_all(
+    run: Played, folder: Path, name: str, cases: Iterable[Damaged], trials: Trials, *, lost: bool
+) -> None:
+    """Damage that file of the newest round in all these ways."""
     for what, content in cases:
         copy = folder / "copy"
         damage.copied(run.run_dir, copy / "run")
         (copy / "run" / "rounds" / f"{LAST:06d}" / name).write_bytes(content)
-        found = wrong(run, copy, lost=lost)
-        assert not found, f"{name}, {what}, spool {'lost' if lost else 'kept'}: {found}"
-        count += 1
-    return count
+        with trials(f"{name}, {what}, spool {'lost' if lost else 'kept'}"):
+            assert not wrong(run, copy, lost=lost)
 
 
 def newest(run: Played, name: str) -> bytes:
@@ -68,12 +67,12 @@ def newest(run: Played, name: str) -> bytes:
 @pytest.mark.parametrize("lost", [False, True], ids=["spool kept", "spool lost"])
 @pytest.mark.parametrize("name", FILES)
 def test_some_damage_to_the_newest_checkpoint(
-    folder: Path, run: Played, figure: Figure, name: str, lost: bool
+    folder: Path, run: Played, trials: Trials, name: str, lost: bool
 ) -> None:
     dice = random.Random(4)
     content = newest(run, name)
     cases = damage.some(damage.everything(content, header_size(content), 100, dice), 15, dice)
-    figure("damaged files", try_all(run, folder, name, [*cases, ("empty", b"")], lost=lost))
+    try_all(run, folder, name, [*cases, ("empty", b"")], trials, lost=lost)
 
 
 @pytest.mark.long
@@ -82,24 +81,27 @@ def test_some_damage_to_the_newest_checkpoint(
 @pytest.mark.parametrize("lost", [False, True], ids=["spool kept", "spool lost"])
 @pytest.mark.parametrize("name", FILES)
 def test_every_damage_to_the_newest_checkpoint(
-    folder: Path, run: Played, figure: Figure, name: str, lost: bool
+    folder: Path, run: Played, trials: Trials, name: str, lost: bool
 ) -> None:
     content = newest(run, name)
     cases = damage.everything(content, header_size(content), 1000, random.Random(5))
-    figure("damaged files", try_all(run, folder, name, cases, lost=lost))
+    try_all(run, folder, name, cases, trials, lost=lost)
+    assert trials.tried > 1000
 
 
 @pytest.mark.promise("R3")
 @pytest.mark.parametrize("lost", [False, True], ids=["spool kept", "spool lost"])
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_in_the_place_of_another(folder: Path, run: Played, name: str, lost: bool) -> None:
+def test_a_file_in_the_place_of_another(
+    folder: Path, run: Played, trials: Trials, name: str, lost: bool
+) -> None:
     """The file of an older round, the other file of the round, the same round of another run."""
     other = next(other for other in FILES if other != name)
     (folder / "other").mkdir()
     foreign = play(folder / "other", shift=100)
     older = (run.run_dir / "rounds" / f"{LAST - 1:06d}" / name).read_bytes()
     cases = [("older", older), ("other file", newest(run, other)), ("other run", newest(foreign, name))]
-    assert try_all(run, folder, name, cases, lost=lost) == len(cases)
+    try_all(run, folder, name, cases, trials, lost=lost)
 
 
 @pytest.mark.promise("R3")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +17,10 @@ from support import browser
 from support.browser import Page
 from support.processes import Flock
 
+LAB = (sys.executable, "-c", "from edgeflock.lab.cli import main; main()")
 EVIL = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
 SHOWN = ("--dashboard=127.0.0.1:0", "--clients=3")
+NOW = "text => document.getElementById('because').textContent === text"
 STATE = "text => document.getElementById('state').textContent === text"
 ROUNDS = (  # as the bar says them, once it is there
     "least => parseInt((document.querySelector('#bars span:last-child')?.textContent ?? '0')"
@@ -50,6 +54,8 @@ def test_a_real_run_is_shown_to_its_end(flock: Flock, shown: Any) -> None:
     server = flock.server(*SHOWN, "--rounds=25", "--budget=time=10m", "--target=accuracy=0.9999")
     page = shown()
     page.wait(STATE, "gathering")
+    come = f"They come with fl-client --server {flock.address}."
+    page.wait(NOW, f"Waiting for clients: 0 of 3 are here. {come}")
     clients = flock.clients("a", "b", "c")
     page.wait(STATE, "completed")
     assert [server.ended(), *(client.ended() for client in clients)] == [0, 0, 0, 0]
@@ -120,6 +126,62 @@ def test_hostile_names_are_shown_as_text(flock: Flock, shown: Any) -> None:
     page.wait("() => document.getElementById('story').textContent.includes('<script>')")
     assert page.page.locator("main img, main script, main [onmouseover], main [onerror]").count() == 0
     page.page.screenshot()  # painted, hence anything that could load has been asked for
+
+
+def test_a_client_in_quarantine_is_shown_with_its_reason(flock: Flock, shown: Any) -> None:
+    flock.server(
+        *SHOWN, "--rounds=100000", "--min-updates=1", "--quarantine-after=2", "--quarantine-rounds=99"
+    )
+    flock.clients("a", "b")
+    page = shown()
+    with grpc.insecure_channel(flock.address) as channel:
+        send_bad_updates(rpc.AggregatorStub(channel), "c", 2)
+        page.wait(
+            "() => document.getElementById('members').textContent.includes('in quarantine up to round')"
+        )
+    row = page.page.locator("#members tbody tr", has_text="in quarantine")
+    assert "in quarantine up to round 100, for 2 bad updates; the last one malformed" in row.inner_text()
+    assert "c is in quarantine up to round 100" in page.text("#story")
+    page.page.get_by_label("quarantined 1").check()
+    page.wait("() => document.querySelectorAll('#members tbody tr').length === 1")
+    done = subprocess.run(
+        [*LAB, "control", flock.run_dir, "release", "--client=c"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "c is out of quarantine: it takes part from the next round on\n"
+    page.wait(
+        "() => document.getElementById('story').textContent.includes('c takes part again: an operator')"
+    )
+    page.wait("() => document.querySelectorAll('#members tbody tr').length === 0")
+
+
+def send_bad_updates(stub: rpc.AggregatorStub, client: str, times: int) -> None:
+    """Take part as far as the first task, and answer it with nonsense."""
+    request = pb.JoinRequest(protocol=PROTOCOL, client_id=client, instance_id=b"1" * 16)
+    admission = stub.Join(request, timeout=20).admission
+    ready = pb.Ready(samples=10, layout_digest=admission.run.model.parameters.digest)
+    said, round = False, 0
+    for answer in stub.Watch(pb.WatchRequest(session=admission.session), timeout=60):
+        if answer.view.HasField("seat") and not said:
+            said = True
+            stub.Report(pb.ReportRequest(session=admission.session, ready=ready), timeout=20)
+        if round := answer.view.task.round:
+            break
+    for _ in range(times):
+        header = pb.UpdateHeader(session=admission.session, round=round)
+        (said_no,) = stub.Deliver(iter([pb.DeliverRequest(header=header)]), timeout=20)
+        assert said_no.refusal.reason == pb.REASON_MALFORMED
+
+
+def test_numbers_of_any_size_have_room(flock: Flock, shown: Any) -> None:
+    """A training that diverges has losses of thirty digits."""
+    flock.server(*SHOWN)
+    page = shown()
+    told = page.page.evaluate(
+        "async (values) => { const { plain } = await import('/static/format.js'); return values.map(plain) }",
+        [3.262e24, -1e300, 123456789, 0.5, 1e-9, 0],
+    )
+    assert told == ["3.26e+24", "-1.00e+300", "123,456,789", "0.5", "1.00e-9", "0"]
 
 
 def test_it_is_readable_on_a_phone_and_by_a_screen_reader(flock: Flock, shown: Any) -> None:

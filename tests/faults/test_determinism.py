@@ -12,6 +12,7 @@ FLAGS = ("--clients=4", "--rounds=3", "--seed=11", "--batch-size=16", "--partiti
 ONE, TWO, FOUR = ("c0,c1,c2,c3",), ("c3,c0", "c2,c1"), ("c3", "c2", "c1", "c0")
 
 
+@pytest.mark.promise("R13")
 @pytest.mark.parametrize(
     ("flags", "ways"),
     [

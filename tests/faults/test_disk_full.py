@@ -14,6 +14,7 @@ import pytest
 
 from edgeflock.lab.children import program
 from faults.conftest import RUN
+from support.lastwords import silent
 from support.processes import Flock, mounted, until
 
 pytestmark = pytest.mark.promise("R4")
@@ -86,6 +87,7 @@ def test_a_full_disk_stops_the_run_for_as_long_as_it_is_full(
     fill_and_free(flock, disk)
     assert (server.wait(60), client.ended()) == (0, 0)
     assert "Traceback" not in log_of(flock)
+    assert not silent("fl-server", log_of(flock), 0)
     assert flock.sha256() == undisturbed
 
 
@@ -102,4 +104,5 @@ def test_a_disk_that_is_full_at_many_instants_damages_nothing(
         fill_and_free(flock, disk)
     assert (server.wait(60), client.ended()) == (0, 0)
     assert "Traceback" not in log_of(flock)
+    assert not silent("fl-server", log_of(flock), 0)
     assert flock.sha256() == undisturbed

@@ -17,6 +17,7 @@ import pytest
 from faults.test_syscalls import HOST, ROUNDS, SMALL, is_up, rounds
 from support import processes
 from support.processes import Flock, Program, until
+from support.promises import Trials
 from support.strace import Tracer, needs_strace
 
 pytestmark = [needs_strace, pytest.mark.promise("R4")]
@@ -152,7 +153,7 @@ def client_files(flock: Flock) -> Iterator[Path]:
 
 ONCE = [
     *(Trouble("server", "pwrite64", error) for error in ("ENOSPC", "EIO", "EDQUOT")),
-    *(Trouble("server", SYNCS, error) for error in ("EIO", "ENOSPC")),
+    *(Trouble("server", SYNCS, error) for error in ("EIO", "ENOSPC", "EDQUOT")),
     *(Trouble("server", "write", error) for error in ("ENOSPC", "EIO", "EDQUOT")),
     *(Trouble("server", "fallocate", error) for error in ("ENOSPC", "EDQUOT")),
     *(Trouble("server", RENAMES, error) for error in ("ENOSPC", "EIO")),
@@ -175,31 +176,36 @@ FAST = [
 ]
 
 
-def check(outcome: Outcome, sound: str, trouble: Trouble, number: int) -> None:
-    where = f"{trouble} at call {number}: exit code {outcome.code}"
-    assert outcome.code in (0, 1, 2), where
-    assert outcome.sha256 == sound, where
+def check(outcome: Outcome, sound: str, trouble: Trouble) -> None:
+    assert outcome.code in (0, 1, 2)
+    assert outcome.sha256 == sound, f"exit code {outcome.code}"
     if outcome.happened and trouble.calls == SYNCS and trouble.error == "EIO" and trouble.end == "server":
-        assert outcome.code == 1, f"{where}: DESIGN rule 7"
+        assert outcome.code == 1, "DESIGN rule 7"
 
 
 @pytest.mark.parametrize("trouble", FAST, ids=str)
-def test_a_disk_in_trouble_at_some_call_costs_no_round(tmp_path: Path, sound: str, trouble: Trouble) -> None:
+def test_a_disk_in_trouble_at_some_call_costs_no_round(
+    tmp_path: Path, sound: str, trials: Trials, trouble: Trouble
+) -> None:
     number = random.Random(str(trouble)).randint(2, 9)
-    outcome = run_with(tmp_path / "run", trouble, number)
-    assert outcome.happened
-    check(outcome, sound, trouble, number)
+    with trials(f"{trouble} at call {number}"):
+        outcome = run_with(tmp_path / "run", trouble, number)
+        assert outcome.happened
+        check(outcome, sound, trouble)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("trouble", ONCE + LASTING, ids=str)
-def test_a_disk_in_trouble_at_every_call_costs_no_round(tmp_path: Path, sound: str, trouble: Trouble) -> None:
+def test_a_disk_in_trouble_at_every_call_costs_no_round(
+    tmp_path: Path, sound: str, trials: Trials, trouble: Trouble
+) -> None:
     """Every call up to the 12th, then ever fewer of them, until one is never reached."""
     steps = itertools.chain(range(1, 13), (int(12 * 1.3**power) for power in range(1, 20)))
     for number in steps:
-        outcome = run_with(tmp_path / str(number), trouble, number)
-        check(outcome, sound, trouble, number)
+        with trials(f"{trouble} at call {number}"):
+            outcome = run_with(tmp_path / str(number), trouble, number)
+            check(outcome, sound, trouble)
         shutil.rmtree(tmp_path / str(number))
         if not outcome.happened:
             return

@@ -48,6 +48,18 @@ def test_a_client_that_gives_up_says_why(flock: Flock) -> None:
     assert "no server was reached at" in client.sentence()
 
 
+def test_the_end_of_the_terminal_is_an_orderly_one(flock: Flock) -> None:
+    """It may be said twice."""
+    server, client = flock.server(*RUN, "--rounds=100000"), flock.client("c0,c1")
+    server.wait_for("round_committed")
+    for program in (client, server):
+        program.signal(signal.SIGHUP)
+        program.signal(signal.SIGHUP)
+    assert [server.ended(), client.ended()] == [0, 0]
+    assert server.events("parked")[-1]["reason"] == "asked by SIGHUP"
+    assert client.events("ended")[-1]["reason"] == "asked by SIGHUP"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_the_server_at_once_and_says_so(flock: Flock, number: signal.Signals) -> None:
     """An upload that does not move keeps the server from going at once."""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import random
+import shutil
 from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from faults.conftest import RUN, Figure
+from support import processes
 from support.fault import Fault, Kind, Script, each
 from support.processes import Flock
+from support.promises import Trials
 from support.proxy import Proxy
 
 ENDS = ["c0", "c1", "c2"]
@@ -77,20 +82,61 @@ def anything(dice: random.Random) -> Fault:
     return Fault(kind, dice.choice(["up", "down"]), dice.randint(1, 60_000), amount)
 
 
+# ------------------------------------------------------------------------------ at every place
+
+TINY = ("--clients=2", "--rounds=2", "--seed=5", "--deadline=60", "--model=linear")
+SWEEPS = {  # what happens to the first connection, and how far apart in bytes the places are
+    "reply lost": (Fault(Kind.REPLY_LOST, "up", 0, 0.05), 40),
+    "cut up": (Fault(Kind.CUT, "up", 0), 80),
+    "cut down": (Fault(Kind.CUT, "down", 0), 80),
+    "duplicate": (Fault(Kind.DUPLICATE, "up", 0), 80),
+}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.promise("R6")
+@pytest.mark.parametrize("name", SWEEPS)
+def test_a_fault_at_every_place_of_a_connection_changes_no_bit(
+    tmp_path: Path, trials: Trials, name: str
+) -> None:
+    """So the last byte of each message, and the one before its answer, are among them."""
+    fault, step = SWEEPS[name]
+    sound, size = tiny_run(tmp_path / "0", (), fault.target)
+    for place in range(1, size, step):
+        script = ((replace(fault, when=place),),)
+        with trials(script):
+            assert tiny_run(tmp_path / str(place), script, fault.target)[0] == sound
+        shutil.rmtree(tmp_path / str(place))
+
+
+def tiny_run(folder: Path, script: Script, target: str) -> tuple[str, int]:
+    """Run with one client behind the proxy; return the final model's hash, and how much passed."""
+    folder.mkdir()
+    with processes.flock(folder) as flock:
+        server = flock.server(*TINY)
+        with Proxy(lambda: flock.address, script) as proxy:
+            clients = [flock.client("c0"), flock.client("c1", f"--server={proxy.address}")]
+            assert [server.ended(), *(client.ended() for client in clients)] == [0, 0, 0]
+        return flock.sha256(), proxy.passed[target]
+
+
 # ------------------------------------------------------------------------------ transfers go on
 
 BIG = ("--clients=1", "--rounds=1", "--steps=0", "--eval-every=0", "--deadline=300", "--model=mlp")
 HIDDEN = "--model-arg=hidden=[4000,2730]"  # 11.2 million parameters, 44.8 MB
-STEP = 2_200_000  # bytes between two cuts: 20 cuts in one transfer
 
 
 @pytest.mark.promise("R7")
 @pytest.mark.parametrize("target", ["up", "down"])
-def test_a_transfer_cut_twenty_times_sends_little_twice(flock: Flock, figure: Figure, target: str) -> None:
-    script = each(Kind.CUT, target, STEP, 20)
-    proxies = run_through(flock, {"c0": script}, *BIG, HIDDEN)
+@pytest.mark.parametrize(("cuts", "step"), [(20, 2_200_000), (8, 5_000_000)])
+def test_a_transfer_that_is_cut_sends_little_twice(
+    flock: Flock, figure: Figure, target: str, cuts: int, step: int
+) -> None:
+    """So many bytes lie between two cuts, and so many cuts within one transfer."""
+    proxies = run_through(flock, {"c0": each(Kind.CUT, target, step, cuts)}, *BIG, HIDDEN)
     size = (flock.run_dir / "model.safetensors").stat().st_size
-    assert proxies["c0"].connections > 20
+    assert proxies["c0"].connections == cuts + 1
     ratio = proxies["c0"].passed[target] / size
-    figure(f"bytes sent {target} / payload", ratio)
+    figure(f"bytes sent {target} / payload, {cuts} cuts", ratio)
     assert ratio <= 1.15

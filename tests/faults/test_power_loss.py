@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from faults.conftest import Figure
 from support import damage, powerloss, processes
 from support.powerloss import Cut, Disk, Fate
 from support.processes import Flock
+from support.promises import Trials
 from support.recorded_run import (
     HOST,
     Recording,
@@ -51,6 +51,7 @@ def survive(
     said: Said,
     cuts: Iterable[Cut],
     seen: set[int],
+    trials: Trials,
 ) -> dict[str, int]:
     """Open what each of these power cuts leaves, unless the same was opened before; count the outcomes."""
     outcomes: dict[str, int] = {}
@@ -62,24 +63,23 @@ def survive(
         seen.add(same)
         folder.mkdir()
         powerloss.write(image, folder)
-        try:
+        left = {path: None if content is None else len(content) for path, content in image.items()}
+        with trials(f"power cut after change {number}, {cut}, {said}, which leaves {left}"):
             outcome = check(folder / "run", said, recording)
-        except Exception as error:
-            left = {path: None if content is None else len(content) for path, content in image.items()}
-            raise AssertionError(f"power cut after change {number}, {cut}, {said}: {left}") from error
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
         shutil.rmtree(folder)
     return outcomes
 
 
-def sweep(folder: Path, recording: Recording, share: float, seed: int) -> dict[str, int]:
+def sweep(folder: Path, recording: Recording, share: float, seed: int, trials: Trials) -> dict[str, int]:
     """Cut the power at a share of all instants, in some of the ways or all of them."""
     dice, seen = random.Random(seed), set[int]()
     total: dict[str, int] = {}
     for number, disk, said in instants(recording):
         diced = [Cut(cut.names, cut.data, dice.randrange(1 << 30)) for cut in DICED]
         cuts = [cut for cut in (*PLAIN, *diced) if dice.random() < share]
-        for outcome, count in survive(folder / "disk", recording, number, disk, said, cuts, seen).items():
+        found = survive(folder / "disk", recording, number, disk, said, cuts, seen, trials)
+        for outcome, count in found.items():
             total[outcome] = total.get(outcome, 0) + count
     return total
 
@@ -91,10 +91,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.promise("R2")
-def test_what_some_power_cuts_leave_opens(folder: Path, recording: Recording, figure: Figure) -> None:
+def test_what_some_power_cuts_leave_opens(folder: Path, recording: Recording, trials: Trials) -> None:
     seed = 1
-    outcomes = sweep(folder, recording, share=0.04, seed=seed)
-    figure("states of the disk opened", sum(outcomes.values()))
+    outcomes = sweep(folder, recording, 0.04, seed, trials)
     assert {"same", "over"} <= set(outcomes), f"seed {seed}: {outcomes}"
 
 
@@ -102,10 +101,9 @@ def test_what_some_power_cuts_leave_opens(folder: Path, recording: Recording, fi
 @pytest.mark.timeout(1800)
 @pytest.mark.promise("R2")
 @pytest.mark.parametrize(("kills", "seed"), [(0, 10), (0, 11), (2, 12)])
-def test_what_every_power_cut_leaves_opens(folder: Path, figure: Figure, kills: int, seed: int) -> None:
+def test_what_every_power_cut_leaves_opens(folder: Path, trials: Trials, kills: int, seed: int) -> None:
     """Every instant in every way; the diced ways are other ones with every seed."""
-    outcomes = sweep(folder, record(folder / "recording", kills), share=1, seed=seed)
-    figure("states of the disk opened", sum(outcomes.values()))
+    outcomes = sweep(folder, record(folder / "recording", kills), 1, seed, trials)
     assert {"same", "next", "over"} <= set(outcomes), f"seed {seed}: {outcomes}"
 
 
@@ -113,10 +111,9 @@ def test_what_every_power_cut_leaves_opens(folder: Path, figure: Figure, kills: 
 @pytest.mark.timeout(1800)
 @pytest.mark.promise("R2")
 def test_what_power_cuts_leave_of_a_server_that_goes_back_opens(
-    folder: Path, recording: Recording, figure: Figure
+    folder: Path, recording: Recording, trials: Trials
 ) -> None:
-    outcomes = sweep(folder, record_going_back(folder / "recording", recording), share=0.5, seed=20)
-    figure("states of the disk opened", sum(outcomes.values()))
+    outcomes = sweep(folder, record_going_back(folder / "recording", recording), 0.5, 20, trials)
     assert {"same", "over"} <= set(outcomes), outcomes
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from edgeflock.lab.children import program
@@ -62,6 +63,26 @@ def test_a_finished_run_says_so_goes_on_if_more_is_asked_and_is_itself(flock: Fl
     assert flock.sha256() != first
     (tmp_path / "five").mkdir()
     assert flock.sha256() == run_to_the_end(tmp_path / "five", (*SHORT, "--rounds=5"), ("c0,c1",))
+
+
+def test_other_data_than_the_run_was_started_with_are_refused_and_named(flock: Flock) -> None:
+    """The file of --eval-data says what a sample looks like: with another one it is another run."""
+    first, second = (_samples(flock.folder / f"{width}.npz", width) for width in (12, 9))
+    server = flock.server(f"--eval-data={first}", "--clients=1")
+    server.signal(signal.SIGTERM)
+    assert server.ended() == 0
+
+    other = flock.begin_server(f"--eval-data={second}")
+    assert other.ended() == 2
+    assert "different in shape of a sample (12 there, 9 here), layout of the model (" in other.sentence()
+
+    server, client = flock.server("--rounds=2"), flock.client("c0", f"--data={first}")
+    assert [server.ended(), client.ended()] == [0, 0]
+
+
+def _samples(path: Path, width: int) -> Path:
+    np.savez(path, x=np.ones((6, width), np.float32), y=np.arange(6) % 3)
+    return path
 
 
 def test_a_damaged_checkpoint_is_rebuilt_from_the_spool(flock: Flock, undisturbed: str) -> None:

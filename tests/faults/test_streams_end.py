@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from edgeflock.common.checksum import extend
-from edgeflock.server import delivery, sessions
+from edgeflock.server import patience, sessions
 from edgeflock.server.events import Ticked
 from edgeflock.server.pools import started_pool
 from edgeflock.v1 import aggregator_pb2 as pb
-from support.tiny_server import WAIT_S, Home, Peer, Served
+from support.tiny_server import WAIT_S, Home, Peer, Served, Upload
 
 Talk = Callable[[Served], Awaitable[None]]
 
@@ -35,7 +35,7 @@ def watching(served: Served) -> list[int]:
 def test_a_delivery_whose_header_never_comes_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery, "SLOWEST_BYTES_PER_S", 2 << 20)
+    monkeypatch.setattr(patience, "SLOWEST_BYTES_PER_S", 2 << 20)
 
     async def talk(served: Served) -> None:
         silent = served.peer().upload()
@@ -52,9 +52,9 @@ def test_a_delivery_that_does_not_use_its_credit_is_closed_and_goes_on_later(
     async def talk(served: Served) -> None:
         peers = await served.gather()
         made, slow = served.made(0), peers[0].upload()
+        monkeypatch.setattr(patience, "SLOWEST_BYTES_PER_S", 1 << 20)
         await slow.send(header=made.header(peers[0].session, 1))
         assert (await slow.read()).HasField("credit")
-        monkeypatch.setattr(delivery, "SLOWEST_BYTES_PER_S", 4 << 20)
         await slow.chunk(0, made.payload[:50], extend(0, made.payload[:50]))
         assert (await slow.read()).refusal.reason == pb.REASON_TOO_SLOW
         assert served.pool.outstanding == 0
@@ -62,6 +62,36 @@ def test_a_delivery_that_does_not_use_its_credit_is_closed_and_goes_on_later(
         await served.finish_round(peers)
 
     serve(Home(tmp_path, rounds=1), talk)
+
+
+@pytest.mark.promise("R9")
+def test_a_sender_of_single_bytes_is_too_slow_however_often_one_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        made, slow = served.made(0), peers[0].upload()
+        monkeypatch.setattr(patience, "SLOWEST_BYTES_PER_S", 1 << 20)
+        await slow.send(header=made.header(peers[0].session, 1))
+        answer = asyncio.create_task(refused(slow))
+        offset = 0
+        while not answer.done():
+            assert offset < len(made.payload), "it got away with it"
+            await slow.chunk(offset, made.payload[offset : offset + 1], extend(0, made.payload[: offset + 1]))
+            offset += 1
+            await asyncio.wait([answer], timeout=0.05)
+        assert (await answer).refusal.reason == pb.REASON_TOO_SLOW
+        monkeypatch.undo()
+        await served.finish_round(peers)
+
+    serve(Home(tmp_path, rounds=1), talk)
+
+
+async def refused(upload: Upload) -> pb.DeliverResponse:
+    """Read on until the server ends the stream."""
+    while (answer := await upload.read()).HasField("credit"):
+        pass
+    return answer
 
 
 @pytest.mark.promise("R9")

@@ -16,6 +16,7 @@ import pytest
 from faults.conftest import Figure
 from support import processes
 from support.processes import Flock, Program, until
+from support.promises import Trials
 from support.strace import Tracer, needs_strace
 
 pytestmark = needs_strace
@@ -37,12 +38,14 @@ class Death:
     """What became of a run whose server was killed."""
 
     happened: bool
-    committed: int  # rounds at that instant
     sha256: str
 
 
 def killed_at(folder: Path, calls: str, number: int) -> Death:
-    """Run with a server that dies at its n-th call of a kind, start it again, and let the run end."""
+    """Run with a server that dies at its n-th call of a kind, start it again, and let the run end.
+
+    Nothing that was decided by then is decided again, and no update that was there is sent again.
+    """
     folder.mkdir()
     with processes.flock(folder) as flock:
         server, tracer = traced(flock, calls, f"signal=KILL:when={number}")
@@ -50,14 +53,15 @@ def killed_at(folder: Path, calls: str, number: int) -> Death:
         server.process.join(processes.LIMIT_S)
         tracer.close()
         died = server.process.exitcode == -signal.SIGKILL
-        committed = rounds(flock)
+        before = flock.decided()
         if died:
             server = flock.begin_server(*SMALL)
             is_up(server)  # or it says that the run is over
         clients = clients or [flock.client(HOST)]
         assert [server.ended(), clients[0].ended()] == [0, 0]
-        assert rounds(flock) == ROUNDS >= committed
-        return Death(died, committed, flock.sha256())
+        assert rounds(flock) == ROUNDS
+        assert (before - flock.decided(), flock.sent_again()) == (set(), 0)
+        return Death(died, flock.sha256())
 
 
 def traced(flock: Flock, calls: str, inject: str) -> tuple[Program, Tracer]:
@@ -82,23 +86,25 @@ def rounds(flock: Flock) -> int:
         return 0
 
 
-def sweep(folder: Path, small: str, calls: str, numbers: Iterable[int]) -> int:
-    """Kill at each of these numbers until one is never reached; return how many kills there were."""
-    for count, number in enumerate(numbers):
-        death = killed_at(folder / str(number), calls, number)
-        assert death.sha256 == small, f"killed at {calls} number {number}"
+def sweep(folder: Path, small: str, calls: str, numbers: Iterable[int], trials: Trials) -> None:
+    """Kill at each of these numbers until one is never reached."""
+    for number in numbers:
+        with trials(f"kill at {calls} number {number}"):
+            death = killed_at(folder / str(number), calls, number)
+            assert death.sha256 == small
         shutil.rmtree(folder / str(number))
         if not death.happened:
-            return count
-    raise AssertionError("the sweep never reached a run without a kill")
+            return
 
 
 @pytest.mark.promise("R1")
 @pytest.mark.parametrize("calls", CALLS)
-def test_a_server_killed_at_some_calls_ends_in_the_same_bits(tmp_path: Path, small: str, calls: str) -> None:
+def test_a_server_killed_at_some_calls_ends_in_the_same_bits(
+    tmp_path: Path, small: str, trials: Trials, calls: str
+) -> None:
     """A handful of instants of each kind; the long sweep takes all of them."""
-    for number in random.Random(calls).sample(range(1, 12), 2):
-        assert killed_at(tmp_path / str(number), calls, number).sha256 == small, f"{calls} number {number}"
+    sweep(tmp_path, small, calls, random.Random(calls).sample(range(1, 12), 2), trials)
+    assert trials.tried
 
 
 @pytest.mark.long
@@ -106,8 +112,8 @@ def test_a_server_killed_at_some_calls_ends_in_the_same_bits(tmp_path: Path, sma
 @pytest.mark.promise("R1")
 @pytest.mark.parametrize("calls", CALLS)
 def test_a_server_killed_at_every_call_ends_in_the_same_bits(
-    tmp_path: Path, small: str, figure: Figure, calls: str
+    tmp_path: Path, small: str, figure: Figure, trials: Trials, calls: str
 ) -> None:
-    kills = sweep(tmp_path, small, calls, itertools.count(1))
-    figure(f"kills at {calls}", kills)
-    assert kills
+    sweep(tmp_path, small, calls, itertools.count(1), trials)
+    figure(f"kills at {calls}", trials.tried - 1)  # the last one was not reached
+    assert trials.tried > 1

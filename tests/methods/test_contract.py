@@ -116,6 +116,19 @@ def test_bytes_are_those_that_the_method_declares(
             assert all(section.codec == IDENTITY for section in package.sections)
 
 
+@pytest.mark.parametrize("codec", ["identity", "topk:0.1+zstd"])
+def test_a_round_takes_no_more_bytes_than_a_budget_expects(method: str, tmp_path: Path, codec: str) -> None:
+    """So that a budget of bytes stops any method before it, not beyond it."""
+    trial = Trial(tmp_path, method, net=NormalisedNet, codec=codec)
+    for cohort in cohorts(method):
+        following = trial.learner.round(trial.number + 1, cohort, dict(enumerate(SIZES)))
+        expected = trial.learner.expected_bytes(following)
+        played = trial.round(cohort)
+        up = sum(update.package.size_bytes for update in played.updates.values())
+        down = sum(package.size_bytes for packages in played.down.values() for package in packages)
+        assert up + down <= expected or trial.found.central
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_codec_runs_and_stays_finite(method: str, tmp_path: Path, codec: str) -> None:
     trial = Trial(tmp_path, method, codec=codec)

@@ -110,16 +110,6 @@ def test_the_variants_differ_from_round_2_on(tmp_path: Path) -> None:
         assert np.array_equal(runs[0].model, runs[1].model) == same
 
 
-def test_the_momentum_survives_a_restart_of_the_server(tmp_path: Path) -> None:
-    runs = [Federation(tmp_path / name, "fedadc") for name in ("calm", "killed")]
-    for number in range(4):
-        for run in runs:
-            run.round()
-        if number == 1:
-            runs[1].restart()
-    assert np.array_equal(runs[0].model, runs[1].model)
-
-
 def test_rounds_without_a_step_and_without_a_rate_move_nothing(tmp_path: Path) -> None:
     run = Federation(tmp_path, "fedadc", plan=Plan(lr=0.0, steps=0))
     before = run.model

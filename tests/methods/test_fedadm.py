@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from edgeflock.common.errors import BadValue
+from edgeflock.common.sensors import Sensors
 from edgeflock.methods import fedadm_control as control
 from edgeflock.methods import load, steps
 from edgeflock.methods.fedadm_control import Estimates, Resource, best_tau, drawn, granted
@@ -242,14 +243,17 @@ def test_a_round_that_does_not_fit_is_shortened_and_is_the_last_one() -> None:
 
 def test_costs_are_split_into_steps_and_the_rest() -> None:
     kept: dict[str, float] = {}
-    limits = {"time": 60.0, "cpu": 100.0, "bytes": 1e6}
+    limits = {"time": 60.0, "cpu": 100.0, "bytes": 1e6, "energy": 40.0}
     costs = {"time": 3.0, "cpu": 8.0, "bytes": 500.0, "train_s": 2.0, "train_cpu_s": 6.0}
+    costs |= {"energy": 20.0, "train_energy_j": 12.0}
     control.charge(kept, limits, costs, 4, None)
     assert control.resources(kept, limits) == [
         Resource("time", 60.0, 3.0, 0.5, 1.0),
         Resource("cpu", 100.0, 8.0, 1.5, 2.0),
         Resource("bytes", 1e6, 500.0, 0.0, 500.0),
+        Resource("energy", 40.0, 20.0, 3.0, 8.0),
     ]
+    assert control.exhausted(4, control.resources(kept, limits)).endswith(": energy 20 J of 40 J")
     control.charge(kept, limits, {**costs, "time": 4.0, "bytes": 700.0, "train_s": 0.0}, 4, None)
     assert control.resources(kept, limits)[0] == Resource("time", 60.0, 4.0, 0.5, 1.0)  # c as before
     assert control.resources(kept, limits)[2] == Resource("bytes", 1e6, 700.0, 0.0, 200.0)
@@ -424,15 +428,19 @@ def test_a_real_run_keeps_to_its_budget_over_kills(tmp_path: Path) -> None:
         assert closing["bytes_up"] == 0
 
 
-@pytest.mark.parametrize("budget", ["bytes=400KB", "cpu=0.5s"])
+SENSED = bool(Sensors().source)
+JOULES = pytest.mark.skipif(SENSED, reason="this machine has a sensor: its joules cannot be foreseen")
+
+
+@pytest.mark.parametrize("budget", ["bytes=400KB", "cpu=0.5s", pytest.param("energy=20J", marks=JOULES)])
 def test_a_real_run_is_steered_by_other_budgets_too(tmp_path: Path, budget: str) -> None:
-    """Time is measured; bytes are never exceeded, CPU time by a round at most."""
+    """Time is measured; bytes are never exceeded, CPU time and energy by a round at most."""
     name, _, _ = budget.partition("=")
     with flock(tmp_path) as made:
         server = made.server(
             "--method=fedadm", "--clients=2", "--rounds=500", f"--budget={budget}", "--eval-every=0"
         )
-        clients = [made.client("c0"), made.client("c1")]
+        clients = [made.client("c0", "--watts=20"), made.client("c1", "--watts=20")]
         assert [program.ended() for program in (server, *clients)] == [0, 0, 0]
         (ended,) = made.announced("run_ended")
         assert re.search("leaves (no room for another|too little for a client's) round", ended["reason"])

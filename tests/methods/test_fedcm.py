@@ -96,16 +96,6 @@ def test_a_small_alpha_gathers_the_direction_round_by_round(tmp_path: Path) -> N
     np.testing.assert_allclose(last, 3 * first, atol=0.02 * float(np.linalg.norm(last)))
 
 
-def test_the_direction_survives_a_restart_of_the_server(tmp_path: Path) -> None:
-    runs = [Federation(tmp_path / name, "fedcm") for name in ("calm", "killed")]
-    for number in range(4):
-        for run in runs:
-            run.round()
-        if number == 1:
-            runs[1].restart()
-    assert np.array_equal(runs[0].model, runs[1].model)
-
-
 def test_rounds_without_a_step_and_without_a_rate_move_nothing(tmp_path: Path) -> None:
     run = Federation(tmp_path, "fedcm", plan=Plan(lr=0.0, steps=0))
     before = run.model

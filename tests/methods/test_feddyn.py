@@ -131,16 +131,6 @@ def test_a_lost_h_i_is_a_first_participation_and_the_server_says_so(tmp_path: Pa
     assert np.abs(gone).max() > 0.01
 
 
-def test_the_server_s_state_survives_a_restart(tmp_path: Path) -> None:
-    runs = [Federation(tmp_path / name, "feddyn") for name in ("calm", "killed")]
-    for number in range(4):
-        for run in runs:
-            run.round(*COHORTS[number])
-        if number == 1:
-            runs[1].restart()
-    assert np.array_equal(runs[0].model, runs[1].model)
-
-
 def test_n_is_everybody_who_was_ready_when_the_round_opened(tmp_path: Path) -> None:
     run = Federation(tmp_path, "feddyn", {"alpha": "2"})
     half, sums = run.learner.half, run.learner._fold.sums

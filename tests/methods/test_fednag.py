@@ -107,17 +107,6 @@ def test_what_travels_is_twice_the_model_and_once_down_in_the_first_round(
 
 
 @pytest.mark.parametrize("method", ["fednag", "fastslowmo"])
-def test_the_momentum_survives_a_restart_of_the_server(tmp_path: Path, method: str) -> None:
-    runs = [Federation(tmp_path / name, method) for name in ("calm", "killed")]
-    for number in range(4):
-        for run in runs:
-            run.round()
-        if number == 1:
-            runs[1].restart()
-    assert np.array_equal(runs[0].model, runs[1].model)
-
-
-@pytest.mark.parametrize("method", ["fednag", "fastslowmo"])
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [

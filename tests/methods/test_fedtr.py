@@ -259,6 +259,23 @@ def test_the_own_model_is_the_trained_one_and_later_the_kept_one(steps_wanted: i
     assert torch.equal(own, mine) == (steps_wanted == 0)
 
 
+def test_the_kept_model_is_tested_with_the_statistics_that_it_was_trained_with() -> None:
+    shape = (1, 32, 32)
+    bench = bench_of("resnet18", shape, norm="batch")
+    half, sent = half_of("fedtr", bench), broadcast_of(bench)
+    work = local_of(bench, samples(6, shape), Plan(lr=0.1, steps=2), received=sent)
+    steps.run(half, work)
+    assert half.own_buffers(work) is None  # those of the workbench
+    trained, kept = work.model.buffers.clone(), work.new_state
+    kept = State({name: vector.clone() for name, vector in kept.vectors.items()}, kept.scalars)
+    closing = local_of(bench, samples(6, shape), Plan(lr=0, steps=0), round=2, received=sent, state=kept)
+    half.close(closing)
+    found = half.own_buffers(closing)
+    assert found is not None
+    assert torch.equal(found, trained)
+    assert not torch.equal(found, closing.model.buffers)
+
+
 def test_everybody_is_asked_once_more_only_if_clients_test_their_models() -> None:
     bench = bench_of("mlp", SHAPE, hidden="8")
     plain, tested = setting_of(bench), replace(setting_of(bench), tested=True)

@@ -24,16 +24,6 @@ PLANS = {
 }
 
 
-def full_gradient(run: Federation, index: int, w: Vector) -> Vector:
-    data = run.data[index]
-    return gradient(w, WIDTHS, data.x.flatten(1).double().numpy(), data.y.numpy())
-
-
-def mean_of(run: Federation, found: dict[int, Vector], weighted: bool) -> Vector:
-    shares = {i: run.sizes[i] if weighted else 1 for i in found}
-    return np.asarray(sum(shares[i] * vector for i, vector in found.items()) / sum(shares.values()))
-
-
 @pytest.mark.parametrize("weighting", ["table", "weighted"])
 @pytest.mark.parametrize("name", PLANS)
 def test_rounds_with_absent_clients_and_a_lost_update_equal_the_hand_computation(
@@ -55,10 +45,10 @@ def test_rounds_with_absent_clients_and_a_lost_update_equal_the_hand_computation
                     g = g - gradient(w, WIDTHS, *batch) + c
                 v = plan.momentum * v + (1 - b) * g + b * m + plan.weight_decay * x
                 x = x - run.lr(t) * v
-            ends[i], full[i] = x, full_gradient(run, i, w)
-        c = mean_of(run, full, weighting == "weighted")
+            ends[i], full[i] = x, run.full_gradient(i, w)
+        c = run.mean(full, weighted=weighting == "weighted")
         m = (1 - b) * c + b * m
-        w = mean_of(run, ends, weighting == "weighted")
+        w = run.mean(ends, weighted=weighting == "weighted")
         run.round(*cohort, lost=lost)
         np.testing.assert_allclose(run.model, w, atol=1e-5)
         for vector, expected in (("momentum", m), ("control", c)):
@@ -116,16 +106,6 @@ def test_what_travels_is_three_times_the_model_down_and_twice_up(tmp_path: Path)
         opened = run.learner.round(number, (0,), {0: 20})
         assert run.learner.half.broadcast(run.learner.state, opened).keys() == down
         assert run.learner.half.uploads(opened) == (Kind.DELTA, Kind.GRADIENT)
-
-
-def test_both_vectors_survive_a_restart_of_the_server(tmp_path: Path) -> None:
-    runs = [Federation(tmp_path / name, "mime") for name in ("calm", "killed")]
-    for number in range(4):
-        for run in runs:
-            run.round(*COHORTS[number])
-        if number == 1:
-            runs[1].restart()
-    assert np.array_equal(runs[0].model, runs[1].model)
 
 
 def test_a_real_run_keeps_its_vectors_over_kills(tmp_path: Path) -> None:

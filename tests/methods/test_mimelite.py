@@ -14,7 +14,7 @@ from edgeflock.methods import load, steps
 from edgeflock.methods.options import parse
 from edgeflock.methods.values import Plan
 from support.federation import WIDTHS, Federation
-from support.hand_mlp import Vector, gradient
+from support.hand_mlp import gradient
 from support.interrupted import check_that_kills_leave_no_trace
 from support.training import bench_of, broadcast_of, half_of, local_of, samples
 
@@ -24,17 +24,6 @@ PLANS = {
     "plain": Plan(lr=0.1, batch_size=6, epochs=2),
     "momentum": Plan(lr=0.05, batch_size=6, epochs=2, momentum=0.9, weight_decay=0.02),
 }
-
-
-def full_gradient(run: Federation, index: int, w: Vector) -> Vector:
-    """Of the mean loss over the whole local set, without weight decay."""
-    data = run.data[index]
-    return gradient(w, WIDTHS, data.x.flatten(1).double().numpy(), data.y.numpy())
-
-
-def mean_of(run: Federation, found: dict[int, Vector], weighted: bool) -> Vector:
-    shares = {i: run.sizes[i] if weighted else 1 for i in found}
-    return np.asarray(sum(shares[i] * vector for i, vector in found.items()) / sum(shares.values()))
 
 
 @pytest.mark.parametrize("weighting", ["table", "weighted"])
@@ -54,9 +43,9 @@ def test_rounds_with_absent_clients_and_a_lost_update_equal_the_hand_computation
                 g = (1 - b) * gradient(x, WIDTHS, features, labels) + b * m
                 v = plan.momentum * v + g + plan.weight_decay * x
                 x = x - run.lr(t) * v
-            ends[i], full[i] = x, full_gradient(run, i, w)
-        m = (1 - b) * mean_of(run, full, weighting == "weighted") + b * m
-        w = mean_of(run, ends, weighting == "weighted")
+            ends[i], full[i] = x, run.full_gradient(i, w)
+        m = (1 - b) * run.mean(full, weighted=weighting == "weighted") + b * m
+        w = run.mean(ends, weighted=weighting == "weighted")
         run.round(*cohort, lost=lost)
         np.testing.assert_allclose(run.model, w, atol=1e-5)
         np.testing.assert_allclose(run.learner.state.vectors["momentum"].numpy(), m, atol=1e-5)
@@ -109,16 +98,6 @@ def test_what_travels_is_twice_the_model_and_once_in_the_first_round(tmp_path: P
         opened = run.learner.round(number, (0,), {0: 20})
         assert run.learner.half.broadcast(run.learner.state, opened).keys() == down
         assert run.learner.half.uploads(opened) == (Kind.DELTA, Kind.GRADIENT)
-
-
-def test_the_momentum_survives_a_restart_of_the_server(tmp_path: Path) -> None:
-    runs = [Federation(tmp_path / name, "mimelite") for name in ("calm", "killed")]
-    for number in range(4):
-        for run in runs:
-            run.round(*COHORTS[number])
-        if number == 1:
-            runs[1].restart()
-    assert np.array_equal(runs[0].model, runs[1].model)
 
 
 def test_an_empty_client_counts_in_no_mean(tmp_path: Path) -> None:

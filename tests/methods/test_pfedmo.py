@@ -12,12 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from edgeflock.client.exam import TestSamples, examine
 from edgeflock.common import seeds
 from edgeflock.common.errors import BadValue
 from edgeflock.common.package import Kind
+from edgeflock.common.scores import LOCAL
 from edgeflock.methods import load, steps
 from edgeflock.methods.base import Accumulators, Update
-from edgeflock.methods.batches import LocalData
+from edgeflock.methods.batches import Batch, LocalData
 from edgeflock.methods.options import parse
 from edgeflock.methods.order import Order
 from edgeflock.methods.pfedmo import SERVER, PFedMoParams, PFedMoServer
@@ -382,6 +384,26 @@ def test_a_client_s_own_model_is_the_one_that_came() -> None:
     assert own is not None
     assert torch.equal(own, sent[Kind.MODEL])
     assert not torch.equal(own, work.params)
+
+
+def test_a_client_s_own_model_is_tested_with_the_statistics_that_came_with_it() -> None:
+    """Buffers of personalised downloads are the plain average, not what training makes of it (METHODS 2)."""
+    shape, data = (1, 32, 32), samples(8, (1, 32, 32), seed=8)
+    bench = bench_of("resnet18", shape, norm="batch")
+    half, sent = half_of("pfedmo", bench), broadcast_of(bench)
+    work = local_of(bench, samples(6, shape), Plan(lr=0.1, steps=2), received=sent)
+    steps.run(half, work)
+    assert not torch.equal(work.model.buffers, sent[Kind.BUFFERS])
+    trained = work.model.buffers.clone()
+    (score,) = examine(half, work, TestSamples({LOCAL: lambda: data}), (LOCAL,), lambda: True)
+    expected = work.loss_at(sent[Kind.MODEL], data_batch(data), sent[Kind.BUFFERS])
+    assert score.loss == pytest.approx(expected, rel=1e-5)
+    assert score.loss != pytest.approx(work.loss_at(sent[Kind.MODEL], data_batch(data), trained), rel=1e-3)
+    assert torch.equal(work.model.buffers, trained)  # they are on their way to the server
+
+
+def data_batch(data: LocalData) -> Batch:
+    return Batch(data.x, data.y, -1)
 
 
 # ------------------------------------------------------------------------------------- options

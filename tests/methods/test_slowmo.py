@@ -65,17 +65,6 @@ def test_the_extremes_of_the_options_do_what_they_say(tmp_path: Path) -> None:
     assert 100 * moved["still"] < moved["less"] < moved["more"]
 
 
-def test_the_momentum_survives_a_restart_of_the_server(tmp_path: Path) -> None:
-    runs = [Federation(tmp_path / name, "slowmo") for name in ("calm", "killed")]
-    for number in range(4):
-        for run in runs:
-            run.round()
-        if number == 1:
-            runs[1].restart()
-    assert np.array_equal(runs[0].model, runs[1].model)
-    assert float(runs[1].learner.state.vectors["momentum"].norm()) > 0
-
-
 def test_rounds_without_a_step_and_without_a_rate_move_nothing(tmp_path: Path) -> None:
     run = Federation(tmp_path, "slowmo", plan=Plan(lr=0.0, steps=0))
     before = run.model

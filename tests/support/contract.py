@@ -36,7 +36,8 @@ from edgeflock.server.broadcast import Broadcast
 from edgeflock.server.checkpoint import Checkpoints, ModelLayouts
 from edgeflock.server.events import Verdict
 from edgeflock.server.fold import SpooledUpdate
-from edgeflock.server.learner import Learner, RoundWork
+from edgeflock.server.learner import Learner
+from edgeflock.server.round_work import RoundWork
 from edgeflock.server.spool import Entry, Spool
 from edgeflock.server.uploads import check_package, stored_header
 from edgeflock.server.views import task_of

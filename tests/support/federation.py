@@ -21,8 +21,9 @@ from edgeflock.methods.tools import Tools
 from edgeflock.methods.values import Plan, State
 from edgeflock.server.checkpoint import Checkpoints, ModelLayouts, Saved
 from edgeflock.server.fold import SpooledUpdate
-from edgeflock.server.learner import Learner, RoundWork
-from support.hand_mlp import Vector
+from edgeflock.server.learner import Learner
+from edgeflock.server.round_work import RoundWork
+from support.hand_mlp import Vector, gradient
 from support.training import bench_of, local_of, samples, setting_of
 
 SHAPE, WIDTHS, SEED = (1, 4, 5), (20, 8, 3), 3
@@ -94,6 +95,17 @@ class Federation:
         steps_total = order.steps(epochs=self.plan.epochs, steps=self.plan.steps)
         rows = [order.rows(number, step) for step in range(steps_total)]
         return [(x[chosen], y[chosen]) for chosen in rows]
+
+    def full_gradient(self, index: int, w: Vector) -> Vector:
+        """Return that of the mean loss over a client's whole set, without weight decay."""
+        data = self.data[index]
+        return gradient(w, WIDTHS, data.x.flatten(1).double().numpy(), data.y.numpy())
+
+    def mean(self, found: Mapping[int, Vector], *, weighted: bool) -> Vector:
+        """Return the mean over clients, by samples or not."""
+        shares = {index: self.sizes[index] if weighted else 1 for index in found}
+        whole = sum(shares[index] * vector for index, vector in found.items())
+        return np.asarray(whole / sum(shares.values()))
 
     def round(self, *cohort: int, lost: Collection[int] = ()) -> dict[str, float]:
         """Play the next round, with everybody if no cohort is named; updates of `lost` are not counted."""

@@ -11,7 +11,7 @@ _SAID = {
     130: ("ended",),
     143: ("ended",),
 }
-_SENTENCES = {0: " ended by SIGTERM", 130: " ended by Ctrl-C", 1: " error: ", 2: " error: "}
+_SENTENCES = {0: " ended by SIG", 130: " ended by Ctrl-C", 1: " error: ", 2: " error: "}
 
 
 def silent(name: str, text: str, code: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import pytest
 from edgeflock.common.framing import PACKET_HEADER, SEGMENT
 
 SERVER_IP, CLIENT_IP = "192.0.2.1", "192.0.2.2"  # of the documentation's network; nobody else sees them
+_NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,25 @@ class Cable:
         for way in ways:
             self._filter("-D", way)
 
-    def _filter(self, change: str, way: str) -> None:
+    def lose(self, percent: float, *ways: str) -> None:
+        """Drop so many of a hundred packets, at random."""
+        if shutil.which("iptables") is None:
+            pytest.skip("iptables is not installed")
+        chance = ("-m", "statistic", "--mode", "random", "--probability", f"{percent / 100}")
+        for way in ways:
+            self._filter("-I", way, *chance)
+
+    def slow(self, rate: str) -> None:
+        """Let no more than that rate (of `tc`, as 256kbit) pass each way, behind a queue that drops."""
+        if shutil.which("tc") is None:
+            pytest.skip("tc is not installed")
+        bucket = ("tbf", "rate", rate, "burst", "16kb", "latency", "400ms")
+        for name in (self.server, self.client):
+            _ip("netns", "exec", name, "tc", "qdisc", "add", "dev", "cable", "root", *bucket)
+
+    def _filter(self, change: str, way: str, *match: str) -> None:
         chain = {"down": "INPUT", "up": "OUTPUT"}[way]
-        _ip("netns", "exec", self.client, "iptables", change, chain, "-j", "DROP")
+        _ip("netns", "exec", self.client, "iptables", change, chain, *match, "-j", "DROP")
 
     def at_server(self) -> tuple[str, ...]:
         return ("ip", "netns", "exec", self.server)
@@ -72,7 +90,8 @@ def cable(*, packets: bool) -> Iterator[Cable]:
     """
     if shutil.which("ip") is None:
         pytest.skip("ip is not installed")
-    made = Cable(f"edgeflock-s{os.getpid()}", f"edgeflock-c{os.getpid()}")
+    number = f"{os.getpid()}-{next(_NUMBERS)}"
+    made = Cable(f"edgeflock-s{number}", f"edgeflock-c{number}")
     try:
         _lay(made, packets)
         yield made

@@ -183,6 +183,19 @@ class Flock:
         query = "SELECT round, verdict FROM outcomes JOIN seats USING (idx) WHERE client_id = '{}'"
         return dict(self.rows(query.format(client_id)))
 
+    def decided(self) -> set[tuple[Any, ...]]:
+        """Return what the journal has settled for good: committed rounds and verdicts."""
+        rounds = "SELECT epoch, round, model_digest, state_digest FROM rounds WHERE committed = 1"
+        verdicts = "SELECT epoch, round, idx, digest, verdict FROM outcomes"
+        try:
+            return {*self.rows(rounds), *self.rows(verdicts)}
+        except sqlite3.OperationalError:  # killed before there was a journal
+            return set()
+
+    def sent_again(self) -> int:
+        """Return how many bytes of updates came more than once."""
+        return int(self.rows("SELECT coalesce(sum(resent_bytes), 0) FROM costs")[0][0])
+
     def announced(self, name: str) -> list[dict[str, Any]]:
         """Return what the journal's feed says of an event."""
         rows = self.rows(f"SELECT fields FROM events WHERE name = '{name}' ORDER BY cursor")

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from support.fault import Fault, Kind, Script
 from support.processes import LIMIT_S, until
 
-_PIECE = 64 * 1024
+_READ = 64 * 1024
 _HARD = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
 _QUEUED = 64  # pieces on their way in one direction
 
@@ -26,6 +26,15 @@ Writer: TypeAlias = asyncio.StreamWriter
 
 class _Over(Exception):
     """The connection is to be reset."""
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What is on its way; without data, the end."""
+
+    data: bytes
+    due: float = 0.0
+    rate: float = math.inf
 
 
 @dataclass
@@ -41,7 +50,7 @@ class _Lane:
     rate: float = math.inf
     swallow: bool = False
     sent: bytearray = field(default_factory=bytearray)  # kept only if it shall be sent again
-    queue: asyncio.Queue[tuple[float, bytes]] = field(default_factory=lambda: asyncio.Queue(_QUEUED))
+    queue: asyncio.Queue[_Piece] = field(default_factory=lambda: asyncio.Queue(_QUEUED))
 
 
 class Proxy:
@@ -138,7 +147,7 @@ class Proxy:
     async def _take(self, lane: _Lane, other: _Lane, group: asyncio.TaskGroup) -> None:
         """Read, queue what is to arrive, and let each fault happen at its byte."""
         keep = any(fault.kind is Kind.DUPLICATE for fault in lane.faults)
-        while data := await lane.reader.read(_PIECE):
+        while data := await lane.reader.read(_READ):
             while lane.faults and lane.passed + len(data) >= lane.faults[0].when:
                 fault = lane.faults.pop(0)
                 cut = fault.when - lane.passed
@@ -146,7 +155,7 @@ class Proxy:
                 await self._happen(fault, lane, other, group)
                 data = data[cut:]
             await self._pass(lane, data, keep)
-        await lane.queue.put((0.0, b""))
+        await lane.queue.put(_Piece(b""))
 
     async def _pass(self, lane: _Lane, data: bytes, keep: bool) -> None:
         if not data:
@@ -156,22 +165,22 @@ class Proxy:
             lane.sent += data
         if not lane.swallow:
             late = lane.delay_s + self._dice.uniform(0, lane.jitter_s)
-            await lane.queue.put((self._loop.time() + late, data))
+            await lane.queue.put(_Piece(data, self._loop.time() + late, lane.rate))
 
     async def _give(self, lane: _Lane, name: str) -> None:
         """Write what is queued, each piece when its time has come and not faster than the rate."""
         while True:
-            due, data = await lane.queue.get()
-            if not data:
+            piece = await lane.queue.get()
+            if not piece.data:
                 lane.writer.write_eof()
                 return
-            await asyncio.sleep(due - self._loop.time())
-            for start, end in _slices(len(data), lane.rate):
+            await asyncio.sleep(piece.due - self._loop.time())
+            for start, end in _slices(len(piece.data), piece.rate):
                 await self._whole.wait()
-                lane.writer.write(data[start:end])
+                lane.writer.write(piece.data[start:end])
                 await lane.writer.drain()
                 self.passed[name] += end - start
-                await asyncio.sleep((end - start) / lane.rate)
+                await asyncio.sleep((end - start) / piece.rate)
 
     async def _happen(self, fault: Fault, lane: _Lane, other: _Lane, group: asyncio.TaskGroup) -> None:
         match fault.kind:
@@ -188,7 +197,7 @@ class Proxy:
                 group.create_task(_end_after(fault.amount))
             case Kind.HALF_CLOSE:
                 lane.swallow = True
-                await lane.queue.put((0.0, b""))
+                await lane.queue.put(_Piece(b""))
             case Kind.FREEZE:
                 await asyncio.sleep(fault.amount or math.inf)
             case Kind.BLACKHOLE:
@@ -203,7 +212,7 @@ class Proxy:
         answers, there = await self._connect()
         with self._kept(there), contextlib.suppress(OSError):
             there.write(data)
-            while await answers.read(_PIECE):
+            while await answers.read(_READ):
                 pass
 
 

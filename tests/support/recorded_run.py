@@ -190,7 +190,8 @@ def received(parts: Parts) -> dict[int, bytes]:
     work = learner.open(
         round, parts.checkpoints.model_path(round.number - 1), parts.spool.packages(round.number)
     )
-    entries = parts.spool.prepare(round.number, round.cohort, work.upload_limit)
+    members = (*round.cohort, *(story.added or ()))
+    entries = parts.spool.prepare(round.number, members, work.upload_limit)
     return dict(Opened(work, entries, began=0.0).restore())
 
 

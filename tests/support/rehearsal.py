@@ -32,6 +32,7 @@ class Script:
     credit: int = 1 << 40  # bytes beyond what is held
     lose_answer: int = 0  # so many times: take everything, then cut before RECEIVED
     outcome: pb.Outcome | None = None
+    after_the_end: bool = False  # an outcome is said only when the run is over and the watch has ended
 
 
 def turn(items: list[Any], attempt: int) -> Any:
@@ -54,10 +55,12 @@ class Rehearsal(rpc.AggregatorServicer):
         self.session = 0  # number of the last one
         self.epoch_reset = False
         self.join_refusals: list[pb.Refusal] = []
+        self.report_refusals: list[pb.Refusal] = []
         self.joins: list[pb.JoinRequest] = []
         self.reports: list[pb.ReportRequest] = []
         self.leaves: list[str] = []
         self.watches = 0
+        self.over = False  # a watch has ended with its run
         self._news = asyncio.Condition()
         self._cut = 0  # watches up to this number are cut
         self.package = package
@@ -115,6 +118,10 @@ class Rehearsal(rpc.AggregatorServicer):
             if shown != self.view:
                 shown = self.view
                 yield pb.WatchResponse(view=shown)
+                if shown.HasField("ending"):
+                    self.over = True
+                    await self.nudge()
+                    return
                 continue
             async with self._news:
                 if shown == self.view and number > self._cut:
@@ -123,7 +130,7 @@ class Rehearsal(rpc.AggregatorServicer):
     async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportResponse:  # noqa: N802
         self.reports.append(request)
         await self.nudge()
-        return pb.ReportResponse()
+        return pb.ReportResponse(refusal=self.report_refusals.pop(0) if self.report_refusals else None)
 
     async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveResponse:  # noqa: N802
         self.leaves.append(request.reason)
@@ -168,6 +175,8 @@ class Rehearsal(rpc.AggregatorServicer):
         elif refusal := turn(self.script.refusals, attempt):
             await context.write(pb.DeliverResponse(refusal=refusal))
         elif self.script.outcome:
+            if self.script.after_the_end:
+                await self.until(lambda: self.over)
             await context.write(pb.DeliverResponse(outcome=self.script.outcome))
         else:
             await self._receive(header, context, turn(self.script.cuts, attempt))

@@ -18,6 +18,7 @@ from edgeflock.common.transport import PROTOCOL, channel_options, server_options
 from edgeflock.methods import load
 from edgeflock.methods.base import Method
 from edgeflock.server import records, rundir, startup
+from edgeflock.server.budget import Budget
 from edgeflock.server.checkpoint import Checkpoints
 from edgeflock.server.control import ControlService
 from edgeflock.server.credit import CreditPool
@@ -31,7 +32,7 @@ from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.rules import Rules
 from edgeflock.server.scoring import Scoring
 from edgeflock.server.service import AggregatorService
-from edgeflock.server.spool import Spool
+from edgeflock.server.spool import Entry, Spool
 from edgeflock.server.uploads import stored_header
 from edgeflock.server.wiring import add_aggregator
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -66,10 +67,16 @@ class WatchedEngine(Engine):
     async def committed(self, round: int) -> None:
         await self.until(lambda: self.machine.committed >= round)
 
+    def spooled(self, index: int) -> Entry:
+        """Return where the update of a member of the open round goes."""
+        assert self.opened is not None
+        entry = self.opening.entry(self.opened, index)
+        assert entry is not None
+        return entry
+
     def deliver(self, made: Made, index: int) -> None:
         """Put an update of the open round into the spool without a network."""
-        entry = self.entry(index)
-        assert entry is not None
+        entry = self.spooled(index)
         entry.begin(stored_header(made.header(b"", self.machine.round)))
         if entry.held < len(made.payload):
             entry.append(0, made.payload, extend(0, made.payload))
@@ -95,6 +102,7 @@ class Home:
         method: str | Method = "fedavg",
         client_tests: tuple[str, ...] = (),
         eval_every: int = 1,
+        budget: Budget | None = None,
         **rules: Any,
     ) -> None:
         self.run_dir = root / "run"
@@ -102,6 +110,7 @@ class Home:
         self.layouts = layouts(numbers)
         self.method, self.codec, self.credit_bytes = method, codec, credit_bytes
         self.client_tests, self.eval_every = client_tests, eval_every
+        self.budget = budget
         self.more = False  # whether more is asked of the run than before
         size = cohort or clients
         closes = (load(method) if isinstance(method, str) else method).closes
@@ -157,6 +166,7 @@ class Home:
             keep_every=0,
             outcomes=outcomes,
             samples=dict(story.samples),
+            budget=self.budget,
         )
         engine.moved = asyncio.Event()
         engine.post(startup.started(story, time.monotonic()))

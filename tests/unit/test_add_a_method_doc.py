@@ -23,7 +23,8 @@ from edgeflock.methods.options import parse
 from edgeflock.methods.values import Plan, Setting, State
 from edgeflock.server.checkpoint import Checkpoints, ModelLayouts
 from edgeflock.server.fold import SpooledUpdate
-from edgeflock.server.learner import Learner, RoundWork
+from edgeflock.server.learner import Learner
+from edgeflock.server.round_work import RoundWork
 from support.training import bench_of, samples
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "add-a-method.md"

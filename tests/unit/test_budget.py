@@ -55,6 +55,9 @@ def test_energies_are_read_in_joules(text: str, expected: float) -> None:
         ("bytes", "0MB", "--budget bytes is '0MB'"),
         ("bytes", "1e6", "--budget bytes is '1e6'"),
         ("bytes", "5Mb/s", "--budget bytes is '5Mb/s'"),
+        ("bytes", "9" * 400, "--budget bytes is '999"),
+        ("cpu", "2 days", "--budget cpu is '2 days'"),
+        ("energy", "-1J", "--budget energy is '-1J'"),
         ("energy", "5kW", "--budget energy is '5kW', allowed is an energy > 0 such as 800J, 50kJ, 20Wh"),
         ("energy", "7k", "--budget energy is '7k'"),
         ("energy", "0Wh", "--budget energy is '0Wh'"),
@@ -98,6 +101,16 @@ def test_bytes_go_both_ways_and_cpu_is_corrected_when_the_whole_round_is_known()
     budget.settle(2, {0: {"cpu_s": math.nan}, 1: {"cpu_s": -4.0}})  # a client may claim anything
     budget.correct(2, 0, {"cpu_s": math.inf, "energy_j": -1.0})
     assert budget.used(0.0)["cpu"] == 7.5
+
+
+def test_what_is_stated_of_a_round_counts_once_before_and_after_its_commit() -> None:
+    budget = Budget({})
+    rows = {0: {"cpu_s": 2.0, "energy_j": 9.0}, 1: {"cpu_s": math.nan, "bytes_up": 5}}
+    assert budget.uncharged(1, rows) == {"cpu": 2.0, "energy": 9.0}
+    budget.settle(1, rows)
+    assert budget.uncharged(1, rows) == {"cpu": 0.0, "energy": 0.0}
+    assert budget.uncharged(1, {0: {"cpu_s": 2.5}}) == {"cpu": 0.5, "energy": 0.0}
+    assert budget.uncharged(2, rows) == {"cpu": 2.0, "energy": 9.0}
 
 
 def test_bytes_are_predicted_and_seconds_are_not() -> None:

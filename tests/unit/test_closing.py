@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 
 from edgeflock.methods.base import Method, Plan, Round, ServerHalf, State
 from edgeflock.server import rundir
+from edgeflock.server.budget import Budget
 from edgeflock.server.events import PauseAsked, Phase, Ready, ResumeAsked, StopAsked, Ticked, Verdict
 from edgeflock.server.journal import connect, read_only
 from support.asks import Asks
@@ -228,6 +229,29 @@ def test_a_method_with_nothing_to_ask_ends_without_it(tmp_path: Path) -> None:
 
 def tell(of: Home) -> Any:
     return rundir.tell(of.run_dir)
+
+
+# ------------------------------------------------------------------------------------- budgets
+
+
+@pytest.mark.parametrize(("joules", "rounds"), [(1.0, 3), (5.0, 2)])
+def test_it_is_left_out_when_a_budget_is_used_up(tmp_path: Path, joules: float, rounds: int) -> None:
+    """The joules of the last round are stated while it is open, and charged with its commit."""
+    made = home(tmp_path, budget=Budget({"energy": 14.0}))
+
+    async def last_round(engine: WatchedEngine) -> None:
+        await engine.open(2)
+        assert engine.opened is not None
+        engine.opened.costs |= {index: {"energy_j": joules} for index in range(CLIENTS)}
+        await one_round(engine, made, 2)
+        await engine.until(lambda: engine.machine.phase in (Phase.OPEN, Phase.ENDED))
+        if not engine.machine.ending:
+            await everybody_answers(engine)
+
+    play(made, last_round, train=1)
+    assert events(made, "run_ended")[0]["round"] == 2
+    assert events(made, "round_committed")[-1]["budget"] == {"energy": [CLIENTS * joules, 14.0]}
+    assert tell(made).newest == rounds
 
 
 # ------------------------------------------------------------------------------------- the operator

@@ -5,26 +5,29 @@ from __future__ import annotations
 import csv
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from edgeflock.lab import tables
+from edgeflock.lab.blocks import Block, blocks
 from edgeflock.lab.comparison import (
-    Block,
     Result,
-    blocks,
     cell_records,
     curve_records,
     groups,
     summary_records,
 )
 from edgeflock.lab.feed import Event
+from edgeflock.lab.findings import tell
 from edgeflock.lab.grid import Grid, make_grid
 from edgeflock.lab.history import Ending, Evaluation, History, RoundHistory
 from edgeflock.lab.outcome import lives, outcome, overlap
 from edgeflock.lab.paired import Difference, Spread
+from edgeflock.lab.picture import draw, group_lines
 from edgeflock.lab.quantity import interval, quantity
+from edgeflock.lab.report.curves import AXES
 from edgeflock.server.config import ServerConfig
 
 
@@ -82,6 +85,24 @@ def test_a_closing_round_is_the_final_model_and_no_further_round() -> None:
 def test_of_a_run_that_went_on_longer_only_the_first_rounds_count() -> None:
     found = outcome(history([0.5, 0.6, 0.7], closing=0.8), "global", (0.7,), rounds=2)
     assert (found.final, found.total["bytes"], found.reached[0.7]) == (0.6, 200, None)
+
+
+def test_a_method_whose_models_take_long_to_test_is_named(
+    grid: Grid, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = history([0.5, 0.6])
+    slow = replace(
+        slow, rounds=tuple(replace(r, values={"open_s": 1.0, "evaluate_s": 3.0}) for r in slow.rounds)
+    )
+    quick = history([0.5, 0.6])
+    made = [
+        Result(cell, outcome(slow if cell.method == "fedprox" else quick, "global", (0.6,), 2))
+        for cell in grid.cells
+    ]
+    tell(made, grid, tmp_path)
+    shown = capsys.readouterr().out
+    assert "75% of the seconds of fedprox went into testing its models" in shown
+    assert "of the seconds of fedavg" not in shown
 
 
 def test_every_life_of_a_server_lasts_to_its_last_word() -> None:
@@ -147,7 +168,14 @@ def test_a_baseline_is_compared_with_within_the_same_other_options() -> None:
 
 
 def test_the_tables_for_people(grid: Grid, results: list[Result]) -> None:
-    shown = blocks(groups(results, grid), grid)
+    accuracy, costs, *shown = blocks(results, groups(results, grid), grid)
+    assert accuracy.title == "Every run: accuracy"
+    assert accuracy.rows[2] == ("fedavg seed=1", "0.8000", "0.8000")
+    assert (costs.title, costs.columns) == ("Every run: to accuracy 0.6", ("", "rounds", "bytes", "seconds"))
+    assert costs.rows[2:] == (
+        ("fedavg seed=1", "1.0", "100 B", "2.00 s"),
+        ("fedprox seed=1", "-", "-", "-"),
+    )
     assert [block.title.partition(",")[0] for block in shown] == [
         "Accuracy",
         "Accuracy",
@@ -159,14 +187,56 @@ def test_the_tables_for_people(grid: Grid, results: list[Result]) -> None:
         ("fedavg", "0.7500 ± 0.0707", "0.7500 ± 0.0707", "2/2"),
         ("fedprox", "0.6000", "0.6000", "1/2"),
     )
-    assert shown[2].rows[0] == ("fedavg", "1.5 ± 0.7", "150 ± 71 B", "3.00 ± 1.41 s", "-", "-", "2/2")
-    assert shown[3].rows == (("fedprox", "+0.0", "+0 B", "+0.00 s", "-", "-", "1"),)
+    assert shown[2].rows[0] == ("fedavg", "1.5 ± 0.7", "150 ± 71 B", "3.00 ± 1.41 s", "2/2")
+    assert shown[3].rows == (("fedprox", "+0.0", "+0 B", "+0.00 s", "1"),)
+
+
+def test_without_seeds_a_run_is_in_one_table_alone(grid: Grid, results: list[Result]) -> None:
+    alone = make_grid(tomllib.loads(GRID.replace("seed = [0, 1]", "seed = [0]")), "g.toml")
+    shown = blocks(results[:2], groups(results[:2], alone), alone)
+    assert shown[0].title == "Accuracy"
+
+
+def test_a_line_of_the_picture_is_the_mean_of_the_rounds_that_all_seeds_have(grid: Grid) -> None:
+    runs: list[list[float | None]] = [[0.5, 0.7, 0.9], [0.5, 0.6], [0.6, 0.8], [0.5, None]]
+    made = [
+        Result(cell, outcome(history(run), "global", (), 3))
+        for cell, run in zip(grid.cells, runs, strict=True)
+    ]
+    rounds, sent, _, _ = (group_lines(made, groups(made, grid), axis) for axis in AXES)
+    assert [(line.label, line.x, line.y) for line in rounds] == [
+        ("fedavg", [1, 2], pytest.approx([0.55, 0.75])),
+        ("fedprox", [1], [0.5]),
+    ]
+    assert sent[0].x == [100, 200]
+    assert sent[0].spread == pytest.approx([0.05 * 2**0.5] * 2)
+
+
+def test_the_picture_follows_light_and_dark(grid: Grid, results: list[Result], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="edgeflock[lab] is not installed")
+    assert draw(results, groups(results, grid), grid, tmp_path / "comparison") == ""
+    assert "prefers-color-scheme: dark" in (tmp_path / "comparison.svg").read_text("utf-8")
+    assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_closing_round_has_no_point_in_the_picture(grid: Grid) -> None:
+    made = [Result(grid.cells[0], outcome(history([0.5, 0.6], closing=0.8), "global", (), 2))]
+    (line,) = group_lines(made, groups(made, grid), AXES[0])
+    assert (line.x, line.y) == ([1, 2], [0.5, 0.6])
+
+
+def test_there_is_no_picture_of_nothing(grid: Grid, tmp_path: Path) -> None:
+    failed = [Result(cell, None, "it broke") for cell in grid.cells]
+    assert draw(failed, groups(failed, grid), grid, tmp_path / "p") == "no picture: no model was evaluated"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_quantities_have_a_unit_that_fits() -> None:
     assert quantity("bytes", Spread(2_345_678, 100_000, 3)) == "2.3 ± 0.1 MB"
     assert quantity("flops", Spread(3.2e12, None, 1)) == "3.2 T"
     assert quantity("energy_j", Spread(950, 4, 2)) == "950 ± 4 J"
+    assert quantity("energy_j", Spread(0.28, None, 1)) == "0.28 J"
+    assert quantity("seconds", Spread(12.345, None, 1)) == "12.3 s"
     assert quantity("seconds", None) == "-"
     assert interval("bytes", Difference(-1500, 1, -2500, 500, 2)) == "-1.5 [-2.5, +0.5] kB"
     assert interval("final_accuracy", Difference(0.01, None, None, None, 1)) == "+0.0100"

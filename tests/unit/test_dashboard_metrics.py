@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from edgeflock.v1 import control_pb2 as pb
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 NAME = re.compile(r"\bedgeflock_\w+")
+HAS_PROC = Path("/proc/self/stat").exists()  # what the processes take is read there
 
 
 @pytest.fixture
@@ -42,13 +44,21 @@ def text() -> str:
     ]
     costs = {"cpu_s": 1.0, "bytes_up": 5, "energy_j": 20.0, "temperature_c": 51.5, "peak_rss_bytes": 7}
     picture.take(News(events=events, seats=[(0, "a", 3)], recent={0: costs}, latest={0: costs}))
-    member = pb.ClientStatus(client_id="a", seated=True, online=True, unseen_s=1)
+    quarantine = aggregator_pb2.Quarantine(until_round=20, reason="malformed")
+    member = pb.ClientStatus(
+        client_id="a", seated=True, online=True, ready=True, unseen_s=1, bad_updates=5, quarantine=quarantine
+    )
     share = pb.BudgetShare(name="time", used=3, limit=12)
     state = aggregator_pb2.RUN_STATE_RUNNING
     picture.observe(
         pb.StatusResponse(state=state, rounds=9, clients=2, members=[member], budgets=[share]), {}
     )
-    return Metrics(picture, 1, most_clients=5).text().decode()
+    return Metrics(picture, os.getpid(), most_clients=5).text().decode()
+
+
+def series(text: str) -> set[str]:
+    """Return the names of all series."""
+    return {name.partition("{")[0] for name in values(text)}
 
 
 def values(text: str) -> dict[str, float]:
@@ -69,6 +79,9 @@ def test_the_values_are_those_of_the_run(text: str) -> None:
         'edgeflock_client_temperature_celsius{client="a"}': 51.5,
         'edgeflock_client_energy_joules_total{client="a"}': 20,
         "edgeflock_training_loss": 0.5,
+        'edgeflock_clients{state="quarantined"}': 1,
+        "edgeflock_clients_quarantined": 1,
+        "edgeflock_bad_updates_total": 5,
     }
     assert {name: found.get(name) for name in wanted} == wanted
 
@@ -82,12 +95,18 @@ def test_names_follow_the_conventions(text: str) -> None:
     assert [family.name for family in families if units.search(family.name)] == []
 
 
-def questions() -> Iterator[tuple[str, str]]:
-    """Yield where a metric is asked for, and the expression."""
+def panels() -> Iterator[tuple[str, str]]:
+    """Yield the titles of Grafana's panels, with each expression."""
     board = json.loads((DEPLOY / "grafana" / "edgeflock.json").read_text("utf-8"))
     for panel in board["panels"]:
         for target in panel["targets"]:
             yield panel["title"], target["expr"]
+
+
+def questions() -> Iterator[tuple[str, str]]:
+    """Yield where a metric is asked for, and the expression."""
+    yield from panels()
+    board = json.loads((DEPLOY / "grafana" / "edgeflock.json").read_text("utf-8"))
     for variable in board["templating"]["list"]:
         yield variable["name"], variable.get("definition", "")
     rules = (DEPLOY / "prometheus" / "alerts.yml").read_text("utf-8")
@@ -98,8 +117,34 @@ def test_grafana_and_the_alerts_ask_for_metrics_that_exist(text: str) -> None:
     known = {name.partition("{")[0] for name in values(text)}
     asked = {(where, name) for where, expression in questions() for name in NAME.findall(expression)}
     assert len(asked) > 15
-    server = {name for name in asked if "_process_" in name[1]}  # of /proc, which another system has not
-    assert {name for name in asked - server if name[1] not in known} == set()
+    missing = {name for name in asked if name[1] not in known}
+    assert {name for name in missing if HAS_PROC or "_process_" not in name[1]} == set()
+
+
+def test_grafana_and_the_alerts_ask_for_labels_that_exist(text: str) -> None:
+    labels: dict[str, dict[str, set[str]]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            for label, value in sample.labels.items():
+                labels.setdefault(sample.name, {}).setdefault(label, set()).add(value)
+    asked = [
+        (where, name, *matcher)
+        for where, expression in questions()
+        for name, matchers in re.findall(r"(edgeflock_\w+)\{([^}]*)\}", expression)
+        for matcher in re.findall(r'(\w+)(?:=|!=|=~|!~)"([^"]*)"', matchers)
+        if matcher[0] not in ("instance", "job")  # Prometheus adds these
+    ]
+    assert len(asked) >= 5
+    assert [one for one in asked if one[3] not in labels.get(one[1], {}).get(one[2], set())] == []
+
+
+def test_every_metric_is_in_the_document(text: str) -> None:
+    document = (DEPLOY.parent / "docs" / "dashboard.md").read_text("utf-8")
+    known = set(NAME.findall(document))
+    families = {re.sub(r"_(server|dashboard)_process_.*", r"_\1_process_", name) for name in series(text)}
+    clients = {name for name in families if name.startswith("edgeflock_client_")}
+    assert families - clients - known == set()
+    assert [name for name in known if name.endswith("_total") and name not in families] == []
 
 
 def test_the_panels_have_titles_of_their_own_and_do_not_overlap() -> None:
@@ -115,15 +160,25 @@ def test_the_panels_have_titles_of_their_own_and_do_not_overlap() -> None:
     assert len(set(titles)) == len(titles)
 
 
-def test_prometheus_itself_accepts_the_files_and_the_text(text: str) -> None:
+def promtool(*command: str, given: str = "") -> None:
+    """Let Prometheus' own tool look at something; it must find nothing wrong."""
     tool = which("promtool")
     if tool is None:
         pytest.skip("promtool (of Prometheus) is not installed")
-    folder = DEPLOY / "prometheus"
-    for command, given in (
-        (["check", "config", str(folder / "prometheus.yml")], ""),
-        (["check", "rules", str(folder / "alerts.yml")], ""),
-        (["check", "metrics"], text),
-    ):
-        done = subprocess.run([tool, *command], input=given, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, (command, done.stdout, done.stderr)
+    done = subprocess.run([tool, *command], input=given, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, (command, done.stdout, done.stderr)
+
+
+def test_prometheus_itself_accepts_the_files_and_the_text(text: str) -> None:
+    promtool("check", "config", str(DEPLOY / "prometheus" / "prometheus.yml"))
+    promtool("check", "rules", str(DEPLOY / "prometheus" / "alerts.yml"))
+    promtool("check", "metrics", given=text)
+
+
+def test_prometheus_itself_understands_what_grafana_asks(tmp_path: Path) -> None:
+    filled = [text.replace("$__rate_interval", "1m").replace("$instance", "a") for _, text in panels()]
+    assert len(filled) > 15
+    asked = [{"record": f"asked:{number}", "expr": text} for number, text in enumerate(filled)]
+    rules = tmp_path / "asked.yml"
+    rules.write_text(json.dumps({"groups": [{"name": "grafana", "rules": asked}]}), "utf-8")
+    promtool("check", "rules", str(rules))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from edgeflock.v1 import aggregator_pb2
 from edgeflock.v1 import control_pb2 as pb
 
 NOW = Seen()
+QUARANTINE = aggregator_pb2.Quarantine(until_round=9, reason="non_finite")
 
 
 def event(cursor: int, name: str, /, **fields: Any) -> Event:
@@ -128,6 +131,8 @@ def test_the_state_is_that_of_the_server_or_else_that_of_the_journal() -> None:
         ({"online": True, "seated": True}, "preparing"),
         ({"online": True, "seated": True, "ready": True}, "idle"),
         ({"online": True, "seated": True, "ready": True, "in_cohort": True}, "training"),
+        ({"online": True, "seated": True, "ready": True, "quarantine": QUARANTINE}, "quarantined"),
+        ({"seated": True, "ready": True, "quarantine": QUARANTINE}, "away"),
         ({"online": True, "seated": True, "ready": True, "in_cohort": True, "upload_size": 9}, "uploading"),
         ({"online": True, "seated": True, "ready": True, "in_cohort": True, "received": True}, "delivered"),
         ({"online": True, "seated": True, "ready": True, "in_cohort": True, "refused": True}, "refused"),
@@ -205,7 +210,28 @@ def test_a_seated_client_that_is_not_there_is_away_and_a_stranger_is_forgotten(
     assert clients(picture)["a"]["state"] == "unknown"
 
 
+def test_a_quarantine_is_told_with_its_reason_and_then_no_more() -> None:
+    picture = Picture()
+    there = {"client_id": "a", "seated": True, "online": True, "ready": True, "bad_updates": 5}
+    picture.observe(status(pb.ClientStatus(**there, quarantine=QUARANTINE)), {})
+    shown = clients(picture)["a"]
+    assert (shown["state"], shown["until"], shown["why"], shown["bad"]) == ("quarantined", 9, "non_finite", 5)
+    picture.observe(status(pb.ClientStatus(**there)), {})
+    shown = clients(picture)["a"]
+    assert (shown["state"], shown["until"], shown["bad"]) == ("idle", 0, 5)
+
+
 # --------------------------------------------------------------------------------------------- story
+
+
+def test_the_page_has_a_sentence_for_every_event_that_the_server_writes() -> None:
+    server = Path(members_module.__file__).parents[1]
+    sources = "".join(path.read_text("utf-8") for path in server.glob("*.py"))
+    written = re.findall(r'(?:Announce|note|write_event)\(\s*(?:connection, )?"(\w+)"', sources)
+    page = (server / "web" / "static" / "story.js").read_text("utf-8")
+    known = set(re.findall(r"^  (\w+): \(", page, re.MULTILINE))
+    assert len(written) > 15
+    assert {*written, "round_cut", "round_discarded", "run_ended", "round_opened"} - known == set()
 
 
 def test_many_rounds_do_not_push_other_events_out_of_the_story() -> None:

@@ -43,7 +43,7 @@ def commit(journal: Journal, round: int, *, late: int | None = None) -> None:
         records.write_outcomes(connection, 0, round, outcomes)
         for seat in (0, 1):
             row = {"bytes_up": 10 * round, "bytes_down": 5, "peak_rss_bytes": 100 * round + seat}
-            cost_rows.write_cost(connection, 0, round, seat, row)
+            cost_rows.write_costs(connection, 0, {(round, seat): row})
         write_event(connection, "round_committed", {"round": round})
 
     journal.submit(transaction).result()
@@ -89,7 +89,7 @@ def test_settled_costs_come_once_and_recent_ones_as_they_grow(journal: Journal, 
     assert (news.settled[0]["bytes_up"], news.recent[0]["bytes_up"]) == (10 + 20, 30 + 40)
     assert (news.latest[1]["peak_rss_bytes"], news.recent[0]["cpu_s"]) == (401, None)
     told_later = {"cpu_s": 2.5, "energy_source": 1.0 + SOURCES.index("model")}
-    journal.submit(lambda c: cost_rows.write_cost(c, 0, 4, 0, told_later)).result()
+    journal.submit(lambda c: cost_rows.write_costs(c, 0, {(4, 0): told_later})).result()
     news = look(tail)
     assert news.latest[0]["energy_source"] == "model"
     assert (news.settled, news.recent[0]["cpu_s"], news.recent[0]["bytes_up"]) == ({}, 2.5, 70)

@@ -321,6 +321,7 @@ def test_floats_of_an_archive_are_taken_as_they_are(tmp_path: Path) -> None:
         ({"y": np.zeros(6)}, "labels are float64"),
         ({"y": np.zeros((6, 14), np.int64)}, "one whole number per sample"),
         ({"y": np.full(6, -1)}, "labels -1 to -1"),
+        ({"y": np.full(6, 20240101)}, "the highest label is 20240101, allowed is 0 to 99999"),
         ({"x": np.full((6, 4, 4), np.nan)}, "finite floats"),
         ({"x": np.zeros((6, 4, 4), np.int64)}, "samples are int64"),
         ({"x": np.zeros((6, 5, 5), np.uint8)}, "samples of (1, 5, 5) in x"),
@@ -358,6 +359,12 @@ def test_images_of_a_folder_are_resized_only_if_asked(tmp_path: Path) -> None:
     write_image(tmp_path / "fire/smoke/99.png", np.zeros((9, 7, 3), np.uint8))
     assert "99.png is 7x9 pixels, the first image is 6x6" in refused("folder:fire", tmp_path)
     assert datasets.load("folder:fire:4", tmp_path).input_shape == (3, 4, 4)
+
+
+def test_folders_named_after_days_are_no_classes(tmp_path: Path) -> None:
+    for day in ("20240101", "20240102"):
+        write_image(tmp_path / "fire" / day / "0.png", np.zeros((6, 6, 3), np.uint8))
+    assert "whose sub-folders are numbers: the highest label is 20240102" in refused("folder:fire", tmp_path)
 
 
 def test_what_is_no_image_is_refused_by_name(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,9 @@ run_command(click.Command("fl-thing", callback=work), "fl-thing")
 """
 
 
+_TOO_LARGE = "this machine has not enough memory for that: take a smaller model, or less data"
+
+
 @pytest.mark.parametrize(
     ("work", "code", "words"),
     [
@@ -29,6 +33,7 @@ run_command(click.Command("fl-thing", callback=work), "fl-thing")
             0,
             "fl-thing: ended by SIGTERM\n",
         ),  # while it is imported, say
+        ("os.kill(os.getpid(), signal.SIGHUP)", 0, "fl-thing: ended by SIGHUP\n"),  # its terminal has gone
         ("os.kill(os.getpid(), signal.SIGINT)", 130, "\nfl-thing: ended by Ctrl-C\n"),
         ("raise BadValue('--thing', 1, '2')", 2, "fl-thing: error: --thing is 1, allowed is 2\n"),
         (
@@ -36,6 +41,8 @@ run_command(click.Command("fl-thing", callback=work), "fl-thing")
             1,
             "fl-thing: error: the system refused '/nowhere': No such file or directory\n",
         ),
+        ("bytearray(1 << 60)", 1, f"fl-thing: error: {_TOO_LARGE}\n"),
+        ("import torch; torch.empty(1 << 55)", 1, f"fl-thing: error: {_TOO_LARGE}\n"),
         (
             "1 / 0",
             1,
@@ -50,6 +57,21 @@ def test_a_command_ends_with_its_code_and_at_most_one_sentence(work: str, code: 
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (code, "", words)
+
+
+def test_under_nohup_the_end_of_a_terminal_is_no_end() -> None:
+    script = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + _COMMAND.format(
+        work="os.kill(os.getpid(), signal.SIGHUP)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_crash_in_native_code_leaves_words() -> None:
+    script = _COMMAND.format(work="os.kill(os.getpid(), signal.SIGBUS)")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30, check=False)
+    assert done.returncode == -signal.SIGBUS
+    assert b"Fatal Python error: Bus error" in done.stderr
 
 
 _SAY = "import structlog; from edgeflock.common import log; log.configure(); structlog.get_logger().info(1)"

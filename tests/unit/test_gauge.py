@@ -6,7 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import torch
 
+from edgeflock.client.device import forget_peak, peak_bytes
 from edgeflock.client.gauge import Gauge, Readings
 from edgeflock.client.meter import Activity, Meter, TrainCost
 from edgeflock.common.sensors import MODEL, SOURCES, Sensors
@@ -41,7 +43,7 @@ def test_the_share_used_so_far_is_known_while_it_trains(tmp_path: Path) -> None:
 def test_nothing_is_said_where_nothing_is_known(tmp_path: Path) -> None:
     meter = Meter(alone=True, gauge=without_sensors(tmp_path))
     assert meter.read() == Readings()
-    assert pb.TrainCost(**asdict(TrainCost(readings=meter.read()))).readings == pb.Readings()
+    assert pb.TrainCost(**TrainCost(readings=meter.read()).fields()).readings == pb.Readings()
 
 
 def test_the_highest_temperature_of_the_round_is_told_to_every_client(tmp_path: Path) -> None:
@@ -55,6 +57,65 @@ def test_the_highest_temperature_of_the_round_is_told_to_every_client(tmp_path: 
     assert [meter.read().temperature_c for meter in meters] == [80.0, 80.0]
     meters[0].finish(1)
     assert [meter.read().temperature_c for meter in meters] == [45.0, 80.0]
+
+
+def test_what_came_after_the_last_verdict_goes_with_the_last_round(tmp_path: Path) -> None:
+    """A training in vain is paid too; of peaks the higher counts."""
+    zone = tmp_path / "sys/class/thermal/thermal_zone0/temp"
+    zone.parent.mkdir(parents=True)
+    now = [0.0]
+    meter = Meter(alone=True, clock=lambda: now[0], gauge=without_sensors(tmp_path, watts=2.0))
+    halves = []
+    for celsius, walk in (
+        (40, [(Activity.TRAIN, 4.0), (Activity.WAIT, 1.0)]),
+        (60, [(Activity.FETCH, 1.0), (Activity.TRAIN, 2.0), (Activity.WAIT, 6.0)]),
+    ):
+        for activity, seconds in walk:
+            meter.enter(activity)
+            now[0] += seconds
+        meter.bytes_down = celsius
+        meter.probe.note(celsius, celsius > 50)
+        halves.append(meter.finish(7))
+    whole = halves[0].with_rest(halves[1])
+    assert (whole.round, whole.fetch_s, whole.train_s, whole.deliver_s, whole.wait_s) == (
+        7,
+        1.0,
+        6.0,
+        0.0,
+        7.0,
+    )
+    assert whole.bytes_down == 100
+    assert whole.readings == Readings(None, 60, True, 2.0 * 7, SOURCES.index(MODEL) + 1)
+    assert halves[1].with_rest(halves[0]).readings == whole.readings
+
+
+def test_the_most_memory_of_a_gpu_in_the_round_is_told(tmp_path: Path) -> None:
+    meter = Meter(alone=True, gauge=without_sensors(tmp_path))
+    for peak in (None, 700, 500):
+        meter.probe.note_gpu(peak)
+    told = pb.TrainCost(**TrainCost(readings=meter.read()).fields()).readings
+    assert (told.peak_gpu_bytes, told.HasField("temperature_c")) == (700, False)
+    meter.finish(1)
+    assert meter.read() == Readings()
+
+
+@pytest.mark.parametrize(
+    ("name", "fewest"),
+    [
+        ("cpu", None),
+        pytest.param(
+            "cuda",
+            1 << 22,
+            marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here"),
+        ),
+    ],
+)
+def test_only_a_gpu_tells_its_memory(name: str, fewest: int | None) -> None:
+    device = torch.device(name)
+    forget_peak(device)
+    torch.empty(1 << 20, device=device)
+    peak = peak_bytes(device)
+    assert peak is None if fewest is None else peak is not None and peak >= fewest
 
 
 def test_a_sensor_goes_before_stated_watts(tmp_path: Path) -> None:
@@ -78,5 +139,6 @@ def test_the_numbers_of_the_sources_are_those_of_the_wire() -> None:
 
 def test_costs_come_back_from_the_outbox_and_from_one_of_an_earlier_version() -> None:
     cost = TrainCost(train_s=2.0, readings=Readings(temperature_c=50.0))
-    assert TrainCost.of(asdict(cost)) == cost
+    assert cost.fields() == asdict(cost)
+    assert TrainCost.of(cost.fields()) == cost
     assert TrainCost.of({"train_s": 2.0}) == TrainCost(train_s=2.0)

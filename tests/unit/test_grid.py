@@ -103,7 +103,11 @@ def test_a_baseline_may_be_any_axis() -> None:
 
 
 REFUSALS = [
-    ("targets = 0.8", "unknown key in g.toml: targets, did you mean target?"),
+    (
+        "targets = 0.8",
+        "unknown key in g.toml: targets, known are grid, run, method, baseline, target, measure",
+    ),
+    ("rounds = 8", "options of the runs stand in [run], or in [grid] as lists"),
     ("target = [1.5]", "target in g.toml is 1.5, allowed is accuracies in (0, 1]"),
     ("[grid]\nmethods = ['fedavg']", "unknown key in [grid] of g.toml: methods, did you mean method?"),
     ("[grid]\nsead = 1", "unknown key in [grid] of g.toml: sead, did you mean seed?"),
@@ -156,6 +160,28 @@ def test_a_file_that_cannot_be_read_is_refused_with_a_sentence(content: Any, tmp
         path.write_bytes(content)
     with pytest.raises(UsageError, match=r"g\.toml"):
         read_grid(path)
+
+
+def test_data_that_lie_elsewhere_make_no_other_cell() -> None:
+    cell = grid().cells[0].with_data(Path("elsewhere"))
+    assert (cell.folder, cell.given["data_root"]) == (grid().cells[0].folder, Path("elsewhere"))
+    assert cell.config.data_root == Path("elsewhere")
+
+
+def test_the_grid_of_the_examples_runs_every_method_with_the_momentum_that_it_has_room_for() -> None:
+    found = read_grid(ROOT / "examples" / "fashion.toml")
+    momenta = {cell.method: cell.config.momentum for cell in found.cells}
+    assert len(found.cells) == 18
+    assert {name for name, momentum in momenta.items() if momentum == 0} == {"fedmrur", "pfedmo"}
+
+
+def test_the_readme_shows_the_outcome_of_that_grid() -> None:
+    found = read_grid(ROOT / "examples" / "fashion.toml")
+    text = (ROOT / "README.md").read_text("utf-8")
+    shown = text.partition("## Comparing methods\n")[2].partition("\n## ")[0]
+    for target in found.targets:
+        rows = shown.partition(f"\nTo accuracy {target:g}\n")[2].partition("\n\n")[0].splitlines()[1:]
+        assert [row.split()[0] for row in rows] == list(found.axes["method"])
 
 
 def test_the_grid_of_the_document_is_one() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.errors import BadData
 from edgeflock.lab.events import line
 from edgeflock.lab.feed import Event, Feed
 from edgeflock.lab.show import Rows, size, summary
@@ -40,13 +40,13 @@ def test_a_row_waits_for_its_evaluation() -> None:
     assert shown(rows, committed(1)) == []
     assert shown(rows, evaluated(1, 0.1, model="private")) == []
     assert shown(rows, evaluated(1, 0.875)) == [
-        "round  1/10  accuracy 0.8750  loss 0.4000     3.0 kB     0.25 s"
+        "round  1/10  accuracy 0.8750   test loss 0.4000     3.0 kB     0.25 s"
     ]
 
 
 def test_a_round_that_is_not_evaluated_is_shown_at_once() -> None:
     rows = Rows(rounds=3, eval_every=2)
-    assert shown(rows, committed(1)) == ["round 1/3  accuracy      -  loss 0.5000     3.0 kB     0.25 s"]
+    assert shown(rows, committed(1)) == ["round 1/3  accuracy      -  train loss 0.5000     3.0 kB     0.25 s"]
     assert shown(rows, committed(2)) == []
     assert shown(Rows(rounds=3, eval_every=0), committed(3)) != []
 
@@ -56,7 +56,7 @@ def test_the_closing_task_has_a_line_of_its_own_with_its_evaluation() -> None:
     closing = event("closing_committed", round=11, bytes_up=0, bytes_down=1500, seconds=0.25)
     assert shown(rows, closing) == []
     assert shown(rows, evaluated(11, 0.875)) == [
-        "closing      accuracy 0.8750  loss 0.4000     1.5 kB     0.25 s"
+        "closing      accuracy 0.8750   test loss 0.4000     1.5 kB     0.25 s"
     ]
 
 
@@ -124,7 +124,7 @@ def test_there_are_no_events_before_there_is_a_journal(tmp_path: Path) -> None:
 def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
     (tmp_path / "journal.sqlite").write_bytes(b"this is no database " * 100)
     feed = Feed(tmp_path)
-    with pytest.raises(EdgeflockError, match=r"cannot read .*not a database"):
+    with pytest.raises(BadData, match=r"cannot be read as a journal: .*not a database"):
         feed.read()
     feed.close()
 
@@ -147,25 +147,26 @@ def test_the_summary_holds_the_whole_run(tmp_path: Path) -> None:
         "rounds             2",
         "final accuracy     0.8000",
         "best accuracy      0.9000",
-        "personal           mean accuracy 0.9900",
+        "personal           accuracy 0.9900",
         "clients, own test  mean accuracy 0.5000, deviation 0.2500, worst tenth 0.1000, of 9 models",
         "bytes up           3.0 kB",
         "bytes down         3.5 kB",
-        "seconds            0.75",
+        "time               750 ms of rounds",
         f"model SHA-256      {hashlib.sha256(b'weights').hexdigest()}",
         f"run directory      {tmp_path}",
     ]
 
 
 def test_budgets_are_shown_as_shares_and_summed_up(tmp_path: Path) -> None:
-    spent = {"time": [30.25, 60.0], "bytes": [4_100_000, 5_000_000]}
+    spent = {"time": [30.25, 60.0], "bytes": [4_100_000, 5_000_000], "energy": [1010.0, 1000.0]}
     done = event("round_committed", round=1, bytes_up=10, bytes_down=10, seconds=0.5, budget=spent)
     (row,) = Rows(rounds=1, eval_every=0).take(done)
-    assert row.text().endswith("0.50 s  time 50%  bytes 82%")
+    assert row.text().endswith("0.50 s  budget used: time  50%, bytes  82%, energy 101%")
     lines = summary(tmp_path, [done, event("run_started", budget={"time": "60s"})]).splitlines()
     assert [line for line in lines if line.startswith("budget")] == [
-        "budget of time   30.25 s of 60 s",
-        "budget of bytes  4.1 MB of 5.0 MB",
+        "budget of time    30.25 of 60 s",
+        "budget of bytes   4.1 of 5 MB",
+        "budget of energy  1010 of 1000 J, 10 J beyond it",
     ]
 
 

@@ -23,13 +23,13 @@ def test_a_committed_round_names_who_did_not_count_and_why() -> None:
         "round_committed", round=3, counted=2, loss=0.5, not_counted={"pi7": "late", "pi9": "non_finite"}
     )
     assert sentence(told) == (
-        "round 3 is done: 2 updates count, loss 0.5000; not counted: pi7 (late), pi9 (non_finite)"
+        "round 3 is done: 2 updates count, training loss 0.5000; not counted: pi7 (late), pi9 (non_finite)"
     )
 
 
 def test_a_cohort_is_named_one_by_one() -> None:
     assert line(event("round_opened", round=1, cohort=["a", "b"])) == (
-        "1970-01-01 00:00:00  round 1 opens for a, b"
+        "1970-01-01 00:00:00Z  round 1 opens for a, b"
     )
 
 

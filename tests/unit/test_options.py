@@ -124,6 +124,18 @@ def test_a_pair_without_key_or_sign_is_refused(text: str) -> None:
         given({"part": (text,)})
 
 
+def test_a_key_that_is_given_twice_is_refused() -> None:
+    """In a flag and a file it is no mistake: the flag wins."""
+    with pytest.raises(UsageError, match=r"^--part says lid twice: '1' and '2'$"):
+        given({"part": ("lid=1", "spout=1", "lid=2")})
+    with pytest.raises(
+        UsageError, match=r"^KETTLE_PART is 'lid=1 lid=2', allowed is KEY=VALUE, each KEY once"
+    ):
+        given(environ={"KETTLE_PART": "lid=1 lid=2"})
+    both = given({"part": ("lid=1",)}, environ={"KETTLE_PART": "lid=2 spout=3"})
+    assert both["part"] == {"lid": "1", "spout": "3"}
+
+
 @pytest.mark.parametrize(
     ("text", "number"),
     [("30", 30), ("30s", 30), ("500ms", 0.5), ("10m", 600), ("1.5h", 5400), ("2d", 172800), (".5s", 0.5)],

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from structlog.testing import capture_logs
 from torch import Tensor
 
 from edgeflock.common.codecs import parse
@@ -88,10 +89,15 @@ def test_a_generator_is_made_only_for_codecs_that_draw() -> None:
     assert asked == [Kind.DELTA]
 
 
-def test_clamped_numbers_are_counted_over_all_bundles() -> None:
+def test_clamped_numbers_are_counted_and_said() -> None:
     over = torch.full((CENTROIDS.elements,), torch.finfo(torch.float32).max)
     content: Bundles = {kind: (over, CENTROIDS, parse("bf16")) for kind in (Kind.DELTA, Kind.MOMENTUM)}
-    assert pack(content, {}, seeded).clamped == 100
+    with capture_logs() as logs:
+        assert pack(content, {}, seeded).clamped == 100
+    assert [(entry["event"], entry["bundle"], entry["numbers"]) for entry in logs] == [
+        ("numbers_clamped", "delta", 50),
+        ("numbers_clamped", "momentum", 50),
+    ]
 
 
 def test_the_digest_is_that_of_the_content() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgeflock.lab.paired import difference, spread, t_quantile
-from edgeflock.lab.time_left import Ahead, Took, seconds_left, words
+from edgeflock.lab.time_left import Ahead, Took, seconds_left, took, words
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,21 @@ def test_time_left_is_unknown_until_a_cell_has_finished() -> None:
 
 
 def test_time_left_takes_a_methods_own_time_where_it_is_known() -> None:
-    took = [Took("fast", 10), Took("slow", 100), Took("slow", 120)]
+    known = [Took("fast", 10), Took("slow", 100), Took("slow", 120)]
     ahead = [Ahead("fast"), Ahead("slow", 0.5), Ahead("new")]
-    assert seconds_left(took, ahead, 1) == pytest.approx(10 + 55 + 230 / 3)
-    assert words(took, ahead, 1) == "about 2 min left (from 3 finished, none of new yet)"
+    assert seconds_left(known, ahead, 1) == pytest.approx(10 + 55 + 230 / 3)
+    assert words(known, ahead, 1) == "about 2 min left (from 3 finished, none of new yet)"
+
+
+def test_a_cell_that_was_interrupted_took_as_long_as_all_its_lives() -> None:
+    assert took("a", "", [(0, 90), (200, 210)], seconds=12) == Took("a", 100)
+    assert took("a", "", [(200, 210)], seconds=12) == Took("a", 12)
+
+
+def test_time_left_prefers_cells_that_differ_in_their_seed_alone() -> None:
+    known = [Took("a", 10, "small"), Took("a", 100, "large")]
+    assert seconds_left(known, [Ahead("a", 1.0, "large")], 1) == 100
+    assert seconds_left(known, [Ahead("a", 1.0, "huge")], 1) == 55
 
 
 def test_several_at_a_time_end_no_sooner_than_the_longest() -> None:

@@ -62,16 +62,15 @@ def test_an_id_has_one_seat(connection: sqlite3.Connection) -> None:
 
 def test_an_open_round(connection: sqlite3.Connection) -> None:
     story = tell(connection, SEATED, RoundOpened(1, (0, 2)))
-    assert (story.open_round, story.extended, story.closed) == (RoundOpened(1, (0, 2)), False, None)
+    assert (story.open_round, story.added, story.closed) == (RoundOpened(1, (0, 2)), None, None)
 
 
 @pytest.mark.parametrize("added", [(), (1,), (3, 1)])
-def test_an_extended_round_has_its_new_members(
+def test_an_extended_round_has_its_new_members_apart(
     connection: sqlite3.Connection, added: tuple[int, ...]
 ) -> None:
     story = tell(connection, SEATED, RoundOpened(1, (0, 2)), RoundExtended(1, added))
-    assert story.open_round == RoundOpened(1, tuple(sorted({0, 2, *added})))
-    assert story.extended
+    assert (story.open_round, story.added) == (RoundOpened(1, (0, 2)), added)
 
 
 def test_who_is_ready_is_fixed_with_the_round(connection: sqlite3.Connection) -> None:
@@ -225,8 +224,8 @@ def test_a_raised_epoch_goes_on_from_its_base(connection: sqlite3.Connection) ->
 
 def test_costs_of_a_round_come_in_parts(connection: sqlite3.Connection) -> None:
     tell(connection, SEATED)
-    cost_rows.write_cost(connection, 0, 1, 2, {"bytes_up": 10, "train_s": 1.5})
-    cost_rows.write_cost(connection, 0, 1, 2, {"wait_s": 0.5, "train_s": float("nan")})
+    cost_rows.write_costs(connection, 0, {(1, 2): {"bytes_up": 10, "train_s": 1.5}})
+    cost_rows.write_costs(connection, 0, {(1, 2): {"wait_s": 0.5, "train_s": float("nan")}})
     row = connection.execute("SELECT bytes_up, train_s, wait_s FROM costs").fetchall()
     assert row == [(10, None, 0.5)]
     records.write_round_costs(connection, 0, 1, {"fold_s": 0.25})

@@ -113,7 +113,7 @@ def test_what_is_not_there_is_said_and_not_left_out(tmp_path: Path) -> None:
 
 def test_a_run_without_rounds_or_evaluations_has_a_page_too(tmp_path: Path) -> None:
     page = page_of(tmp_path / "report", told_run(tmp_path / "run", rounds=1, ended=False))
-    assert "final accuracy 0.1000" in page.text
+    assert "accuracy so far 0.1000" in page.text
     with writing(tmp_path / "run") as journal:
         for table in ("rounds", "round_costs", "outcomes", "costs", "evaluations"):
             journal.execute(f"DELETE FROM {table}")

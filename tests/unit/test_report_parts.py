@@ -12,10 +12,13 @@ import pytest
 from edgeflock.lab.history import read
 from edgeflock.lab.report import curves, tables, theme
 from edgeflock.lab.report.curves import Line
-from edgeflock.lab.report.names import differences, elide, elided, run_names
+from edgeflock.lab.report.figures import figures
+from edgeflock.lab.report.ledger import Ledger, read_ledger
+from edgeflock.lab.report.names import differences, elide, elided, run_names, without_beginning
+from edgeflock.lab.report.stacks import BYTES, by_bundle
 from edgeflock.lab.report.units import UNKNOWN, amount, means, scale, spans
 from edgeflock.server.config import ServerConfig
-from support.told_run import told_run, writing
+from support.told_run import insert, told_run, writing
 
 
 @pytest.mark.parametrize(
@@ -79,6 +82,22 @@ def test_differences_name_what_two_runs_have_different_and_nothing_else() -> Non
     assert differences([one]) == [[]]
 
 
+def test_what_most_runs_have_is_no_difference() -> None:
+    configs = [ServerConfig(method="fedavg", seed=seed, lr=0.5 if seed == 2 else 0.1) for seed in range(4)]
+    found = differences(configs)
+    assert found[2] == [("seed", "2"), ("lr", "0.5")]
+    assert [mine for number, mine in enumerate(found) if number != 2] == [
+        [("seed", str(seed))] for seed in (0, 1, 3)
+    ]
+
+
+def test_plots_leave_out_the_words_that_all_names_begin_with() -> None:
+    names = [f"2026-11-18-a-long-story-{method}" for method in ("fedavg", "fedprox")]
+    assert without_beginning(names) == ["…fedavg", "…fedprox"]
+    assert without_beginning(["run-fedavg", "run-fedprox"]) == ["run-fedavg", "run-fedprox"]
+    assert without_beginning(names[:1]) == names[:1]
+
+
 def test_what_it_took_asks_for_levels_that_were_reached(tmp_path: Path) -> None:
     long, short = (read(told_run(tmp_path / name, rounds)) for name, rounds in (("long", 8), ("short", 3)))
     assert tables.levels([long, short]) == [0.3, 0.65, 0.7, 0.75, 0.8]
@@ -97,11 +116,11 @@ def test_devices_of_one_kind_share_a_row(tmp_path: Path) -> None:
 
 def test_the_table_of_clients_has_only_costs_that_somebody_had(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / "run")
-    before = tables.clients(read(run_dir))
+    before = tables.clients(read(run_dir), Ledger())
     with writing(run_dir) as journal:
-        journal.execute("UPDATE costs SET energy_j = 2.5")
+        journal.execute("UPDATE costs SET energy_j = 2.5, energy_source = 'rapl'")
         journal.execute("UPDATE outcomes SET verdict = 'non_finite' WHERE round = 2 AND idx = 1")
-    after = tables.clients(read(run_dir))
+    after = tables.clients(read(run_dir), read_ledger(read(run_dir)))
     assert before is not None
     assert after is not None
     assert ("energy" in before.heads, "energy" in after.heads) == (False, True)
@@ -126,6 +145,59 @@ def test_energy_is_an_axis_where_a_ledger_has_it(tmp_path: Path) -> None:
     with writing(run_dir) as journal:
         journal.execute("UPDATE costs SET energy_j = 2.5")
     assert [axis.name for axis in curves.axes_of([read(run_dir)])][-1] == "energy"
+
+
+def test_a_run_that_nobody_told_the_energy_of_has_no_line_against_it(tmp_path: Path) -> None:
+    told, untold = (told_run(tmp_path / name) for name in ("told", "untold"))
+    with writing(told) as journal:
+        journal.execute("UPDATE costs SET energy_j = 2.5")
+    energy = curves.axes_of([read(told)])[-1]
+    lines = curves.evaluations([read(told), read(untold)], ["told", "untold"], "accuracy", energy)
+    assert [list(line.x) for line in lines] == [[5.0, 10.0, 15.0], []]
+
+
+def test_joules_are_told_by_who_says_them(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    with writing(run_dir) as journal:
+        journal.execute("UPDATE costs SET energy_j = 2.0, energy_source = 'model' WHERE idx = 0")
+        journal.execute("UPDATE costs SET energy_j = 3.0, energy_source = 'rapl' WHERE idx = 1")
+        insert(journal, "round_costs", {"epoch": 0, "round": 2, "name": "energy_j", "value": 4.0})
+    history = read(run_dir)
+    ledger = read_ledger(history)
+    assert ledger.joules[0, 1] == {"sensor_j": 3.0, "stated_j": 2.0}
+    assert ledger.joules[0, 2] == {"sensor_j": 3.0, "stated_j": 2.0, "server_j": 4.0}
+    assert ledger.client_joules == {0: {"stated_j": 6.0}, 1: {"sensor_j": 9.0}}
+    sources = "9 J from clients' sensors; 6 J from a model: watts as stated; 4 J from server's sensor"
+    assert figures(history, ledger)[-1] == ("energy", "19 J", sources)
+
+
+def test_bytes_by_what_they_held_are_summed_and_named(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    with writing(run_dir) as journal:
+        for round, way, kind, codec, size in (
+            (1, "down", "model", "identity", 2000),
+            (1, "up", "delta", "int8", 600),
+            (2, "up", "delta", "int8", 400),
+        ):
+            key = {"epoch": 0, "round": round, "idx": 0, "direction": way, "kind": kind}
+            insert(journal, "bundle_bytes", {**key, "codec": codec, "bytes": size})
+    history = read(run_dir)
+    ledger = read_ledger(history)
+    found = tables.bundles(history, ledger)
+    assert found is not None
+    assert found.rows[:3] == (
+        ("down", "model", "identity", "2 kB", "66.7%"),
+        ("up", "delta", "int8", "1 kB", "33.3%"),
+        ("both", "all payload", "", "3 kB", "100.0%"),
+    )
+    assert [part.label for part in by_bundle(list(ledger.held)).parts] == ["model down", "delta up, int8"]
+
+
+def test_the_parts_of_bytes_are_together_what_crossed_the_wire() -> None:
+    costs = {"bytes_down": 100, "bytes_up": 90, "resent_bytes": 10}
+    costs |= {"message_bytes_down": 105, "message_bytes_up": 96}
+    costs |= {"wire_bytes_down": 120, "wire_bytes_up": 130}
+    assert sum(part.of(costs) for part in BYTES.parts) == 250
 
 
 def test_every_run_of_a_full_report_has_a_look_of_its_own() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import pytest
 
 from edgeflock.server.events import (
@@ -28,7 +26,6 @@ from edgeflock.server.events import (
     Outcome,
     PauseAsked,
     Persist,
-    Persisted,
     Phase,
     PrepareRound,
     Publish,
@@ -48,98 +45,8 @@ from edgeflock.server.events import (
     UpdateReceived,
     Verdict,
 )
-from edgeflock.server.rounds import RoundMachine
-from edgeflock.server.rules import Rules
 from edgeflock.server.space import RETRY_S
-
-E = TypeVar("E")
-NOTHING: dict[int, Verdict] = {}
-
-
-class Desk:
-    """A machine and a shell that does what it says, at once and without fault, unless told to hold back."""
-
-    def __init__(
-        self, clients: int = 3, *, rounds: int = 2, cohort: int = 0, min_updates: int = 0, **rules: object
-    ) -> None:
-        size = cohort or clients
-        self.now = 100.0
-        self.machine = RoundMachine(
-            Rules(rounds=rounds, clients=clients, cohort=size, min_updates=min_updates or size, **rules)  # type: ignore[arg-type]
-        )
-        self.done: list[Effect] = []  # all effects so far
-        self.held: list[Effect] = []  # those that were not carried out
-        self.holding: tuple[type[Effect], ...] = ()
-        self.rejected = NOTHING
-        self.spooled: dict[int, bytes] = {}
-
-    def post(self, event: Event) -> list[Effect]:
-        """Give the machine an event; return what it decides, after carrying it out."""
-        effects = self.machine.handle(event)
-        for effect in effects:
-            self.done.append(effect)
-            if isinstance(effect, self.holding):
-                self.held.append(effect)
-            else:
-                self.carry_out(effect)
-        return effects
-
-    def carry_out(self, effect: Effect) -> None:
-        match effect:
-            case Persist(records=records):
-                for record in records:
-                    self.post(Persisted(record, self.now))
-            case PrepareRound(round=number):
-                received, self.spooled = tuple(self.spooled.items()), {}
-                self.post(RoundPrepared(number, received, self.now))
-            case FoldRound(round=number):
-                self.post(Folded(number, self.rejected, self.now))
-            case CommitRound(round=number):
-                self.post(Committed(number, self.now))
-            case _:
-                pass
-
-    def release(self) -> None:
-        """Carry out what was held back, and hold nothing back any more."""
-        self.holding, held, self.held = (), self.held, []
-        for effect in held:
-            self.carry_out(effect)
-
-    def gather(self, *names: str) -> Desk:
-        """Start, let the clients come and be ready."""
-        self.post(Started(self.now))
-        ids = names or tuple(f"c{index}" for index in range(self.machine.rules.clients))
-        for name in ids:
-            self.post(Online(name, self.now))
-        for index in sorted(self.machine.seats.names):
-            self.post(Ready(index, self.now))
-        return self
-
-    def deliver(self, *indices: int) -> None:
-        for index in indices:
-            self.post(UpdateReceived(self.machine.round, index, b"digest%d" % index, self.now))
-
-    def pass_time(self, seconds: float) -> list[Effect]:
-        self.now += seconds
-        return self.post(Ticked(self.now))
-
-    def pass_deadline(self) -> list[Effect]:
-        assert self.machine.deadline is not None
-        return self.pass_time(self.machine.deadline - self.now)
-
-    def of(self, kind: type[E]) -> list[E]:
-        return [effect for effect in self.done if isinstance(effect, kind)]
-
-    def records(self) -> list[object]:
-        return [record for effect in self.of(Persist) for record in effect.records]
-
-    def exits(self) -> list[Ended | None]:
-        return [effect.ending for effect in self.of(Exit)]
-
-    def verdicts(self) -> dict[int, Verdict]:
-        """Outcomes of the last commit."""
-        return {outcome.index: outcome.verdict for outcome in self.of(CommitRound)[-1].outcomes}
-
+from support.desk import NOTHING, Desk
 
 # --------------------------------------------------------------------------------- gathering, seats
 
@@ -875,10 +782,20 @@ def test_what_the_spool_holds_of_strangers_is_not_received() -> None:
 
 
 def test_a_round_that_was_extended_is_not_extended_again() -> None:
-    desk = _back(OpenRound(1, (0, 1, 2), extended=True))
+    desk = _back(OpenRound(1, (0, 1, 2), added=()))
     desk.pass_deadline()
     assert desk.machine.tally.short
     assert desk.records() == []
+
+
+def test_an_extended_round_is_the_same_after_a_restart() -> None:
+    """With whom it was opened, and how many it waits for: crashes are no matter of a method."""
+    after = Desk(6, cohort=6, min_updates=2, online=True)
+    after.spooled = {4: b"kept"}
+    after.post(Started(0.0, tuple(enumerate("abcdef")), 0, OpenRound(1, (0, 1, 3), (4,))))
+    assert after.of(PrepareRound) == [PrepareRound(1, (0, 1, 3), added=(4,))]
+    assert (after.machine.tally.cohort, after.machine.tally.size) == ((0, 1, 3, 4), 3)
+    assert after.machine.tally.received == {4: b"kept"}
 
 
 def test_between_two_rounds_the_next_is_opened() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -9,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from edgeflock.server.events import (
     CommitRound,
     Committed,
+    Conduct,
     DrainAsked,
     Effect,
     Ended,
@@ -18,6 +21,7 @@ from edgeflock.server.events import (
     Folded,
     FoldRound,
     LimitReached,
+    Offended,
     Offline,
     Online,
     OpenRound,
@@ -29,6 +33,8 @@ from edgeflock.server.events import (
     Publish,
     Ready,
     Record,
+    ReleaseAsked,
+    Released,
     ResumeAsked,
     RoundClosed,
     RoundExtended,
@@ -69,8 +75,11 @@ class World(RuleBasedStateMachine):
         online=st.booleans(),
         rounds=st.integers(1, 4),
         closes=st.booleans(),
+        strict=st.integers(0, 2),
     )
-    def begin(self, cohort: int, minimum: int, spare: int, online: bool, rounds: int, closes: bool) -> None:
+    def begin(
+        self, cohort: int, minimum: int, spare: int, online: bool, rounds: int, closes: bool, strict: int
+    ) -> None:
         self.run = Rules(
             rounds=rounds,
             clients=4,
@@ -81,6 +90,8 @@ class World(RuleBasedStateMachine):
             gather_s=1e6,
             online=online,
             closes=closes,
+            quarantine_after=strict,
+            quarantine_rounds=2,
         )
         self.now = 0.0
         self.journal: list[Record] = []
@@ -102,7 +113,18 @@ class World(RuleBasedStateMachine):
         self.machine = RoundMachine(self.run)
         committed = len(self.commits)
         going, closed = self.open_round(committed + 1), self.closing(committed)
-        self.post(Started(self.now, self.seats(), committed, going, closed, self.limit(), self.reached))
+        known = self.seats(), committed, going, closed, self.limit(), self.reached
+        self.post(Started(self.now, *known, conduct=self.conduct()))
+
+    def conduct(self) -> tuple[Conduct, ...]:
+        """What the journal holds of bad updates."""
+        found: dict[int, Conduct] = {}
+        for record in self.journal:
+            if isinstance(record, Conduct):
+                found[record.index] = record
+            if isinstance(record, Released):
+                found[record.index] = replace(found[record.index], row=0, until=0)
+        return tuple(found.values())
 
     def seats(self) -> tuple[tuple[int, str], ...]:
         return tuple(seat for record in self.journal if isinstance(record, Seated) for seat in record.seats)
@@ -117,13 +139,13 @@ class World(RuleBasedStateMachine):
         return None if members is None else tuple(sorted(members))
 
     def open_round(self, round: int) -> OpenRound | None:
-        cohort = self.cohort(round)
-        if cohort is None:
+        opened = [r for r in self.journal if isinstance(r, RoundOpened) and r.round == round]
+        if not opened:
             return None
         mine = [r for r in self.journal if isinstance(r, RoundExtended | RoundClosed) and r.round == round]
         closed = [record.counted for record in mine if isinstance(record, RoundClosed)]
-        extended = any(isinstance(record, RoundExtended) for record in mine)
-        return OpenRound(round, cohort, extended, closed[-1] if closed else None, self.closing(round))
+        added = next((record.added for record in mine if isinstance(record, RoundExtended)), None)
+        return OpenRound(round, opened[-1].cohort, added, closed[-1] if closed else None, self.closing(round))
 
     def closing(self, round: int) -> str:
         """Why training was over when that round was opened; empty for a round of training."""
@@ -152,6 +174,8 @@ class World(RuleBasedStateMachine):
         assert machine.committed <= len(self.commits)
         if machine.phase is Phase.OPEN:
             assert self.cohort(machine.round) == machine.tally.cohort
+        told = {machine.quarantine.told(index) for index in machine.seats.names}
+        assert told - {None} <= set(self.conduct())
         if machine.ending is not None:
             assert machine.ending in self.journal
 
@@ -178,6 +202,15 @@ class World(RuleBasedStateMachine):
             self.spool[self.machine.round, index] = digest
             self.post(UpdateReceived(self.machine.round, index, digest, self.now))
 
+    @rule(index=st.integers(0, 3))
+    def sends_a_bad_update(self, index: int) -> None:
+        if index in self.machine.seats.names:
+            self.post(Offended(index, "malformed", self.now))
+
+    @rule(index=st.integers(0, 3))
+    def is_released(self, index: int) -> None:
+        self.post(ReleaseAsked(index, self.now))
+
     @rule(round=st.integers(0, 5), index=st.integers(0, 5))
     def reports_nonsense(self, round: int, index: int) -> None:
         self.post(TaskRefused(round, index, self.now))
@@ -196,9 +229,11 @@ class World(RuleBasedStateMachine):
                 self.journal += records
                 for record in records:
                     self.post(Persisted(record, self.now))
-            case PrepareRound(round=round, cohort=cohort):
+            case PrepareRound(round=round, cohort=cohort, added=added):
                 held = tuple(
-                    (index, self.spool[round, index]) for index in cohort if (round, index) in self.spool
+                    (index, self.spool[round, index])
+                    for index in (*cohort, *added)
+                    if (round, index) in self.spool
                 )
                 self.post(RoundPrepared(round, held, self.now))
             case FoldRound(round=round, counted=counted):
@@ -225,7 +260,10 @@ class World(RuleBasedStateMachine):
             assert item.verdict is not Verdict.COUNTED or item.digest == self.spool[effect.round, item.index]
         assert tuple(item.index for item in effect.outcomes) == self.cohort(effect.round)
         self.commits.append(effect)
+        self.journal += effect.conduct
         if effect.next is not None:
+            held = {one.index for one in self.conduct() if one.until > effect.round}
+            assert not (self.run.quarantine_after and held & set(effect.next.cohort))
             self.journal.append(effect.next)
         self.post(Committed(effect.round, self.now))
 
@@ -291,7 +329,7 @@ class World(RuleBasedStateMachine):
         assert {name: index for index, name in machine.seats.names.items()} == machine.seats.index_of
         assert len(machine.seats.names) <= self.run.clients
         assert set(machine.tally.received) <= set(machine.tally.cohort)
-        assert not machine.tally.refused & set(machine.tally.received)
+        assert not machine.tally.excused & set(machine.tally.received)
         assert machine.tally.cohort == tuple(sorted(set(machine.tally.cohort)))
         if machine.tally.closed is not None and machine.phase in (Phase.FOLDING, Phase.COMMITTING):
             assert set(machine.tally.closed) <= set(machine.tally.received)

@@ -29,6 +29,8 @@ def test_nonsense_is_refused_with_a_sentence(text: str) -> None:
 def test_an_unknown_measure_is_refused() -> None:
     with pytest.raises(UnknownName, match="unknown target 'acuracy': did you mean 'accuracy'"):
         parse({"acuracy": "0.5"})
+    with pytest.raises(UnknownName, match="unknown target 'loss'"):
+        parse({"accuracy": "0.5", "loss": "0.1"})
 
 
 def test_a_target_is_raised_if_it_is_higher_or_gone() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 
-from edgeflock.client import participation
+from edgeflock.client import account
 from edgeflock.client.agent import Agent, GaveUp, Rules
 from edgeflock.client.answers import Refused
 from edgeflock.client.config import ClientConfig
@@ -36,7 +36,7 @@ SHAPE, CLASSES = (1, 8, 8), 10
 @pytest.fixture(autouse=True)
 def _costs_are_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A round's cost report is how these tests see that a client has settled it."""
-    monkeypatch.setattr(participation, "COST_WITHIN_S", 0.02)
+    monkeypatch.setattr(account, "WITHIN_S", 0.02)
 
 
 TOPK = CodecChoice("topk", fraction=0.1)
@@ -155,7 +155,9 @@ def test_a_client_takes_part_from_join_to_the_end(tmp_path: Path) -> None:
             assert await life == "all rounds are done"
             (ready,) = server.said("ready")
             assert (ready.ready.samples, sum(ready.ready.class_counts)) == (64, 64)
-            assert [cost.cost.round for cost in server.said("cost")] == [1, 2]
+            told = [report.cost for report in server.said("cost")]
+            assert [cost.round for cost in told] == [1, 2, 2]  # the last with the time to the end
+            assert told[2].wait_s > told[1].wait_s
             assert all(cost.cost.bytes_down == len(server.payload) for cost in server.said("cost"))
             assert dict(server.headers[0].package.scalars).keys() == {"samples", "steps", "loss"}
             assert [header.samples for header in server.headers] == [64, 64]
@@ -261,6 +263,39 @@ def test_a_verdict_that_comes_instead_of_received_is_final(tmp_path: Path) -> No
             digest = await on.round(2)
             assert [header.round for header in server.headers] == [1, 2]
             await on.settle(2, digest)
+
+    asyncio.run(scenario())
+
+
+def test_the_last_costs_are_told_although_the_server_has_closed_the_watch(tmp_path: Path) -> None:
+    """The end comes while the client still waits for its verdict; it is heard out on the same connection."""
+
+    async def scenario() -> None:
+        late = pb.Outcome(round=1, counted=False, reason=pb.REASON_LATE)
+        server = rehearsal(Script(outcome=late, after_the_end=True))
+        async with stage(tmp_path, server) as on, on.living() as life:
+            await server.show(view(server, 1))
+            await server.until(lambda: len(server.headers) == 1)
+            await server.show(view(server, ending="enough"))
+            assert await life == "enough"
+            assert {report.cost.round for report in server.said("cost")} == {1}
+            assert (len(server.joins), server.leaves) == (1, ["enough"])
+
+    asyncio.run(scenario())
+
+
+def test_costs_that_were_not_taken_are_told_again_on_the_next_connection(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on, on.living():
+            server = on.server
+            digest = await on.round(1)
+            gone = pb.Refusal(reason=pb.REASON_UNKNOWN_SESSION, sentence="join again", temporary=True)
+            server.report_refusals.append(gone)
+            await on.settle(1, digest)
+            await server.cut()
+            await server.until(lambda: len(server.said("cost")) == 2)
+            first, again = [report.cost for report in server.said("cost")]
+            assert first == again
 
     asyncio.run(scenario())
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.common.models import build
+from edgeflock.common.models import build, names
 from edgeflock.lab import exported
 from edgeflock.lab.cli import group
 from edgeflock.lab.export import SUFFIXES
@@ -114,6 +114,28 @@ def test_pooling_of_our_own_is_exported_too(kind: str, tmp_path: Path) -> None:
     model = Taken(Classifier(net).eval(), 1, torch.rand(8, 1, 28, 28), {"model": "lenet5"})
     exported.write(model, kind, tmp_path / "m")
     assert exported.largest_error(model, kind, tmp_path / "m") < 1e-5
+
+
+LARGE = ("alexnet", "resnet18", "vgg16")
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "torchscript", "exported"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in LARGE else ()) for name in names()]
+)
+def test_every_model_can_be_exported(name: str, kind: str, tmp_path: Path) -> None:
+    shape = (3, 32, 32) if name in LARGE else (1, 28, 28)
+    net = build(name, input_shape=shape, classes=10, seed=1).eval()
+    model = Taken(Classifier(net).eval(), 1, torch.rand(3, *shape), {"model": name})
+    exported.write(model, kind, tmp_path / "m")
+    assert exported.largest_error(model, kind, tmp_path / "m") < 1e-5
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not exported.has_onnx(), reason="edgeflock[onnx] is not installed")
+@pytest.mark.parametrize("name", names())
+def test_every_model_can_be_exported_as_onnx(name: str, tmp_path: Path) -> None:
+    test_every_model_can_be_exported(name, "onnx", tmp_path)
 
 
 def examples() -> list[str]:

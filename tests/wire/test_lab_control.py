@@ -64,3 +64,19 @@ def test_a_server_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
     done = lab("control", tmp_path, "status")
     assert done.stderr.startswith(f"fl-lab: error: the server of {tmp_path} does not answer: ")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["release", "--client=pi7"],
+            "--client is 'pi7', allowed is an id that is in quarantine: none is now",
+        ),
+        (["release"], "release needs --client ID, no other action takes it"),
+        (["pause", "--client=pi7"], "release needs --client ID, no other action takes it"),
+    ],
+)
+def test_a_release_of_nobody_is_one_sentence(run_dir: Path, arguments: list[str], sentence: str) -> None:
+    done = lab("control", run_dir, *arguments)
+    assert (done.returncode, done.stderr) == (2, f"fl-lab: error: {sentence}\n")

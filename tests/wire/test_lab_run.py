@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[2]
 _LAB = [
     sys.executable,
     "-c",
@@ -56,7 +58,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_every_round_has_its_line(finished: tuple[Path, str]) -> None:
     lines = [line.split() for line in finished[1].splitlines() if line.startswith("round ")]
     assert [line[1] for line in lines] == [f"{number}/30" for number in range(1, 31)]
-    assert all(0 <= float(line[3]) <= 1 and float(line[5]) > 0 and float(line[8]) > 0 for line in lines)
+    accuracies = [float(line[line.index("accuracy") + 1]) for line in lines]
+    losses = [float(line[line.index("loss") + 1]) for line in lines]
+    assert all(0 <= accuracy <= 1 for accuracy in accuracies)
+    assert all(loss > 0 for loss in losses)
+    assert all(float(line[-2]) > 0 for line in lines)  # seconds
 
 
 def test_the_table_at_the_end_holds_the_model_and_its_place(finished: tuple[Path, str]) -> None:
@@ -66,6 +72,19 @@ def test_the_table_at_the_end_holds_the_model_and_its_place(finished: tuple[Path
     assert field(text, "run directory") == str(run_dir)
     assert field(text, "ended").startswith("completed")
     assert (field(text, "rounds"), field(text, "bytes up") != "0 B") == ("30", True)
+
+
+def test_the_readme_shows_it_in_the_same_words(finished: tuple[Path, str]) -> None:
+    """The numbers there are of another run."""
+    shown = (ROOT / "README.md").read_text("utf-8").partition("$ fl-lab run ")[2].partition("```")[0]
+    assert _words(shown) == _words(finished[1])
+
+
+def _words(text: str) -> tuple[list[str], list[str]]:
+    """Return the words of a round's line, and what is told of the whole run."""
+    above, _, table = text.partition("\n\n")
+    line = next(line for line in above.splitlines() if line.startswith("round "))
+    return re.findall("[a-z]{3,}", line), re.findall("^[A-Za-z-0-9]+(?: [A-Za-z-0-9]+)*", table, re.MULTILINE)
 
 
 def test_one_process_that_hosts_all_makes_the_same_model(finished: tuple[Path, str], tmp_path: Path) -> None:

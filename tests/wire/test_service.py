@@ -588,8 +588,7 @@ def test_an_update_goes_on_where_it_was_cut(tmp_path: Path) -> None:
         for cut in (GRANULE, 2 * GRANULE, size - 1):
             upload, credit = await at_the_first_chunk(served, peers[0], made)
             assert (credit.held, credit.chunk_bytes) == (held, GRANULE if held else MIB)
-            entry = served.engine.entry(0)
-            assert entry is not None
+            entry = served.engine.spooled(0)
             await upload.feed(made.payload, credit, GRANULE, cut)
             async with asyncio.timeout(WAIT_S):
                 while entry.held < cut:  # until the last chunk is in the spool
@@ -749,8 +748,7 @@ def test_a_restarted_server_goes_on_with_what_it_had_received(tmp_path: Path) ->
         await peers[1].deliver(served.made(1))
         made = served.made(0)
         upload, credit = await at_the_first_chunk(served, peers[0], made)
-        entry = served.engine.entry(0)
-        assert entry is not None
+        entry = served.engine.spooled(0)
         await upload.feed(made.payload, credit, 100, 100)
         async with asyncio.timeout(WAIT_S):
             while entry.held < 100:

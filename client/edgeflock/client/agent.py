@@ -154,7 +154,7 @@ class Agent:
             await _leave(line, ending.reason)
             return ending
         except asyncio.CancelledError:
-            await part.stop()
+            await part.leave()
             await _leave(line, "shut down")
             raise
         except EdgeflockError as error:
@@ -191,6 +191,7 @@ class Agent:
         if self._part is None or self._part.run_id != run.run_id:
             if self._part:
                 await self._part.stop()
+                self._meter.finish(0)  # what was between two runs is neither's
             setup = await self._trainer.run(self._trainer.setup, run)
             store = Store(self._folder, run.run_id)
             self._part = Participation(
@@ -200,7 +201,9 @@ class Agent:
         return self._part
 
     async def _watch(self, line: Line, part: Participation) -> None:
-        """Pass on every view; whatever ends the stream breaks the line."""
+        """Pass on every view; whatever ends the stream breaks the line, unless the run is over: the server
+        has nothing more to say, and hears us out."""
+        over = False
         try:
             async for answer in line.stub.Watch(pb.WatchRequest(session=line.session)):
                 if answer.HasField("refusal"):
@@ -208,7 +211,9 @@ class Agent:
                 self._heard = time.monotonic()
                 self._return_within_ms = answer.view.return_within_ms
                 part.see(answer.view, line)
-            raise Interrupted("the server has closed the watch")
+                over = answer.view.HasField("ending")
+            if not over:
+                raise Interrupted("the server has closed the watch")
         except (Refused, Interrupted, grpc.aio.AioRpcError) as error:
             line.lose(error)
 

@@ -21,7 +21,6 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 CALL_TIMEOUT_S = 10.0  # of a report
-LAST_CALLS_S = 2.0  # that a client which has heard the end waits for its last reports
 
 
 class _Hung(Exception):
@@ -87,18 +86,17 @@ class Contact:
             await self._up.wait()
         return self._line
 
-    def tell(self, request: pb.ReportRequest) -> None:
-        """Send a report that nobody waits for."""
+    def tell(self, request: pb.ReportRequest, heard: Callable[[], None] | None = None) -> None:
+        """Send a report that nobody waits for, if there is a line; `heard` is called when it was taken."""
         if self._line and self._line.up:
-            request.session = self._line.session
-            call = asyncio.create_task(_report(self._line, request))
+            call = asyncio.create_task(_report(self._line, request, heard))
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
 
-    async def told(self) -> None:
+    async def told(self, within_s: float) -> None:
         """Wait a little until the reports are there: who leaves is not listened to any more."""
         if self._calls:
-            await asyncio.wait(tuple(self._calls), timeout=LAST_CALLS_S)
+            await asyncio.wait(tuple(self._calls), timeout=within_s)
 
 
 async def ask(line: Line, request: pb.ReportRequest) -> None:
@@ -127,6 +125,8 @@ async def _while_up(line: Line, operation: Awaitable[T]) -> T:
     return work.result()
 
 
-async def _report(line: Line, request: pb.ReportRequest) -> None:
-    with suppress(grpc.aio.AioRpcError):  # told when it can be; nothing depends on it
-        await line.stub.Report(request, timeout=CALL_TIMEOUT_S)
+async def _report(line: Line, request: pb.ReportRequest, heard: Callable[[], None] | None) -> None:
+    with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError, Refused):  # told when it can be
+        await ask(line, request)
+        if heard is not None:
+            heard()

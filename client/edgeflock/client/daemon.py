@@ -111,7 +111,7 @@ async def _drain(lives: set[Life]) -> int:
 
 @contextmanager
 def _signals() -> Iterator[asyncio.Future[str]]:
-    """SIGTERM and the first Ctrl-C ask for an end; a second Ctrl-C is one."""
+    """SIGTERM, SIGHUP and the first Ctrl-C ask for an end; a second Ctrl-C is one."""
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[str] = loop.create_future()
 

@@ -47,19 +47,21 @@ def examine(
     vector = half.own_model(work) if wanted else None
     if vector is None:
         return ()
-    found = []
+    buffers, found = half.own_buffers(work), []
     for model in dict.fromkeys(wanted):
         data = tests.of(model)
-        score = None if data is None else _score(work, model, vector, data, proceed)
+        score = None if data is None else _score(work, model, (vector, buffers), data, proceed)
         if score is not None and math.isfinite(score.loss):
             found.append(score)
     return tuple(found)
 
 
 @torch.no_grad()
-def _score(work: Local, model: str, vector: Tensor, data: LocalData, proceed: Proceed) -> ClientScore | None:
+def _score(
+    work: Local, model: str, own: tuple[Tensor, Tensor | None], data: LocalData, proceed: Proceed
+) -> ClientScore | None:
     hits, loss = 0, 0.0
-    with work.bench.evaluating(), work.bench.at(vector):
+    with work.bench.evaluating(), work.bench.at(*own):
         for x, y in zip(torch.split(data.x, WALK_SIZE), torch.split(data.y, WALK_SIZE), strict=True):
             if not proceed():
                 return None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from edgeflock.common.energy import Share
 from edgeflock.common.sensors import MODEL, SOURCES, Sensors
+
+T = TypeVar("T", bool, int, float)
 
 SAMPLE_S = 2.0  # between two looks; a power sensor is asked twice as often
 _POWER_S = 1.0
@@ -21,6 +24,16 @@ class Readings:
     throttled: bool | None = None
     energy_j: float | None = None
     energy_source: int = 0  # the wire's EnergySource
+
+    def with_rest(self, rest: Readings) -> Readings:
+        """Return these and what the sensors have said since."""
+        return Readings(
+            _highest(self.peak_gpu_bytes, rest.peak_gpu_bytes),
+            _highest(self.temperature_c, rest.temperature_c),
+            _highest(self.throttled, rest.throttled),
+            None if self.energy_j is None else self.energy_j + (rest.energy_j or 0.0),
+            self.energy_source,
+        )
 
 
 class Gauge:
@@ -70,13 +83,11 @@ class Probe:
         self._share = Share(self.gauge.sensors)
 
     def note(self, celsius: float | None, throttled: bool | None) -> None:
-        known = [value for value in (self._celsius, celsius) if value is not None]
-        self._celsius = max(known, default=None)
-        self._throttled = throttled if not self._throttled else True
+        self._celsius = _highest(self._celsius, celsius)
+        self._throttled = _highest(self._throttled, throttled)
 
     def note_gpu(self, peak_bytes: int | None) -> None:
-        known = [value for value in (self._gpu_bytes, peak_bytes) if value is not None]
-        self._gpu_bytes = max(known, default=None)
+        self._gpu_bytes = _highest(self._gpu_bytes, peak_bytes)
 
     def energy_j(self, *, cpu_s: float, active_s: float) -> float | None:
         """Return the round's joules so far, for so many CPU seconds and seconds of work."""
@@ -96,3 +107,8 @@ class Probe:
         """The next round begins."""
         self._share.restart()
         self._celsius = self._throttled = self._gpu_bytes = None
+
+
+def _highest(one: T | None, other: T | None) -> T | None:
+    """Return the higher of what is known."""
+    return max((value for value in (one, other) if value is not None), default=None)

@@ -6,7 +6,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -37,9 +37,13 @@ class TrainCost:
     used_up: str = ""  # the allowance that ended the training before its last step
     readings: Readings = field(default_factory=Readings)
 
+    def fields(self) -> dict[str, Any]:
+        """Return what `asdict` would, many times faster."""
+        return {**vars(self), "readings": vars(self.readings)}
+
     @classmethod
     def of(cls, fields: dict[str, Any]) -> TrainCost:
-        """Return the costs that `asdict` made fields of."""
+        """Return the costs that had these fields."""
         return cls(**{**fields, "readings": Readings(**fields.get("readings", {}))})
 
 
@@ -58,6 +62,19 @@ class RoundCost:
     bytes_up: int
     resent_bytes: int
     readings: Readings = field(default_factory=Readings)
+
+    def fields(self) -> dict[str, Any]:
+        """Return what `asdict` would, many times faster."""
+        return {**vars(self), "readings": vars(self.readings)}
+
+    def with_rest(self, rest: RoundCost) -> RoundCost:
+        """Return these and what came after the verdict: a run's end has no round of its own."""
+        sums = {name: getattr(self, name) + getattr(rest, name) for name in _SUMS}
+        peak = max(self.peak_rss_bytes, rest.peak_rss_bytes)
+        return replace(self, **sums, peak_rss_bytes=peak, readings=self.readings.with_rest(rest.readings))
+
+
+_SUMS = ("fetch_s", "train_s", "deliver_s", "wait_s", "cpu_s", "bytes_down", "bytes_up", "resent_bytes")
 
 
 def peak_rss_bytes() -> int:

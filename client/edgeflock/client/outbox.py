@@ -92,7 +92,7 @@ def _encode(entry: Entry) -> bytes:
         "round": entry.round,
         "samples": entry.samples,
         "candidate": entry.candidate,
-        "cost": asdict(entry.cost),
+        "cost": entry.cost.fields(),
         "digest": entry.package.digest.hex(),
         "crc32c": entry.package.crc32c,
         "scalars": {name: float(value).hex() for name, value in entry.package.scalars.items()},

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, assert_never
 
 import grpc
 import structlog
 
 from edgeflock.client import answers, session
+from edgeflock.client.account import Account, to_wire
 from edgeflock.client.answers import Reason, Refused
 from edgeflock.client.backoff import Backoff
 from edgeflock.client.bench import Member, Progress
@@ -28,7 +29,7 @@ from edgeflock.common.errors import EdgeflockError, LayoutMismatch
 from edgeflock.v1 import aggregator_pb2 as pb
 
 PROGRESS_EVERY_S = 5.0
-COST_WITHIN_S = 1.0  # a round's costs wait so long for the next update's header to carry them
+LEAVING_S = 2.0  # that a client which is told to go waits for its reports
 
 
 class Participation:
@@ -54,6 +55,7 @@ class Participation:
         self._random = backoff.random
         self._log = structlog.get_logger(__name__).bind(client_id=client_id)
         self._contact = Contact(backoff)
+        self._account = Account(meter, self._contact)
         self._changed = asyncio.Event()
         self._message = pb.View()
         self._view: View | None = None  # none yet on this line
@@ -68,7 +70,6 @@ class Participation:
         self._job: asyncio.Task[None] | None = None
         self._training: int | None = None
         self._progress = Progress()
-        self._cost: pb.RoundCost | None = None  # of the last settled round, not told yet
 
     # -------------------------------------------------------------------------------- the connection
 
@@ -84,14 +85,24 @@ class Participation:
 
     def see(self, message: pb.View, line: Line) -> None:
         """Take the server's newest view; with the first one the line can be used."""
+        if message.quarantine != self._message.quarantine:
+            self._say(message.quarantine)
         self._message, self._view = message, answers.view(message)
         if self._contact.attach(line):  # what the server was told in an earlier session is told again
             self._ready = False
             self._pending = replace(self._pending, stage=Stage.WAITING) if self._pending else None
             self._answered = frozenset()  # a server that asks again came back from an older state
+            self._account.tell()
         if self._pending:
             self._pending = session.seen(self._pending, self._view)
         self._changed.set()
+
+    def _say(self, quarantine: pb.Quarantine) -> None:
+        """Tell whoever looks after the device why it has nothing to do, and when that is over."""
+        if quarantine.until_round:
+            self._log.warning("quarantined", until_round=quarantine.until_round, reason=quarantine.reason)
+        else:
+            self._log.info("released")
 
     def detach(self) -> None:
         """The line is gone; the job at hand goes on and waits for the next one where it needs it."""
@@ -106,6 +117,12 @@ class Participation:
             job.cancel()
             await asyncio.gather(job, return_exceptions=True)
         self._adopt()  # it may have come as far as the outbox
+
+    async def leave(self) -> None:
+        """Stop, and tell what is owed while there is still somebody to tell it to."""
+        await self.stop()
+        self._account.tell()
+        await self._contact.told(LEAVING_S)
 
     def _check_outbox(self) -> None:
         """Keep only an update of this run whose candidate state is there."""
@@ -140,8 +157,7 @@ class Participation:
             self._collect()
             decision = session.decide(self._situation(self._view)) if self._view else session.Wait()
             if isinstance(decision, session.Finish):
-                self._post_cost()
-                await self._contact.told()
+                await self._account.close()
                 return decision
             if isinstance(decision, session.Wait):
                 await self._something(line)
@@ -215,12 +231,10 @@ class Participation:
             self._store.discard()
         self._outbox.clear()
         self._pending = self._staged = None
-        self._post_cost()
-        self._cost = pb.RoundCost(**asdict(self._meter.finish(round)))
+        self._account.settle(round)
         self._log.info(
             "update_settled", round=round, counted=counted, **({"reason": reason} if reason else {})
         )
-        asyncio.get_running_loop().call_later(COST_WITHIN_S, self._post_cost, self._cost)
 
     def _rewind(self, keep: int | None) -> None:
         if any(keep is None or kept.round > keep for kept in self._store.generations()):
@@ -281,9 +295,10 @@ class Participation:
         entry = self._outbox.entry
         if entry is None or self._pending is None:
             return
+        previous = self._account.previous
         try:
             verdict = await deliver_outbox(
-                self._outbox, self._meter, entry, self._cost, self._contact.attempt
+                self._outbox, self._meter, entry, to_wire(previous), self._contact.attempt
             )
         except Refused as refused:
             await self._not_taken(self._pending, refused)
@@ -291,7 +306,7 @@ class Participation:
         except EdgeflockError as error:
             self._drop(entry, str(error))
             return
-        self._cost = None
+        self._account.heard(previous)
         if verdict is None:
             self._pending = replace(self._pending, stage=Stage.DELIVERED)
         elif self._view:  # the view at hand may still name the task
@@ -315,12 +330,6 @@ class Participation:
             if progress.total:
                 done = pb.Progress(round=round, steps_done=progress.done, steps_total=progress.total)
                 self._contact.tell(pb.ReportRequest(progress=done))
-
-    def _post_cost(self, cost: pb.RoundCost | None = None) -> None:
-        """Report a round's costs in a call of their own, unless they went with an update meanwhile."""
-        if self._cost is not None and cost in (None, self._cost):
-            self._contact.tell(pb.ReportRequest(cost=self._cost))
-            self._cost = None
 
     def _refuse(self, round: int, error: EdgeflockError) -> None:
         """Say that this client cannot do the task; the round goes on without it."""

@@ -305,7 +305,7 @@ def _header(outgoing: Outgoing, session: bytes) -> pb.UpdateHeader:
         round=entry.round,
         package=package_to_wire(entry.package),
         samples=entry.samples,
-        cost=pb.TrainCost(**asdict(entry.cost)),
+        cost=pb.TrainCost(**entry.cost.fields()),
         previous=outgoing.previous,
         scores=[pb.ClientScore(**asdict(score)) for score in entry.scores],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from typing import NoReturn
 
 import click
 
+from edgeflock.common import signals
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.log import debugging
 
@@ -22,7 +24,9 @@ _STDERR = 2
 
 def run_command(command: click.Command, name: str) -> NoReturn:
     """Run a command of that name with this process's arguments, then exit."""
-    signal.signal(signal.SIGTERM, partial(_leave, name))
+    with suppress(OSError, ValueError, RuntimeError):  # without a stderr
+        faulthandler.enable()  # a crash in native code leaves words, too
+    signals.on_leaving(partial(_leave, name))
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines on stderr are no sentences of ours
     code = _run(command, name)
     with suppress(OSError):  # a log on a full disk changes nothing
@@ -54,20 +58,25 @@ def _run(command: click.Command, name: str) -> int:
         return _fail(name, f"the system refused{where}: {error.strerror or error}", 1)
     except Exception as error:
         _trace()
-        sentence = f"this is a bug, {type(error).__name__}: {error} (--log-level debug shows where)"
-        return _fail(name, sentence, 1)
+        return _fail(name, _unforeseen(error), 1)
     return code if isinstance(code, int) else 0
 
 
+def _unforeseen(error: Exception) -> str:
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # so says torch
+        return "this machine has not enough memory for that: take a smaller model, or less data"
+    return f"this is a bug, {type(error).__name__}: {error} (--log-level debug shows where)"
+
+
 def _leave(name: str, number: int, frame: FrameType | None) -> NoReturn:
-    """End on a SIGTERM before the daemon looks for it; process 1 of a container would not do so by itself.
+    """End on a signal before the daemon looks for it; process 1 of a container would not do so by itself.
 
     Here may be anywhere, also where an exception would be lost.
     """
     with suppress(Exception):
         sys.stdout.flush()
     with suppress(OSError):
-        os.write(_STDERR, f"{name}: ended by SIGTERM\n".encode())
+        os.write(_STDERR, f"{name}: ended by {signal.Signals(number).name}\n".encode())
     os._exit(0)
 
 

@@ -101,7 +101,10 @@ def _pair(text: str) -> dict[str, str]:
 def _pairs(text: str) -> dict[str, str]:
     """Read KEY=VALUE pairs; in an environment variable blanks separate them."""
     pairs = [_pair(part) for part in text.split()] if text.strip() else [_pair(text)]
-    return {key: value for pair in pairs for key, value in pair.items()}
+    found = {key: value for pair in pairs for key, value in pair.items()}
+    if len(found) < len(pairs):
+        raise ValueError(text)
+    return found
 
 
 def _table(value: Any) -> dict[str, str]:
@@ -137,7 +140,7 @@ PATH = Kind(
     lambda value: Path(_text(_exact(str)(value))),
     lambda value: str(value),
 )
-PAIRS = Kind("KEY=VALUE", "KEY=VALUE", _pairs, _table)
+PAIRS = Kind("KEY=VALUE, each KEY once", "KEY=VALUE", _pairs, _table)
 IDS = Kind("ids separated by commas", "ID,ID...", _list(","), _entries, list)
 LINES = Kind("a list of lines", "", _list("\n"), _entries, list)
 

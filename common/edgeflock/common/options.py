@@ -155,10 +155,20 @@ def from_flags(config: Any, flags: Mapping[str, Any]) -> dict[str, Any]:
         if raw is None or raw == ():
             continue
         if entry.kind is PAIRS:
-            values[entry.name] = dict(_one_pair(entry, text) for text in raw)
+            values[entry.name] = _pairs(entry, raw)
         else:
             values[entry.name] = raw if entry.kind is FLAG else entry.read(raw, entry.flag)
     return values
+
+
+def _pairs(entry: Option, texts: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        key, value = _one_pair(entry, text)
+        if key in found:
+            raise UsageError(f"{entry.flag} says {key} twice: {found[key]!r} and {value!r}")
+        found[key] = value
+    return found
 
 
 def _one_pair(entry: Option, text: str) -> tuple[str, str]:

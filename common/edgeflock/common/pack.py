@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import structlog
 import torch
 from torch import Tensor
 
@@ -14,6 +15,8 @@ from edgeflock.common.codecs.base import Encoded as Coded
 from edgeflock.common.errors import CorruptPayload, LayoutMismatch
 from edgeflock.common.layout import Layout
 from edgeflock.common.package import CodecChoice, Kind, Package, Section
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass
@@ -44,6 +47,8 @@ def pack(
         sections.append(Section(kind, layout.digest, choice, layout.elements, size))
         pieces += coded.pieces
         clamped += coded.clamped
+        if coded.clamped:
+            log.info("numbers_clamped", bundle=str(kind), codec=choice.name, numbers=coded.clamped)
     marks = Marks.of(pieces)
     return Encoded(Package(tuple(sections), dict(scalars), marks.value), pieces, marks, clamped)
 

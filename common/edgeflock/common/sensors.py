@@ -92,11 +92,15 @@ class Sensors:
 
     def temperature_c(self) -> float | None:
         """Return the hottest zone's temperature."""
+        if not self._zones:
+            return None
         found = [celsius for path in self._zones if (celsius := _number(path, 1e-3)) is not None]
         return max((celsius for celsius in found if -100 < celsius < 250), default=None)
 
     def throttled(self) -> bool | None:
         """Return whether the clock is held down at this moment."""
+        if not self._flags and not self._coolers:
+            return None
         told = [flags & _NOW for path in self._flags if (flags := _flags(path)) is not None]
         told += [int(state) for path in self._coolers if (state := _number(path, 1)) is not None]
         return any(told) if told else None

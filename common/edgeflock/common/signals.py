@@ -1,4 +1,4 @@
-"""Signals of a daemon: SIGTERM and Ctrl-C go to its loop, and before and after that to the command."""
+"""Signals that ask a process to go: they reach a daemon in its loop while that runs, else the command."""
 
 from __future__ import annotations
 
@@ -6,13 +6,26 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
+
+
+def leaving() -> tuple[signal.Signals, ...]:
+    """Return what asks to go besides Ctrl-C: SIGTERM, and the end of the terminal unless nohup hides it."""
+    hidden = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return (signal.SIGTERM,) if hidden else (signal.SIGTERM, signal.SIGHUP)
+
+
+def on_leaving(handle: Callable[[int, FrameType | None], object]) -> None:
+    """Let a function without a loop handle them."""
+    for number in leaving():
+        signal.signal(number, handle)
 
 
 @contextmanager
 def asking(ask: Callable[[signal.Signals], None]) -> Iterator[None]:
-    """Let SIGTERM and SIGINT call `ask` on the running loop; afterwards they do again what they did."""
+    """Let these and SIGINT call `ask` on the running loop; afterwards they do again what they did."""
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.getsignal(number) for number in (*leaving(), signal.SIGINT)}
     for number in before:
         loop.add_signal_handler(number, ask, number)
     try:

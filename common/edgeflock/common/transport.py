@@ -33,7 +33,10 @@ def server_options() -> Options:
 
 
 def _common() -> Options:
-    """Pings every 20 s also when nothing is called, so that an idle hour ends in nothing."""
+    """Pings every 20 s also when nothing is called, so that an idle hour ends in nothing.
+
+    An answer may take gRPC's 60 s while other data come: on a narrow line it waits behind these.
+    """
     return [
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 10_000),

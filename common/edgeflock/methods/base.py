@@ -213,9 +213,13 @@ class ClientHalf(Generic[P]):
     def own_model(self, work: Local) -> Tensor | None:
         """The client's own model, which it tests on its local test data; None: it has none.
 
-        Asked after the local work, or in the closing task after `close`; its buffers are `work.model`'s.
+        Asked after the local work, or in the closing task after `close`.
         """
         return work.params
+
+    def own_buffers(self, work: Local) -> Tensor | None:
+        """The float buffers (BatchNorm) of that model; None: as `work.model` has them now."""
+        return None
 
 
 @dataclass(frozen=True)

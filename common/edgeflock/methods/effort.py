@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,10 @@ class Effort:
     steps: int
     samples: int  # in all steps together
     held: int  # the client's local samples
+
+    def bare(self) -> Effort:
+        """Return the same work without a number to compute on but in passes."""
+        return replace(self, parameters=0, features=0)
 
     def training(self) -> float:
         """Return the operations of the passes that every method has."""

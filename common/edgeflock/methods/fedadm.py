@@ -21,9 +21,8 @@ a reading, the paper's eqs. 10-11 were not at hand. Both are logged and steer no
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -48,48 +47,9 @@ from edgeflock.methods.base import (
     Training,
     Update,
 )
-from edgeflock.methods.fedadm_control import LEAST, LEAST_BETA, RESOLUTION, Estimates, Resource
-from edgeflock.methods.options import Params, Range, above, at_least, one_of, option
-
-ADAPTIVE = "adaptive"
-TIME_S = 60.0  # the paper's budget, where the run sets none
-_FIXED = re.compile(r"fixed:([1-9]\d{0,8})")
-_TAU = Range(
-    lambda text: text == ADAPTIVE or _FIXED.fullmatch(text) is not None,
-    "adaptive, or fixed:N with a whole number N >= 1",
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FedAdmParams(Params):
-    """Options of FedADM."""
-
-    mu0: float = option(0.1, "every client's first proximal weight", at_least(0), symbol="mu_0")
-    alpha: float = option(0.01, "step of the proximal weights; 0 keeps them", at_least(0), symbol="alpha")
-    xi: float = option(
-        0.1, "distance from the anchor beyond which a proximal weight grows", at_least(0), symbol="xi"
-    )
-    tau: str = option(ADAPTIVE, "local steps of a round, instead of epochs and steps", _TAU, symbol="tau")
-    tau_max: int = option(100, "largest tau of the search", at_least(1, "an integer"), symbol="tau_max")
-    phi: float = option(0.025, "control parameter of the bound", above(0), symbol="phi")
-    bound: str = option(
-        "printed", "the bound as printed, or as it follows from eq. 18", one_of("printed", "corrected")
-    )
-    restart: str = option(
-        "latest", "start local work from the last aggregate or the best", one_of("latest", "best")
-    )
-    result: str = option("best", "the run's model: the best aggregate or the last", one_of("best", "latest"))
-    clock: str = option("real", "measure times, or draw them from a generator", one_of("real", "simulated"))
-
-    @property
-    def fixed(self) -> int:
-        """The fixed tau; 0 if it is adaptive."""
-        match = _FIXED.fullmatch(self.tau)
-        return int(match[1]) if match else 0
-
-    @property
-    def adaptive(self) -> bool:
-        return self.tau == ADAPTIVE
+from edgeflock.methods.fedadm_control import RESOLUTION, Estimates, Resource
+from edgeflock.methods.fedadm_measure import measure
+from edgeflock.methods.fedadm_options import FedAdmParams, default_budget
 
 
 class FedAdmServer(ServerHalf[FedAdmParams]):
@@ -289,40 +249,12 @@ class FedAdmClient(ClientHalf[FedAdmParams]):
     def backward(self, work: Local, batch: Batch) -> Tensor:
         loss = work.compute(batch)
         if work.step_index == 0:
-            self._measure(work, batch, float(loss))
+            measure(work, batch, float(loss), adaptive=self.params.adaptive)
         return loss
 
     def gradient(self, work: Local) -> None:
         mu = work.scalars["mu"]
         work.grads.add_(work.params, alpha=mu).sub_(work.memo["anchor"], alpha=mu)
-
-    def _measure(self, work: Local, batch: Batch, loss: float) -> None:
-        """Note F_i and its gradient at the w received, and F_i at w_best; `params` is one of the two."""
-        received, anchor = work.received[Kind.MODEL], work.memo["anchor"]
-        f = f_best = loss
-        gradient, other = work.grads, work.scratch("gradient elsewhere")
-        if anchor is not received and work.start is received:
-            f_best = float(work.compute(batch, at=anchor, repeat=True, out=other))
-        elif anchor is not received:
-            f, gradient = float(work.compute(batch, at=received, repeat=True, out=other)), other
-        work.scalars |= {"f": f, "f_best": f_best}
-        if self.params.adaptive:
-            work.memo["gradient"] = work.scratch("gradient at w").copy_(gradient)
-            self._compare(work, batch, f)
-
-    def _compare(self, work: Local, batch: Batch, f: float) -> None:
-        """Note rho_i and beta_i: how F_i and its gradient differ between w_i(last) and w."""
-        last, received = work.state.vectors.get("last"), work.received[Kind.MODEL]
-        if last is None:
-            return
-        other, apart = work.scratch("gradient elsewhere"), work.scratch("apart")
-        change = abs(float(work.compute(batch, at=last, repeat=True, out=other)) - f)
-        turn = norms.norm(other.sub_(work.memo["gradient"]))
-        distance = norms.norm(torch.sub(last, received, out=apart))
-        least = max(LEAST, RESOLUTION * norms.norm(received))
-        rho, beta = (change / distance, turn / distance) if distance > least else (0.0, 0.0)
-        work.scalars["rho"] = 0.0 if math.isnan(rho) else rho
-        work.scalars["beta"] = beta if beta > LEAST_BETA else LEAST_BETA
 
     def end(self, work: Local) -> Bundles:
         memory.keep_anchor(work, work.memo["anchor"])
@@ -352,11 +284,6 @@ def _pick(scalars: Mapping[str, float], *names: str) -> dict[str, float]:
     return {name: scalars[name] for name in names if name in scalars}
 
 
-def default_budget(params: FedAdmParams) -> dict[str, float]:
-    """An adaptive tau needs a budget of time; a fixed one knows none but those that the run sets."""
-    return {"time": TIME_S} if params.adaptive else {}
-
-
 def extra_flops(params: FedAdmParams, effort: Effort) -> float:
     """Return those of the pull, and of further passes on the first batch: at w_best, and at the last w."""
     return effort.vectors(2) + effort.first_batch(2 if params.adaptive else 1)
@@ -364,7 +291,7 @@ def extra_flops(params: FedAdmParams, effort: Effort) -> float:
 
 METHOD = Method(
     name="fedadm",
-    summary="adaptive proximal weights, and local steps by the budgets of time, bytes and CPU",
+    summary="adaptive proximal weights, and local steps by the budgets of time, bytes, CPU and energy",
     params=FedAdmParams,
     server=FedAdmServer,
     client=FedAdmClient,

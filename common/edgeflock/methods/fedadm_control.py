@@ -18,7 +18,7 @@ from edgeflock.common import seeds
 
 Numbers = NDArray[np.float64]
 
-LEAST = 1e-10  # seconds, bytes: nothing is for free
+LEAST = 1e-10  # seconds, joules, bytes: nothing is for free
 LEAST_BETA = 1e-5
 RESOLUTION = 1e-6  # of float32: vectors that differ by less than that of their length are equal
 REACH = 10  # a search goes up to so many times the present tau
@@ -34,6 +34,9 @@ class Resource:
     used: float
     step: float  # c, of one local step; 0: it does not depend on tau
     round: float  # b, of a round beside its steps
+
+    def shown(self, amount: float) -> str:
+        return f"{amount:.6g} {'J' if self.name == 'energy' else 's'}"
 
     def rounds(self, t: Numbers) -> Numbers:
         """Return K(t), how often t steps fit into the whole budget beside the closing evaluation."""
@@ -124,7 +127,11 @@ def drawn(seed: int, round: int) -> tuple[float, float]:
 
 # What a round has cost, kept as scalars of the state: `used`, `step` (c) and `round` (b) of each resource.
 
-_SHARE = {"time": "train_s", "cpu": "train_cpu_s"}  # what of a round's costs grows with tau
+_SHARE = {
+    "time": "train_s",
+    "cpu": "train_cpu_s",
+    "energy": "train_energy_j",
+}  # what of a round's costs grows with tau
 
 
 def charge(
@@ -163,5 +170,7 @@ def resources(kept: Mapping[str, float], limits: Mapping[str, float]) -> list[Re
 def exhausted(tau: int, of: Sequence[Resource]) -> str:
     """Return the sentence that says which budgets have no room for a round of tau steps."""
     short = [resource for resource in of if resource.step and not resource.fits(tau)]
-    words = ", ".join(f"{found.name} {found.used:.6g} s of {found.limit:g} s" for found in short)
+    words = ", ".join(
+        f"{found.name} {found.shown(found.used)} of {found.shown(found.limit)}" for found in short
+    )
     return f"the budget leaves no room for another round: {words}"

@@ -13,36 +13,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-import torch
-
 from edgeflock.common.layout import Layout
 from edgeflock.methods.base import (
     Accumulators,
-    Bundles,
     Kind,
     Method,
     Round,
-    ServerHalf,
     State,
     Training,
     Update,
 )
 from edgeflock.methods.nesterov import NesterovClient, NesterovParams, extra_flops
+from edgeflock.methods.server_momentum import MomentumServer
 
 N = TypeVar("N", bound=NesterovParams)
 
 
-class FedNagServer(ServerHalf[N]):
+class FedNagServer(MomentumServer[N]):
     """Keeps the mean v."""
-
-    def begin(self, state: State) -> None:
-        state.vectors["momentum"] = torch.zeros_like(state.model)
-
-    def broadcast(self, state: State, round: Round) -> Bundles:
-        bundles = super().broadcast(state, round)
-        if round.number > 1:  # zero in round 1, hence not sent
-            bundles[Kind.MOMENTUM] = state.vectors["momentum"]
-        return bundles
 
     def uploads(self, round: Round) -> tuple[Kind, ...]:
         return (Kind.DELTA, Kind.MOMENTUM)

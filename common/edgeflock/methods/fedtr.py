@@ -224,13 +224,12 @@ class FedTRClient(ClientHalf[FedTRParams]):
             counts += torch.bincount(batch.y, minlength=classes)
         return (sums / counts.clamp_min(1)[:, None]).float(), counts
 
-    def close(self, work: Local) -> None:
-        if "buffers" in work.state.vectors:
-            work.model.buffers.copy_(work.state.vectors["buffers"])
-
     def own_model(self, work: Local) -> Tensor | None:
         """Return w_i: just trained, or in the closing task as it was kept."""
         return work.params if work.steps_done else work.state.vectors.get("model")
+
+    def own_buffers(self, work: Local) -> Tensor | None:
+        return None if work.steps_done else work.state.vectors.get("buffers")
 
 
 def extra_flops(params: FedTRParams, effort: Effort) -> float:

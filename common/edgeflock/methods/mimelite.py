@@ -27,11 +27,11 @@ from edgeflock.methods.base import (
     Local,
     Method,
     Round,
-    ServerHalf,
     State,
     Update,
 )
 from edgeflock.methods.options import Params, option, unit
+from edgeflock.methods.server_momentum import MomentumServer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +43,8 @@ class MimeParams(Params):
     )
 
 
-class MimeLiteServer(ServerHalf[MimeParams]):
+class MimeLiteServer(MomentumServer[MimeParams]):
     """Keeps m."""
-
-    def begin(self, state: State) -> None:
-        state.vectors["momentum"] = torch.zeros_like(state.model)
-
-    def broadcast(self, state: State, round: Round) -> Bundles:
-        bundles = super().broadcast(state, round)
-        if round.number > 1:  # zero in round 1, hence not sent
-            bundles[Kind.MOMENTUM] = state.vectors["momentum"]
-        return bundles
 
     def uploads(self, round: Round) -> tuple[Kind, ...]:
         return (Kind.DELTA, Kind.GRADIENT)

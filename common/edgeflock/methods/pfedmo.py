@@ -250,6 +250,10 @@ class PFedMoClient(NesterovClient[PFedMoParams]):
         """Return the personalised model that came."""
         return work.start
 
+    def own_buffers(self, work: Local) -> Tensor | None:
+        """Return the plain average that came with it, which the local work has moved on from."""
+        return work.received.get(Kind.BUFFERS)
+
 
 METHOD = Method(
     name="pfedmo",

@@ -75,6 +75,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """"The run is over." """
     REASON_WRONG_DATA: _Reason.ValueType  # 24
     """"Your data do not fit this run." """
+    REASON_QUARANTINED: _Reason.ValueType  # 25
+    """"Too many of your updates were bad: you take no part for some rounds." """
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """Why something was refused. `Refusal.sentence` says it with the values at hand."""
@@ -128,6 +130,8 @@ REASON_FINISHED: Reason.ValueType  # 23
 """"The run is over." """
 REASON_WRONG_DATA: Reason.ValueType  # 24
 """"Your data do not fit this run." """
+REASON_QUARANTINED: Reason.ValueType  # 25
+""""Too many of your updates were bad: you take no part for some rounds." """
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 class _RunState:
@@ -666,6 +670,7 @@ class View(_message.Message):
     OUTCOMES_FIELD_NUMBER: _builtins.int
     ENDING_FIELD_NUMBER: _builtins.int
     RETURN_WITHIN_MS_FIELD_NUMBER: _builtins.int
+    QUARANTINE_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """the last one opened; 0 before the first"""
     state: Global___RunState.ValueType
@@ -687,6 +692,10 @@ class View(_message.Message):
 
     @_builtins.property
     def ending(self) -> Global___Ending: ...
+    @_builtins.property
+    def quarantine(self) -> Global___Quarantine:
+        """absent: there is none"""
+
     def __init__(
         self,
         *,
@@ -698,14 +707,41 @@ class View(_message.Message):
         outcomes: _abc.Iterable[Global___Outcome] | None = ...,
         ending: Global___Ending | None = ...,
         return_within_ms: _builtins.int = ...,
+        quarantine: Global___Quarantine | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ending", b"ending", "seat", b"seat", "task", b"task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ending", b"ending", "quarantine", b"quarantine", "seat", b"seat", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ending", b"ending", "outcomes", b"outcomes", "reason", b"reason", "return_within_ms", b"return_within_ms", "round", b"round", "seat", b"seat", "state", b"state", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ending", b"ending", "outcomes", b"outcomes", "quarantine", b"quarantine", "reason", b"reason", "return_within_ms", b"return_within_ms", "round", b"round", "seat", b"seat", "state", b"state", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___View: _TypeAlias = View  # noqa: Y015
+
+@_typing.final
+class Quarantine(_message.Message):
+    """The client takes no part in rounds for a while, because of its updates."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNTIL_ROUND_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    until_round: _builtins.int
+    """the last one without it"""
+    reason: _builtins.str
+    """of the last bad update"""
+    def __init__(
+        self,
+        *,
+        until_round: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "until_round", b"until_round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Quarantine: _TypeAlias = Quarantine  # noqa: Y015
 
 @_typing.final
 class Seat(_message.Message):

@@ -180,6 +180,8 @@ class ClientStatus(_message.Message):
     UNSEEN_S_FIELD_NUMBER: _builtins.int
     DEVICE_FIELD_NUMBER: _builtins.int
     SOFTWARE_FIELD_NUMBER: _builtins.int
+    BAD_UPDATES_FIELD_NUMBER: _builtins.int
+    QUARANTINE_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     index: _builtins.int
     seated: _builtins.bool
@@ -204,9 +206,15 @@ class ClientStatus(_message.Message):
     """since its last call or chunk; absent: not seen since the server started"""
     software: _builtins.str
     """version of its package"""
+    bad_updates: _builtins.int
+    """refused, of all that it has sent"""
     @_builtins.property
     def device(self) -> _aggregator_pb2.Device:
         """as it said when it joined; absent: not seen since the server started"""
+
+    @_builtins.property
+    def quarantine(self) -> _aggregator_pb2.Quarantine:
+        """absent: it is in none"""
 
     def __init__(
         self,
@@ -227,10 +235,12 @@ class ClientStatus(_message.Message):
         unseen_s: _builtins.float | None = ...,
         device: _aggregator_pb2.Device | None = ...,
         software: _builtins.str = ...,
+        bad_updates: _builtins.int = ...,
+        quarantine: _aggregator_pb2.Quarantine | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_unseen_s", b"_unseen_s", "device", b"device", "unseen_s", b"unseen_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_unseen_s", b"_unseen_s", "device", b"device", "quarantine", b"quarantine", "unseen_s", b"unseen_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_unseen_s", b"_unseen_s", "client_id", b"client_id", "device", b"device", "in_cohort", b"in_cohort", "index", b"index", "online", b"online", "ready", b"ready", "received", b"received", "refused", b"refused", "samples", b"samples", "seated", b"seated", "software", b"software", "steps_done", b"steps_done", "steps_total", b"steps_total", "unseen_s", b"unseen_s", "upload_held", b"upload_held", "upload_size", b"upload_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_unseen_s", b"_unseen_s", "bad_updates", b"bad_updates", "client_id", b"client_id", "device", b"device", "in_cohort", b"in_cohort", "index", b"index", "online", b"online", "quarantine", b"quarantine", "ready", b"ready", "received", b"received", "refused", b"refused", "samples", b"samples", "seated", b"seated", "software", b"software", "steps_done", b"steps_done", "steps_total", b"steps_total", "unseen_s", b"unseen_s", "upload_held", b"upload_held", "upload_size", b"upload_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__unseen_s: _TypeAlias = _typing.Literal["unseen_s"]  # noqa: Y015
     _WhichOneofArgType__unseen_s: _TypeAlias = _typing.Literal["_unseen_s", b"_unseen_s"]  # noqa: Y015
@@ -331,6 +341,45 @@ class StopResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StopResponse: _TypeAlias = StopResponse  # noqa: Y015
+
+@_typing.final
+class ReleaseRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    client_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        client_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseRequest: _TypeAlias = ReleaseRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RELEASED_FIELD_NUMBER: _builtins.int
+    released: _builtins.bool
+    """false: no client of that id was in quarantine"""
+    def __init__(
+        self,
+        *,
+        released: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["released", b"released"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseResponse: _TypeAlias = ReleaseResponse  # noqa: Y015
 
 @_typing.final
 class EventsRequest(_message.Message):

@@ -54,6 +54,11 @@ class ControlStub(object):
                 request_serializer=edgeflock_dot_v1_dot_control__pb2.StopRequest.SerializeToString,
                 response_deserializer=edgeflock_dot_v1_dot_control__pb2.StopResponse.FromString,
                 _registered_method=True)
+        self.Release = channel.unary_unary(
+                '/edgeflock.v1.Control/Release',
+                request_serializer=edgeflock_dot_v1_dot_control__pb2.ReleaseRequest.SerializeToString,
+                response_deserializer=edgeflock_dot_v1_dot_control__pb2.ReleaseResponse.FromString,
+                _registered_method=True)
         self.Events = channel.unary_stream(
                 '/edgeflock.v1.Control/Events',
                 request_serializer=edgeflock_dot_v1_dot_control__pb2.EventsRequest.SerializeToString,
@@ -90,6 +95,13 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Release(self, request, context):
+        """A client that is in quarantine takes part again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Events(self, request, context):
         """The journal's events from a cursor on, and every later one as it happens.
         """
@@ -119,6 +131,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Stop,
                     request_deserializer=edgeflock_dot_v1_dot_control__pb2.StopRequest.FromString,
                     response_serializer=edgeflock_dot_v1_dot_control__pb2.StopResponse.SerializeToString,
+            ),
+            'Release': grpc.unary_unary_rpc_method_handler(
+                    servicer.Release,
+                    request_deserializer=edgeflock_dot_v1_dot_control__pb2.ReleaseRequest.FromString,
+                    response_serializer=edgeflock_dot_v1_dot_control__pb2.ReleaseResponse.SerializeToString,
             ),
             'Events': grpc.unary_stream_rpc_method_handler(
                     servicer.Events,
@@ -234,6 +251,33 @@ class Control(object):
             '/edgeflock.v1.Control/Stop',
             edgeflock_dot_v1_dot_control__pb2.StopRequest.SerializeToString,
             edgeflock_dot_v1_dot_control__pb2.StopResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Release(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/edgeflock.v1.Control/Release',
+            edgeflock_dot_v1_dot_control__pb2.ReleaseRequest.SerializeToString,
+            edgeflock_dot_v1_dot_control__pb2.ReleaseResponse.FromString,
             options,
             channel_credentials,
             insecure,

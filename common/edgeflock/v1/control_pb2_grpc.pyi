@@ -37,6 +37,8 @@ class ControlStub:
     Resume: _grpc.UnaryUnaryMultiCallable[_control_pb2.ResumeRequest, _control_pb2.ResumeResponse]
     Stop: _grpc.UnaryUnaryMultiCallable[_control_pb2.StopRequest, _control_pb2.StopResponse]
     """Ends the run: the open round is discarded, the last committed model is the result."""
+    Release: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseResponse]
+    """A client that is in quarantine takes part again."""
     Events: _grpc.UnaryStreamMultiCallable[_control_pb2.EventsRequest, _control_pb2.EventsResponse]
     """The journal's events from a cursor on, and every later one as it happens."""
 
@@ -49,6 +51,8 @@ class ControlAsyncStub(ControlStub):
     Resume: _aio.UnaryUnaryMultiCallable[_control_pb2.ResumeRequest, _control_pb2.ResumeResponse]  # type: ignore[assignment]
     Stop: _aio.UnaryUnaryMultiCallable[_control_pb2.StopRequest, _control_pb2.StopResponse]  # type: ignore[assignment]
     """Ends the run: the open round is discarded, the last committed model is the result."""
+    Release: _aio.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseResponse]  # type: ignore[assignment]
+    """A client that is in quarantine takes part again."""
     Events: _aio.UnaryStreamMultiCallable[_control_pb2.EventsRequest, _control_pb2.EventsResponse]  # type: ignore[assignment]
     """The journal's events from a cursor on, and every later one as it happens."""
 
@@ -82,6 +86,14 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.StopResponse, _abc.Awaitable[_control_pb2.StopResponse]]:
         """Ends the run: the open round is discarded, the last committed model is the result."""
+
+    @_abc_1.abstractmethod
+    def Release(
+        self,
+        request: _control_pb2.ReleaseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ReleaseResponse, _abc.Awaitable[_control_pb2.ReleaseResponse]]:
+        """A client that is in quarantine takes part again."""
 
     @_abc_1.abstractmethod
     def Events(

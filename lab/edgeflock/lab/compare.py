@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
-import signal
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
 import click
 
-from edgeflock.common.errors import EdgeflockError, UsageError
+from edgeflock.common import signals
+from edgeflock.common.errors import EdgeflockError, Locked, UsageError
 from edgeflock.lab import farm, findings, history, time_left
 from edgeflock.lab.farm import Ended, Living
 from edgeflock.lab.grid import Cell, Grid, read_baseline, read_grid, read_targets
@@ -33,6 +34,7 @@ _OPTIONS = {
         "MODEL",
         "Whose accuracy counts: global, client_local ...  [default: the grid's, else global]",
     ),
+    "--data-root": (Path, "DIR", "Folder with data sets in their official formats.  [default: the grid's]"),
 }
 
 
@@ -43,6 +45,7 @@ def _compare(
     target: tuple[float, ...],
     baseline: str | None,
     measure: str | None,
+    data_root: Path | None,
 ) -> int:
     """Run every cell of a grid and put what came of them side by side.
 
@@ -54,8 +57,9 @@ def _compare(
         targets=read_targets(target, "--target") if target else asked.targets,
         baseline=asked.baseline if baseline is None else read_baseline(baseline, asked.axes, "--baseline"),
         measure=measure or asked.measure,
+        cells=tuple(cell if data_root is None else cell.with_data(data_root) for cell in asked.cells),
     )
-    signal.signal(signal.SIGTERM, _interrupt)
+    signals.on_leaving(_interrupt)
     made = Comparison(asked, out or Path("runs") / f"compare-{grid.stem}", jobs or spare(asked.cells))
     made.run()
     return made.tell()
@@ -86,17 +90,17 @@ class Comparison:
         """Run the cells that are not finished; what fails is noted."""
         finished = {cell.folder: found for cell in self.grid.cells if (found := self._finished(cell))}
         self.took = [
-            Took(cell.method, sum(end - begin for begin, end in lives(finished[cell.folder].events)))
-            for cell in self.grid.cells
-            if cell.folder in finished
+            _took(cell, finished[cell.folder]) for cell in self.grid.cells if cell.folder in finished
         ]
         self.done = len(finished)
-        _make(self.out)
-        click.echo(self._first_line())
-        with closing(ticker(len(self.grid.cells), sys.stdout.isatty())) as shown:
+        ahead = [cell for cell in self.grid.cells if cell.folder not in finished]
+        _require_data(ahead)
+        with _held(self.out):
+            click.echo(self._first_line())
             try:
-                self._run([cell for cell in self.grid.cells if cell.folder not in finished], shown)
-            except KeyboardInterrupt:
+                with closing(ticker(len(self.grid.cells), sys.stdout.isatty())) as shown:
+                    self._run(ahead, shown)
+            except KeyboardInterrupt:  # said when the living line is gone
                 words = f"{self.done} of {len(self.grid.cells)} cells are done, the same command goes on"
                 click.echo(f"interrupted: {words}", err=True)
                 raise
@@ -112,10 +116,10 @@ class Comparison:
         return 1 if failed else 0
 
     def _run(self, cells: Sequence[Cell], shown: Ticker) -> None:
-        left = {cell.folder: Ahead(cell.method) for cell in cells}
+        left = {cell.folder: _ahead(cell) for cell in cells}
 
         def watch(living: Sequence[Living]) -> None:
-            left.update({one.cell.folder: Ahead(one.cell.method, one.share) for one in living})
+            left.update({one.cell.folder: _ahead(one.cell, one.share) for one in living})
             rounds = [f"{one.cell.name} (round {one.round}/{one.cell.config.rounds})" for one in living]
             brief = self._estimate(left).partition(" (")[0]  # a terminal is 80 columns wide
             shown.show(self.done, ", ".join(rounds), brief)
@@ -131,11 +135,12 @@ class Comparison:
 
     def _take(self, end: Ended) -> str:
         """Note how a cell ended, and say it."""
-        failure = end.failure or ("" if self._finished(end.cell) else "its run was stopped before its end")
-        if failure:
+        found = None if end.failure else self._finished(end.cell)
+        if found is None:
+            failure = end.failure or "its run was stopped before its end"
             self.failures[end.cell.folder] = failure
             return f"failed: {failure}"
-        self.took.append(Took(end.cell.method, end.seconds))
+        self.took.append(_took(end.cell, found, end.seconds))
         return f"done in {end.seconds:.0f} s"
 
     def _estimate(self, left: Mapping[str, Ahead]) -> str:
@@ -160,11 +165,42 @@ class Comparison:
             return None  # its own run says what is wrong
 
 
-def _make(out: Path) -> None:
+def _took(cell: Cell, found: History, seconds: float = 0.0) -> Took:
+    return time_left.took(cell.method, _kind(cell), lives(found.events), seconds)
+
+
+def _ahead(cell: Cell, share: float = 1.0) -> Ahead:
+    return Ahead(cell.method, share, _kind(cell))
+
+
+def _kind(cell: Cell) -> str:
+    """Return what cells have in common that differ in their seed alone."""
+    return " ".join(cell.group.values())
+
+
+def _require_data(cells: Sequence[Cell]) -> None:
+    """Refuse a grid whose data are not there, before the first cell is started."""
+    from edgeflock.common import datasets
+
+    for name, root in {(cell.config.dataset, cell.config.data_root) for cell in cells}:
+        if name is not None:
+            datasets.load(name, root)
+
+
+@contextmanager
+def _held(out: Path) -> Iterator[None]:
+    """Make the directory and hold it: two at a time would start the same cells."""
     try:
         out.mkdir(parents=True, exist_ok=True)
+        lock = (out / "lock").open("a")
     except OSError as error:
         raise UsageError(f"--out {str(out)!r} cannot be made: {error.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Locked(f"--out {str(out)!r} is in use by another fl-lab compare") from None
+        yield
 
 
 def _build() -> click.Command:

@@ -1,4 +1,4 @@
-"""Outcomes of a grid put together: records for files, and blocks of text for people. Pure."""
+"""Outcomes of a grid put together: groups of seeds, their differences, and records for files. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from dataclasses import dataclass
 from edgeflock.lab.grid import SEED, Cell, Grid
 from edgeflock.lab.grid_options import METHOD
 from edgeflock.lab.outcome import COSTS, Outcome
-from edgeflock.lab.paired import LEVEL, Difference, Spread, difference, spread
-from edgeflock.lab.quantity import DASH, interval, quantity
+from edgeflock.lab.paired import Difference, Spread, difference, spread
 
 Record = Mapping[str, str | float | int | None]
 Figure = tuple[float | None, str]  # target (None: of the whole run), name
-Headed = tuple[str, Figure]
-
-_HEADINGS = {"energy_j": "energy", "flops": "FLOPs"}
 
 
 @dataclass(frozen=True)
@@ -42,15 +38,6 @@ class Group:
     def name(self) -> str:
         rest = [f"{axis}={label}" for axis, label in self.labels.items() if axis != METHOD]
         return " ".join([label for axis, label in self.labels.items() if axis == METHOD] + rest) or "all"
-
-
-@dataclass(frozen=True)
-class Block:
-    """A table for people: the first column is text, the others are figures."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 def groups(results: Sequence[Result], grid: Grid) -> list[Group]:
@@ -169,47 +156,3 @@ def _column(target: float | None, name: str) -> str:
     if target is None:
         return name if name.endswith("accuracy") else f"total_{name}"
     return f"{name}_to_{target:g}"
-
-
-# ---------------------------------------------------------------------------------------- blocks for people
-
-
-def blocks(found: Sequence[Group], grid: Grid) -> list[Block]:
-    """Return the tables: accuracy, the way to each target, both with the differences, and the whole run."""
-    accuracy = [("final", (None, "final_accuracy")), ("best", (None, "best_accuracy"))]
-    parts = {"Accuracy": accuracy} | {f"To accuracy {target:g}": _costs(target) for target in grid.targets}
-    tables: list[Block] = []
-    for title, figures in parts.items():
-        tables.append(_spreads(title, figures, found))
-        if any(figure in group.differences for group in found for _, figure in figures):
-            tables.append(_differences(title, figures, found, grid.baseline))
-    return [*tables, _spreads("The whole run", _costs(None), found)]
-
-
-def _costs(target: float | None) -> list[Headed]:
-    return [(_HEADINGS.get(name, name), (target, name)) for name in COSTS]
-
-
-def _spreads(title: str, figures: Sequence[Headed], found: Sequence[Group]) -> Block:
-    rows = []
-    for group in found:
-        cells = [quantity(figure[1], group.spreads.get(figure)) for _, figure in figures]
-        count = max((len(group.values.get(figure, {})) for _, figure in figures), default=0)
-        rows.append((group.name, *cells, f"{count}/{group.cells}"))
-    return Block(title, ("", *(heading for heading, _ in figures), "runs"), tuple(rows))
-
-
-def _differences(
-    title: str, figures: Sequence[Headed], found: Sequence[Group], baseline: Mapping[str, str]
-) -> Block:
-    rows = []
-    for group in (group for group in found if not baseline.items() <= group.labels.items()):
-        pairs = max(
-            (paired.count for f, paired in group.differences.items() if f in dict(figures).values()),
-            default=0,
-        )
-        cells = [interval(figure[1], group.differences.get(figure)) for _, figure in figures]
-        rows.append((group.name, *cells, str(pairs) if pairs else DASH))
-    name = " ".join(label if axis == METHOD else f"{axis}={label}" for axis, label in baseline.items())
-    heading = f"{title}, minus {name}: mean [{LEVEL:.0%} t interval] over pairs of the same seed"
-    return Block(heading, ("", *(heading for heading, _ in figures), "pairs"), tuple(rows))

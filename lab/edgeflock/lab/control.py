@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import grpc
 
-from edgeflock.common.errors import EdgeflockError, MissingData
+from edgeflock.common.errors import BadValue, EdgeflockError, MissingData, UsageError
 from edgeflock.v1 import aggregator_pb2, control_pb2, control_pb2_grpc
 
 _TIMEOUT_S = 10.0
@@ -15,16 +15,19 @@ _TIMEOUT_S = 10.0
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
-@click.argument("action", type=click.Choice(["status", "pause", "resume", "stop"]))
+@click.argument("action", type=click.Choice(["status", "pause", "resume", "stop", "release"]))
+@click.option("--client", default="", metavar="ID", help="With release: who is let out of quarantine.")
 @click.option(
     "--reason", default="stopped by the operator", help="With stop: why, for the journal.", show_default=True
 )
-def control(run: Path, action: str, reason: str) -> int:
-    """Ask the server of the run directory RUN for its status, or to pause, resume or stop."""
+def control(run: Path, action: str, client: str, reason: str) -> int:
+    """Ask the server of the run directory RUN for its status, to pause, resume, stop, or release a client."""
+    if (action == "release") != bool(client):
+        raise UsageError("release needs --client ID, no other action takes it")
     with grpc.insecure_channel(address(run)) as channel:
         stub = control_pb2_grpc.ControlStub(channel)
         try:
-            click.echo(_call(stub, action, reason))
+            click.echo(_release(stub, client) if client else _call(stub, action, reason))
         except grpc.RpcError as error:
             raise EdgeflockError(f"the server of {run} does not answer: {_details(error)}") from None
     return 0
@@ -55,6 +58,15 @@ def _call(stub: control_pb2_grpc.ControlStub, action: str, reason: str) -> str:
             return status_text(stub.Status(control_pb2.StatusRequest(), timeout=_TIMEOUT_S))
 
 
+def _release(stub: control_pb2_grpc.ControlStub, client: str) -> str:
+    answer = stub.Release(control_pb2.ReleaseRequest(client_id=client), timeout=_TIMEOUT_S)
+    if not answer.released:
+        status = stub.Status(control_pb2.StatusRequest(), timeout=_TIMEOUT_S)
+        held = [member.client_id for member in status.members if member.HasField("quarantine")]
+        raise BadValue("--client", client, f"an id that is in quarantine: {', '.join(held) or 'none is now'}")
+    return f"{client} is out of quarantine: it takes part from the next round on"
+
+
 def status_text(status: control_pb2.StatusResponse) -> str:
     """Return a status as lines for people."""
     state = aggregator_pb2.RunState.Name(status.state).removeprefix("RUN_STATE_").lower()
@@ -76,6 +88,8 @@ def _member(member: control_pb2.ClientStatus) -> str:
         "in the cohort": member.in_cohort,
         "update received": member.received,
         "task refused": member.refused,
+        f"in quarantine up to round {member.quarantine.until_round}": member.HasField("quarantine"),
+        f"{member.bad_updates} bad updates": bool(member.bad_updates),
         f"{member.steps_done} of {member.steps_total} steps": bool(member.steps_total),
         f"{member.upload_held} of {member.upload_size} bytes here": bool(member.upload_size),
     }

@@ -22,7 +22,10 @@ _INTERVAL_S = 0.2
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line, with all its fields.")
 def events(run: Path, follow: bool, after: int, as_json: bool) -> int:
-    """Print the story of the run in RUN, a run directory: who came and went, what each round came to."""
+    """Print the story of the run in RUN, a run directory: who came and went, what each round came to.
+
+    Times are UTC.
+    """
     tell = line if as_json else story.line
     feed = Feed(require_run(run), after)
     try:

@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.lab import farm, history, tables
+from edgeflock.lab import farm, history, picture, tables
+from edgeflock.lab.blocks import blocks
 from edgeflock.lab.comparison import (
     Record,
     Result,
-    blocks,
     cell_records,
     curve_records,
     groups,
@@ -21,6 +21,8 @@ from edgeflock.lab.comparison import (
 from edgeflock.lab.grid import Cell, Grid
 from edgeflock.lab.outcome import outcome, overlap
 
+PICTURE = "comparison"
+_MUCH = 0.1  # a share of seconds that is worth a sentence
 _READING = (
     "± is the standard deviation over seeds. Seconds are those of the server's rounds, without the start of "
     "processes; bytes are payload, both ways."
@@ -46,8 +48,15 @@ def _result(grid: Grid, out: Path, cell: Cell, failure: str) -> Result:
 def tell(results: Sequence[Result], grid: Grid, out: Path) -> None:
     """Print the tables and write the files."""
     found = groups(results, grid)
-    shown = blocks(found, grid)
-    notes = [*_silent(results, grid.measure), *_missed(results, grid), *_shared(results), _READING]
+    shown = blocks(results, found, grid)
+    notes = [
+        *_silent(results, grid.measure),
+        *_missed(results, grid),
+        *_shared(results),
+        *_tested(results),
+        *_unmeasured(results),
+        _READING,
+    ]
     click.echo("\n" + "\n\n".join(map(tables.as_text, shown)) + "\n")
     for note in notes:
         click.echo(note)
@@ -55,23 +64,26 @@ def tell(results: Sequence[Result], grid: Grid, out: Path) -> None:
     (out / "comparison.md").write_text("\n".join(markdown), "utf-8")
     latex = ["% \\usepackage{booktabs}", *map(tables.as_latex, shown)]
     (out / "comparison.tex").write_text("\n".join(latex), "utf-8")
+    lacking = picture.draw(results, found, grid, out / PICTURE)
     records = {
         "cells": cell_records(results, grid.targets),
         "summary": summary_records(found, grid.targets),
         "curves": curve_records(results),
     }
-    click.echo(_write(out, records))
+    parquet = _write(out, records)
+    texts, kinds = "md,tex" if lacking else "md,tex,svg,png", "{csv,parquet}" if parquet else "csv"
+    hints = [lacking, "" if parquet else "for Parquet: pip install 'edgeflock[parquet]'"]
+    files = f"comparison.{{{texts}}} and {{{','.join(records)}}}.{kinds} in {out}"
+    click.echo("; ".join(["Written: " + files, *filter(None, hints)]))
 
 
-def _write(out: Path, records: Mapping[str, Sequence[Record]]) -> str:
-    """Write the files for machines; return the sentence about all files."""
+def _write(out: Path, records: Mapping[str, Sequence[Record]]) -> bool:
+    """Write the files for machines; return whether Parquet could be written, too."""
     parquet = True
     for name, rows in records.items():
         tables.write_csv(out / f"{name}.csv", rows)
         parquet = tables.write_parquet(out / f"{name}.parquet", rows) and parquet
-    kinds = "{csv,parquet}" if parquet else "csv"
-    lacking = "" if parquet else "; for Parquet: pip install 'edgeflock[parquet]'"
-    return f"Written: comparison.{{md,tex}} and {{{','.join(records)}}}.{kinds} in {out}{lacking}"
+    return parquet
 
 
 def _silent(results: Sequence[Result], measure: str) -> list[str]:
@@ -105,3 +117,27 @@ def _shared(results: Sequence[Result]) -> list[str]:
         if overlap(ran)
         else []
     )
+
+
+def _tested(results: Sequence[Result]) -> list[str]:
+    """Say whose seconds are to a good part those of tests: a method that has many models is slow to test."""
+    shares: dict[str, list[float]] = {}
+    for result in results:
+        if result.outcome:
+            shares.setdefault(result.cell.method, []).append(result.outcome.tests)
+    means = {method: sum(found) / len(found) for method, found in shares.items()}
+    return [
+        f"{share:.0%} of the seconds of {method} went into testing its models, while no round was open."
+        for method, share in means.items()
+        if share >= _MUCH
+    ]
+
+
+def _unmeasured(results: Sequence[Result]) -> list[str]:
+    """Say why a column is not there."""
+    known = {
+        name for r in results if r.outcome for name, value in r.outcome.total.items() if value is not None
+    }
+    if not known or "energy_j" in known:
+        return []
+    return ["Energy is not known: no client has a sensor that can be read, and none was told its watts."]

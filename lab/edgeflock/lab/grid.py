@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from edgeflock.server.config import ServerConfig
 
 SEED = "seed"
 _TOP = ("grid", "run", METHOD, "baseline", "target", "measure")
+_INSIDE = "options of the runs stand in [run], or in [grid] as lists"
 _DEFAULT = ServerConfig().method
 _MEASURED_ON = ("eval_data",)  # operational for a server, but another file gives other figures
 
@@ -55,6 +56,12 @@ class Cell:
         """The cell for people: fedprox seed=1 partition=iid."""
         return _name(self.method, self.labels)
 
+    def with_data(self, root: Path) -> Cell:
+        """Return the cell with its data sets elsewhere: that does not make it another one."""
+        return replace(
+            self, given={**self.given, "data_root": root}, config=replace(self.config, data_root=root)
+        )
+
     @property
     def group(self) -> Mapping[str, str]:
         """The labels that cells have in common over which is averaged: all but the seed."""
@@ -81,7 +88,7 @@ def make_grid(table: Mapping[str, Any], where: str) -> Grid:
     """Return the grid of parsed TOML."""
     for key in table:
         if key not in _TOP:
-            raise unknown(f"key in {where}", key, _TOP)
+            raise UsageError(f"unknown key in {where}: {key}, known are {', '.join(_TOP)}; {_INSIDE}")
     sections = {name: section(table, name, where) for name in ("grid", "run", METHOD)}
     fixed = values_of(sections["run"], f"[run] of {where}")
     axes = {key: axis_of(key, values, where) for key, values in sections["grid"].items()}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeflock.common.errors import BadData, MissingData
-from edgeflock.lab.feed import JOURNAL, Event, require_run
+from edgeflock.lab.feed import JOURNAL, Event, fields_of, require_run
 from edgeflock.lab.history_values import (
     GLOBAL,
     TIME_LINE,
@@ -29,7 +29,7 @@ from edgeflock.lab.history_values import (
     is_highest,
 )
 from edgeflock.server.config import ServerConfig, from_toml
-from edgeflock.server.journal import SCHEMA_VERSION, read_only
+from edgeflock.server.journal import read_only
 
 __all__ = [
     "GLOBAL",
@@ -56,7 +56,6 @@ def read(run_dir: Path) -> History:
     config = from_toml(run_dir / "run.toml")
     try:
         with contextlib.closing(_snapshot(path)) as connection:
-            _check(path, connection)
             return _history(run_dir, config, connection)
     except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
         raise BadData(f"{path} cannot be read as a journal: {error}") from None
@@ -84,14 +83,6 @@ def _snapshot(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _check(path: Path, connection: sqlite3.Connection) -> None:
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version == 0:
-        raise BadData(f"{path} is not the journal of a run: it has no tables")
-    if version > SCHEMA_VERSION:
-        raise BadData(f"{path} has schema version {version}, this edgeflock reads up to {SCHEMA_VERSION}")
-
-
 @dataclass
 class _Books:
     """Rows of the tables by (epoch, round), and the totals by client."""
@@ -106,7 +97,7 @@ class _Books:
 def _history(run_dir: Path, config: ServerConfig, connection: sqlite3.Connection) -> History:
     meta = {row["name"]: row["value"] for row in _rows(connection, "meta")}
     events = tuple(
-        Event(row["cursor"], row["at"], row["name"], json.loads(row["fields"]))
+        Event(row["cursor"], row["at"], row["name"], fields_of(row["fields"]))
         for row in _rows(connection, "events", "ORDER BY cursor")
     )
     every = _rounds(_books(connection))

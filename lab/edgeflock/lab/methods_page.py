@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 
+from edgeflock.lab import markdown
 from edgeflock.methods import load, names
 from edgeflock.methods.base import Method
 from edgeflock.methods.options import Params
@@ -82,14 +81,12 @@ def _options(options: Iterable[OptionText]) -> str:
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+    return "".join(markdown.row(line) + "\n" for line in lines)
 
 
 def main() -> None:
     """Renew the pages that are named."""
-    for name in sys.argv[1:]:
-        path = Path(name)
-        path.write_text(renewed(path.read_text("utf-8")), "utf-8")
+    markdown.renew_named_pages(renewed)
 
 
 if __name__ == "__main__":

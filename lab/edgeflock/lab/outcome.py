@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from edgeflock.lab.feed import Event
-from edgeflock.lab.history import History, Numbers, Point
+from edgeflock.lab.history import History, Numbers, Point, RoundHistory
 
 Life = tuple[float, float]
 
@@ -25,6 +25,7 @@ class Outcome:
     curve: tuple[Point, ...]
     models: tuple[str, ...] = ()  # whose accuracy is known
     lives: tuple[Life, ...] = ()  # of its server
+    tests: float = 0.0  # share of its seconds in which models were tested while no round was open
 
     def figures(self) -> Iterator[tuple[float | None, str, float | None]]:
         """Yield every figure as (target, name, value); those of the whole run have no target."""
@@ -53,7 +54,13 @@ def outcome(history: History, measure: str, targets: Sequence[float], rounds: in
         curve=curve,
         models=tuple(history.models()),
         lives=tuple(lives(history.events)),
+        tests=_tests(kept),
     )
+
+
+def _tests(kept: Sequence[RoundHistory]) -> float:
+    seconds = sum(round.seconds for round in kept)
+    return sum(round.time_line.get("evaluate_s", 0.0) for round in kept) / seconds if seconds else 0.0
 
 
 def _reached(curve: Sequence[Point], target: float, trained: int) -> Mapping[str, float | None] | None:

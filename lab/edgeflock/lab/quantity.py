@@ -35,10 +35,13 @@ def _scale(name: str, value: float) -> tuple[float, str, int]:
     """Return what to divide by, the unit behind the number, and how many decimals are shown."""
     if name.endswith("accuracy"):
         return 1.0, "", 4
+    if name == "seconds":
+        return 1.0, " s", 2 if abs(value) < 10 else 1
     if name not in _UNITS:
-        return 1.0, " s" if name == "seconds" else "", 2 if name == "seconds" else 1
+        return 1.0, "", 1
     power = 0
     while abs(value) >= 999.95 * 1000.0**power and power < len(_PREFIXES) - 1:
         power += 1
     unit = f"{_PREFIXES[power]}{_UNITS[name]}"
-    return 1000.0**power, f" {unit}" if unit else "", 1 if power else 0
+    digits = 1 if power else 2 if name == "energy_j" and abs(value) < 10 else 0  # bytes have no parts
+    return 1000.0**power, f" {unit}" if unit else "", digits

@@ -7,12 +7,11 @@
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
 from edgeflock.client.config import ClientConfig
 from edgeflock.common.options import Option, public, shown_default
+from edgeflock.lab import markdown
 from edgeflock.lab.run import LabConfig
 from edgeflock.server.config import ServerConfig
 
@@ -42,14 +41,12 @@ def _row(entry: Option, prefix: str) -> str:
     flag = f"`{entry.flag} {entry.metavar}`" if entry.metavar else f"`{entry.flag}`"
     kept = " *" if entry.identity else ""
     cells = [flag, f"`{entry.variable(prefix)}`", f"`{shown_default(entry)}`", entry.words, entry.help + kept]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return markdown.row(cells)
 
 
 def main() -> None:
     """Renew the tables of the files that are named."""
-    for name in sys.argv[1:]:
-        path = Path(name)
-        path.write_text(renewed(path.read_text("utf-8")), "utf-8")
+    markdown.renew_named_pages(renewed)
 
 
 if __name__ == "__main__":

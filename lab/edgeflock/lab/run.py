@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from typing import Any
 
 import click
 
-from edgeflock.common import flags
+from edgeflock.common import flags, signals
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
 from edgeflock.common.kinds import INTEGER, TEXT
 from edgeflock.common.options import option
@@ -71,7 +70,7 @@ def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
     run_dir = given.get("run_dir") or default_run_dir(given.get("method", "fedavg"))
     experiment = LabConfig(**lab)
     _check_own_data(given, experiment)
-    signal.signal(signal.SIGTERM, _interrupt)
+    signals.on_leaving(_interrupt)
     ours = not run_dir.exists()
     try:
         with Children() as children:

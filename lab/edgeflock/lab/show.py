@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +12,9 @@ import click
 
 from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.lab.feed import Event
-from edgeflock.lab.totals import totals
+from edgeflock.lab.report.units import amount, scale
+from edgeflock.lab.totals import spent, stated, totals
+from edgeflock.server.time_line import GATHER
 
 _PATIENCE = 3  # rounds whose line waits for an evaluation, at most
 _GROUPS = {LOCAL: "clients, own test", POOLED: "clients, pooled test"}
@@ -39,10 +41,10 @@ class Row:
         name = (
             "closing".ljust(2 * width + 7) if self.closing else f"round {self.round:>{width}}/{self.rounds}"
         )
-        shown = self.train_loss if self.loss is None else self.loss
+        whose, shown = ("train", self.train_loss) if self.loss is None else ("test", self.loss)
         return (
             f"{name}  accuracy {_decimal(self.accuracy)}  "
-            f"loss {_decimal(shown)}  {size(self.bytes):>9}  {self.seconds:7.2f} s{self.budget}"
+            f"{whose:>5} loss {_decimal(shown)}  {size(self.bytes):>9}  {self.seconds:7.2f} s{self.budget}"
         )
 
 
@@ -65,7 +67,7 @@ class Rows:
                 total,
                 event.number("seconds") or 0.0,
                 event.number("loss"),
-                "".join(f"  {name} {used / limit:.0%}" for name, used, limit in _budgets(event)),
+                _shares(event),
                 closing=event.name == "closing_committed",
             )
         elif event.name == "evaluated" and number in self.waiting and _is_global(event):
@@ -157,11 +159,9 @@ def summary(run_dir: Path, events: Iterable[Event]) -> str:
         ("final accuracy", _decimal(accuracies[-1] if accuracies else None)),
         ("best accuracy", _decimal(max(accuracies, default=None))),
         *_groups(events),
-        ("bytes up", size(_total(committed, "bytes_up"))),
-        ("bytes down", size(_total(committed, "bytes_down"))),
-        ("seconds", f"{_total(committed, 'seconds'):.2f}"),
+        *_paid(run_dir, committed),
         *totals(run_dir),
-        *_spending(events),
+        *_spending(run_dir, events),
         ("model SHA-256", model_digest(run_dir) or "no final model"),
         ("run directory", str(run_dir)),
     ]
@@ -169,12 +169,25 @@ def summary(run_dir: Path, events: Iterable[Event]) -> str:
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
 
+def _paid(run_dir: Path, committed: Sequence[Event]) -> Iterator[tuple[str, str]]:
+    """Yield bytes and time: from the ledger, or what the lines of the rounds say."""
+    found = spent(run_dir) or {
+        name: _total(committed, name) for name in ("bytes_up", "bytes_down", "seconds")
+    }
+    yield "bytes up", size(found["bytes_up"])
+    yield "bytes down", size(found["bytes_down"])
+    before = found.pop(GATHER, 0.0)
+    seconds = sum(value for name, value in found.items() if not name.startswith("bytes"))
+    waited = f", after {amount('seconds', before)} until the clients were there" if before else ""
+    yield "time", f"{amount('seconds', seconds)} of rounds{waited}"
+
+
 def _groups(events: Iterable[Event]) -> Iterator[tuple[str, str]]:
     """Yield how each group of models beside the global one did in its last test."""
     last = {str(e.fields.get("model")): e for e in events if e.name == "evaluated" and not _is_global(e)}
     for model, event in last.items():
         members = int(event.number("members") or 1)
-        found = f"mean accuracy {_decimal(event.number('accuracy'))}"
+        found = f"{'mean ' if members > 1 else ''}accuracy {_decimal(event.number('accuracy'))}"
         if members > 1:
             found += f", deviation {_decimal(event.number('deviation'))}"
             found += f", worst tenth {_decimal(event.number('worst_tenth'))}, of {members} models"
@@ -190,11 +203,6 @@ def model_digest(run_dir: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def joules(amount: float) -> str:
-    """Return an energy for people."""
-    return f"{amount / 1000:.6g} kJ" if amount >= 1000 else f"{amount:.6g} J"
-
-
 def size(count: float) -> str:
     """Return bytes for people, in powers of 1000."""
     value, unit = float(count), 0
@@ -203,7 +211,7 @@ def size(count: float) -> str:
     return f"{value:.0f} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
 
 
-_AMOUNTS = {"bytes": size, "energy": joules}
+_QUANTITIES = {"bytes": "bytes", "energy": "energy"}  # all other budgets are of seconds
 
 
 def _budgets(event: Event) -> list[tuple[str, float, float]]:
@@ -211,13 +219,26 @@ def _budgets(event: Event) -> list[tuple[str, float, float]]:
     return [(name, used, limit) for name, (used, limit) in event.fields.get("budget", {}).items()]
 
 
-def _spending(events: Iterable[Event]) -> Iterator[tuple[str, str]]:
+def _shares(event: Event) -> str:
+    """Return how much of every budget is used."""
+    told = ", ".join(f"{name} {used / limit:>4.0%}" for name, used, limit in _budgets(event))
+    return f"  budget used: {told}" if told else ""
+
+
+def _spending(run_dir: Path, events: Iterable[Event]) -> Iterator[tuple[str, str]]:
     """Yield the lines of the budgets, from the last event that names them."""
     telling = (*_COMMITTED, "run_ended")
     told = [event for event in events if event.fields.get("budget") and event.name in telling]
-    for name, used, limit in _budgets(told[-1]) if told else []:
-        known = _AMOUNTS.get(name, "{:.6g} s".format)
-        yield f"budget of {name}", f"{known(used)} of {known(limit)}"
+    later = stated(run_dir)
+    for name, then, limit in _budgets(told[-1]) if told else []:
+        used = max(then, later.get(name, 0.0))
+        quantity = _QUANTITIES.get(name, "seconds")
+        unit = scale(quantity, [limit])
+        beyond = f", {amount(quantity, used - limit)} beyond it" if used > limit else ""
+        yield (
+            f"budget of {name}",
+            f"{used / unit.divisor:.4g} of {limit / unit.divisor:.6g} {unit.unit}{beyond}",
+        )
 
 
 def _ending(events: Iterable[Event]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from edgeflock.lab.feed import Event
 
 _SENTENCES: dict[str, str] = {
-    "run_started": "the server starts: method {method}, round {round} of {rounds} is done",
+    "run_started": "the server starts: method {method}, {round} of {rounds} rounds are done",
     "client_joined": "{client} joins ({machine}, {system})",
     "client_left": "{client} is gone",
     "client_leaving": "{client} leaves: {reason}",
@@ -19,6 +19,10 @@ _SENTENCES: dict[str, str] = {
     "round_extended": "round {round} is short of updates: it gets another deadline, and {added}",
     "task_refused": "{client} refuses its task of round {round}: {reason}",
     "updates_rejected": "round {round}: updates are rejected: {clients}",
+    "client_quarantined": (
+        "{client} is in quarantine up to round {until}: {refused} bad updates by now, the last one {reason}"
+    ),
+    "client_released": "{client} takes part again: {reason}",
     "refused": "{client} is refused ({reason}, {times} times by now): {sentence}",
     "evaluated": "round {round}: the {model} model has accuracy {accuracy:.4f}, loss {loss:.4f}",
     "run_paused": "round {round}: the run pauses: {reason}",
@@ -36,24 +40,24 @@ _SENTENCES: dict[str, str] = {
 
 def line(event: Event) -> str:
     """Return when it happened (UTC) and what."""
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(event.at))
+    at = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(event.at))
     return f"{at}  {sentence(event)}"
 
 
 def sentence(event: Event) -> str:
     """Return what happened; of an event that this version does not know, its name and fields."""
-    if event.name == "round_committed":
-        return _committed(event.fields)
     words = {name: _word(value) for name, value in event.fields.items()}
     try:
+        if event.name == "round_committed":
+            return _committed(event.fields)
         return _SENTENCES[event.name].format(**words)
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, TypeError):
         return " ".join([event.name, *(f"{name}={value}" for name, value in words.items())])
 
 
 def _committed(fields: Mapping[str, Any]) -> str:
     """Name who did not count, and why: late, not finite, refused."""
-    loss = f", loss {fields['loss']:.4f}" if "loss" in fields else ""
+    loss = f", training loss {fields['loss']:.4f}" if "loss" in fields else ""
     text = f"round {fields['round']} is done: {fields['counted']} updates count{loss}"
     missed = fields.get("not_counted")
     return f"{text}; not counted: {_word(missed)}" if missed else text

@@ -6,13 +6,18 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgeflock.lab.comparison import Block, Record
+from edgeflock.lab import markdown
+from edgeflock.lab.blocks import Block
+from edgeflock.lab.comparison import Record
 
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "±": r"$\pm$",
+    "<": r"$<$",  # in a font's old encoding it is another letter
+    ">": r"$>$",
+    "|": r"$|$",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
 }
 
@@ -32,12 +37,8 @@ def as_text(block: Block) -> str:
 
 def as_markdown(block: Block) -> str:
     """Return a block as a Markdown table below a heading."""
-
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-    rule = ["---", *("---:" for _ in block.columns[1:])]
-    return "\n".join([f"## {block.title}", "", line(block.columns), line(rule), *map(line, block.rows), ""])
+    lines = [block.columns, ["---", *("---:" for _ in block.columns[1:])], *block.rows]
+    return "\n".join([f"## {block.title}", "", *map(markdown.row, lines), ""])
 
 
 def as_latex(block: Block) -> str:

@@ -51,7 +51,7 @@ class Taken:
 
 
 def take(run_dir: Path, which: str, data_root: Path | None = None) -> Taken:
-    """Return the final or best model of a run. Raises UsageError or MissingData with a sentence."""
+    """Return the final or best model of a run. Raises UsageError, MissingData or BadData with a sentence."""
     config = from_toml(run_dir / rundir.RUN_TOML)
     if data_root is not None:
         config = replace(config, data_root=data_root)
@@ -62,7 +62,10 @@ def take(run_dir: Path, which: str, data_root: Path | None = None) -> Taken:
             f"{config.method} leaves every client its own head: there is no global model to export"
         )
     round, digests = _find(run_dir, which)
-    learner.load(Checkpoints(run_dir, learner.layouts), round, digests)
+    try:
+        learner.load(Checkpoints(run_dir, learner.layouts), round, digests)
+    except CorruptCheckpoint as error:
+        raise BadData(str(error)) from None
     net = assembly.build_net(config, test)
     _fill(FlatModel(net), learner.result(), learner.result_state().vectors)
     about = _about(config, test, which, round)
@@ -86,7 +89,7 @@ def _find(run_dir: Path, which: str) -> tuple[int, tuple[str, str]]:
     except sqlite3.DatabaseError as error:
         raise BadData(f"{path} cannot be read as a journal: {error}") from None
     if digests is None:
-        raise CorruptCheckpoint(f"{path} names no model of round {round}")
+        raise BadData(f"{path} names no model of round {round}")
     return round, digests
 
 

@@ -13,6 +13,7 @@ class Took:
 
     method: str
     seconds: float
+    group: str = ""  # cells that differ in their seed alone
 
 
 @dataclass(frozen=True)
@@ -21,22 +22,30 @@ class Ahead:
 
     method: str
     share: float = 1.0
+    group: str = ""
+
+
+def took(method: str, group: str, lives: Sequence[tuple[float, float]], seconds: float = 0.0) -> Took:
+    """Return how long a cell took: all lives of its run, which the last `seconds` may be but a part of."""
+    return Took(method, max(seconds, sum(end - begin for begin, end in lives)), group)
 
 
 def seconds_left(took: Sequence[Took], ahead: Sequence[Ahead], jobs: int) -> float | None:
     """Return the seconds until the last cell has ended; None if no cell has finished yet.
 
-    A cell takes as long as those of its method did; a method that is not known yet, as long as all did.
+    A cell takes as long as those did that differ from it in their seed alone; if none of them is known yet,
+    as long as those of its method; else as long as all did.
     """
     if not took:
         return None
-    mean = statistics.fmean(entry.seconds for entry in took)
-    own = {
-        method: statistics.fmean(entry.seconds for entry in took if entry.method == method)
-        for method in {entry.method for entry in took}
-    }
-    left = [own.get(cell.method, mean) * cell.share for cell in ahead]
+    left = [_mean(took, cell) * cell.share for cell in ahead]
     return max(sum(left) / jobs, max(left, default=0.0))
+
+
+def _mean(took: Sequence[Took], cell: Ahead) -> float:
+    group = [entry.seconds for entry in took if (entry.method, entry.group) == (cell.method, cell.group)]
+    method = [entry.seconds for entry in took if entry.method == cell.method]
+    return statistics.fmean(group or method or [entry.seconds for entry in took])
 
 
 def words(took: Sequence[Took], ahead: Sequence[Ahead], jobs: int) -> str:

@@ -1,4 +1,4 @@
-"""What a run has cost in operations and energy, for the table at its end: sums of the ledger."""
+"""What a run has cost, for the table at its end: sums of the ledger."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 from edgeflock.common.sensors import MODEL
 from edgeflock.lab.feed import JOURNAL
 from edgeflock.lab.report.units import amount
+from edgeflock.server.budget import STATED
 from edgeflock.server.journal import read_only
+from edgeflock.server.time_line import GATHER, OF_A_ROUND
 
 
 def totals(run_dir: Path) -> Iterator[tuple[str, str]]:
@@ -37,6 +39,36 @@ def totals(run_dir: Path) -> Iterator[tuple[str, str]]:
             )
         if server:
             yield "energy, server", f"{amount('energy', server)} (from its sensor)"
+
+
+def spent(run_dir: Path) -> dict[str, float]:
+    """Return payload and seconds of the whole run by their names in the ledger, nothing if it has none.
+
+    It has more than the lines of rounds: what was written after a line, and rounds that were given up.
+    """
+    found: dict[str, float] = {}
+    if not (run_dir / JOURNAL).is_file():
+        return found
+    names = (GATHER, *OF_A_ROUND)
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(read_only(run_dir / JOURNAL)) as connection:
+        down, up = connection.execute("SELECT sum(bytes_down), sum(bytes_up) FROM costs").fetchone()
+        found = {"bytes_down": down or 0.0, "bytes_up": up or 0.0}
+        marks = ", ".join("?" for _ in names)
+        query = f"SELECT name, sum(value) FROM round_costs WHERE name IN ({marks}) GROUP BY name"
+        found |= dict(connection.execute(query, names).fetchall())
+    return found
+
+
+def stated(run_dir: Path) -> dict[str, float]:
+    """Return what is used of the budgets whose costs clients state, with what they said after the end."""
+    found: dict[str, float] = {}
+    if not (run_dir / JOURNAL).is_file():
+        return found
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(read_only(run_dir / JOURNAL)) as connection:
+        for name, _ in STATED:
+            row = connection.execute("SELECT value FROM meta WHERE name = ?", (f"used_{name}",)).fetchone()
+            found |= {name: float(row[0])} if row else {}
+    return found
 
 
 def _from(source: str) -> str:

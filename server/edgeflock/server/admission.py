@@ -20,6 +20,17 @@ _TEMPORARY = {
 }
 
 
+# What only a client that is out of order sends, or a link that changes bytes: too many in a row lead to
+# quarantine. A cut, a full disk, a round that is over or not known here can happen to everybody.
+OFFENCES = (
+    pb.REASON_MALFORMED,
+    pb.REASON_WRONG_LAYOUT,
+    pb.REASON_WRONG_CODEC,
+    pb.REASON_TOO_LARGE,
+    pb.REASON_BAD_TRANSFER,
+)
+
+
 def refusal(reason: pb.Reason.ValueType, sentence: str, *, retry_after_ms: int = 0) -> pb.Refusal:
     """Return a refusal; whether it is temporary follows from its reason (DESIGN rule 7)."""
     temporary = reason in _TEMPORARY

@@ -11,6 +11,7 @@ from torch import Tensor
 from edgeflock.common import datasets, models
 from edgeflock.common.bundle import FlatModel
 from edgeflock.common.datasets import Dataset
+from edgeflock.common.datasets.base import count_classes
 from edgeflock.common.datasets.own import check, load_own
 from edgeflock.common.models import Net
 from edgeflock.common.partition import assign
@@ -50,9 +51,8 @@ def load_test_set(config: ServerConfig) -> TestSet:
     if config.dataset is None:
         assert config.eval_data is not None
         own = load_own(config.eval_data).train
-        return TestSet(
-            own.input_shape, int(own.y.max()) + 1, torch.from_numpy(own.x), torch.from_numpy(own.y)
-        )
+        classes = count_classes(config.eval_data, int(own.y.max()))
+        return TestSet(own.input_shape, classes, torch.from_numpy(own.x), torch.from_numpy(own.y))
     dataset = datasets.load(config.dataset, config.data_root)
     _check_partition(config, dataset)
     part = dataset.ready(dataset.test)
@@ -179,6 +179,8 @@ def build_rules(config: ServerConfig) -> Rules:
         gather_s=config.max_clients_wait,
         online=config.participation == "online",
         script=tuple(tuple(line.split()) for line in config.cohort_lines),
+        quarantine_after=0 if config.cohort_lines else config.quarantine_after,
+        quarantine_rounds=config.quarantine_rounds,
         closes=load(config.method).closes,
         method=config.method,
     )

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgeflock.server import records
+from edgeflock.server import conduct_rows, records
 from edgeflock.server.checkpoint import Saved
 from edgeflock.server.client_scores import ClientScores
 from edgeflock.server.cost_rows import Row
@@ -46,6 +46,9 @@ class Commit:
         self.scores.write(connection, epoch, round)
         if following is not None and not self.stop:
             records.write(connection, epoch, following)
+        conduct_rows.write(connection, self.effect.conduct)
+        for word in self.effect.words:
+            write_event(connection, word.name, word.fields)
         write_event(connection, self.name, self.line)
 
     @property

@@ -16,6 +16,7 @@ from edgeflock.common.errors import BadValue, UnknownName
 from edgeflock.common.kinds import seconds
 
 RESOURCES = ("time", "bytes", "cpu", "energy")
+STEERED = ("time", "cpu", "energy")  # what a method may see to itself
 STATED = (("cpu", "cpu_s"), ("energy", "energy_j"))  # what clients state, and can hold themselves to
 _SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(|[KMGT]i?)B?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -41,7 +42,7 @@ def _limit(name: str, text: str) -> float:
         limit: float = _READ[name](text)
     except ValueError:
         limit = 0.0
-    if limit <= 0:
+    if not 0 < limit < math.inf:
         raise BadValue(f"--budget {name}", text, _WORDS[name])
     return limit
 
@@ -122,6 +123,16 @@ class Budget:
             setattr(self, column, getattr(self, column) + more)
             before[column] = before.get(column, 0.0) + more
 
+    def uncharged(self, round: int, rows: Mapping[int, Mapping[str, float | int | None]]) -> dict[str, float]:
+        """Return what clients have stated of a round beyond what is charged to the run, by resource."""
+        more = {name: 0.0 for name, _ in STATED}
+        for index, row in rows.items():
+            known, before = self._stated.get(index, (0, {}))
+            charged = before if known == round else {}
+            for name, column in STATED:
+                more[name] += max(0.0, credible(row.get(column)) - charged.get(column, 0.0))
+        return more
+
     def used(self, now: float, *, moved: float = 0.0, server_cpu_s: float = 0.0) -> dict[str, float]:
         """Return what is used so far; `moved` bytes since the last commit, `server_cpu_s` in this life."""
         at_hand = now - self._since if self._since is not None else 0.0
@@ -163,7 +174,7 @@ class Budget:
     def beyond(self, used: Mapping[str, float], expected: float, *, steered: bool = False) -> str:
         """Return why no further round is opened; empty if one is within the limits.
 
-        `expected` is what it takes in bytes. Time and CPU of a method that steers by them are its own care.
+        `expected` is what it takes in bytes. All else of a method that steers by the budgets is its own care.
         """
         for name, limit in self.limits.items():
             if name == "bytes" and used[name] + expected > limit:
@@ -171,7 +182,7 @@ class Budget:
                     f"the budget of bytes leaves no room for another round: "
                     f"{used[name]:.0f} of {limit:.0f} are used, a round may take {expected:.0f}"
                 )
-            own = steered and name in ("time", "cpu")
+            own = steered and name in STEERED
             if name != "bytes" and not own and used[name] >= limit:
                 return f"the budget of {name} is used up: {shown(name, used[name])} of {shown(name, limit)}"
         return ""

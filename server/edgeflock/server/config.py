@@ -265,6 +265,16 @@ class ServerConfig:
         allowed=at_least(0, "an integer"),
         identity=True,
     )
+    quarantine_after: int = option(
+        5,
+        INTEGER,
+        "so many bad updates of a client in a row, and it takes no part for a while; 0 is never",
+        group=_ROUND,
+        allowed=at_least(0, "an integer"),
+    )
+    quarantine_rounds: int = option(
+        20, INTEGER, "rounds that it takes no part in", group=_ROUND, allowed=at_least(1, "an integer")
+    )
     max_clients_wait: float = option(
         3600.0, SECONDS, "longest wait for the roster to fill", group=_ROUND, allowed=above(0, "a time")
     )

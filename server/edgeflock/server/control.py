@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 from edgeflock.server.engine import Engine
-from edgeflock.server.events import PauseAsked, ResumeAsked, StopAsked
+from edgeflock.server.events import PauseAsked, ReleaseAsked, ResumeAsked, StopAsked
 from edgeflock.server.journal import read_only
 from edgeflock.server.status import status_of
 from edgeflock.v1 import control_pb2 as pb
@@ -51,6 +51,14 @@ class ControlService(rpc.ControlServicer):
         reason = request.reason[:200] or "stopped by the operator"
         self._engine.post(StopAsked(reason, time.monotonic()))
         return pb.StopResponse()
+
+    async def Release(self, request: pb.ReleaseRequest, context: Context) -> pb.ReleaseResponse:
+        machine = self._engine.machine
+        index = machine.seats.index_of.get(request.client_id)
+        if index is None or machine.quarantined(index) is None:
+            return pb.ReleaseResponse(released=False)
+        self._engine.post(ReleaseAsked(index, time.monotonic()))
+        return pb.ReleaseResponse(released=True)
 
     async def Events(self, request: pb.EventsRequest, context: Context) -> AsyncIterator[pb.EventsResponse]:
         cursor = min(request.after, 2**63 - 1)

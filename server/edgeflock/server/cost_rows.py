@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from edgeflock.common.sensors import SOURCES
 
@@ -27,35 +28,42 @@ STATED = (
 )
 
 
-def write_cost(connection: sqlite3.Connection, epoch: int, round: int, index: int, row: Row) -> None:
-    """Merge columns into the cost row of one client and round."""
-    names = list(row)
+def write_costs(connection: sqlite3.Connection, epoch: int, rows: Mapping[tuple[int, int], Row]) -> None:
+    """Merge columns into cost rows, by round and seat."""
+    alike: dict[tuple[str, ...], list[tuple[float | int | str | None, ...]]] = {}
+    for key, row in rows.items():
+        alike.setdefault(tuple(row), []).append((epoch, *key, *_written(row)))
+    for names, values in alike.items():
+        connection.executemany(_merge(names), values)
+
+
+@lru_cache(maxsize=64)
+def _merge(names: tuple[str, ...]) -> str:
     marks = ", ".join("?" for _ in names)
     updates = ", ".join(f"{name} = excluded.{name}" for name in names)
-    connection.execute(
+    return (
         f"INSERT INTO costs (epoch, round, idx, {', '.join(names)}) VALUES (?, ?, ?, {marks}) "
-        f"ON CONFLICT (epoch, round, idx) DO UPDATE SET {updates}",
-        (epoch, round, index, *map(_written, row.items())),
+        f"ON CONFLICT (epoch, round, idx) DO UPDATE SET {updates}"
     )
 
 
-def _written(column: tuple[str, float | int | None]) -> float | int | str | None:
-    name, value = column
-    return SOURCES[int(value) - 1] if name == "energy_source" and value else value
+def _written(row: Row) -> Iterable[float | int | str | None]:
+    source = row.get("energy_source")
+    return row.values() if not source else {**row, "energy_source": SOURCES[int(source) - 1]}.values()
 
 
 def write_bundles(
-    connection: sqlite3.Connection,
-    epoch: int,
-    round: int,
-    index: int,
-    bundles: Bundles,
+    connection: sqlite3.Connection, epoch: int, round: int, bundles: Mapping[int, Bundles]
 ) -> None:
-    """Write the bytes of one client and round, by direction, kind and codec."""
+    """Write the bytes of a round, by seat, and by direction, kind and codec."""
     connection.executemany(
         "INSERT OR REPLACE INTO bundle_bytes (epoch, round, idx, direction, kind, codec, bytes) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [(epoch, round, index, *what, size) for what, size in bundles.items()],
+        [
+            (epoch, round, index, *what, size)
+            for index, sizes in bundles.items()
+            for what, size in sizes.items()
+        ],
     )
 
 

@@ -45,7 +45,7 @@ log = structlog.get_logger()
 
 _LONGEST_SOCKET = 100  # bytes of a Unix socket's path that every system takes
 _STREAMS_GRACE_S = 1.0
-_GOODBYE_S = 2.0  # for clients that have heard the end to say what the last round took, and leave
+_GOODBYE_S = 5.0  # for clients that have heard the end to say what the last round took, and leave
 _unfinished: list[object] = []  # ends with the process
 _HINT = "start fl-server on this run directory to go on"
 
@@ -85,8 +85,8 @@ async def _serve(parts: Parts) -> int:
         told = {"method": parts.config.method, "rounds": parts.config.rounds, **versions()}
         journal.note("run_started", **fields, **told)
         log.info("run_started", **fields, run_dir=str(parts.run_dir), method=parts.config.method)
-        await engine.score_again(story.newest, last=bool(story.over))
-        reached = await engine.reached(story.newest)
+        await engine.committing.score_again(story.newest, last=bool(story.over))
+        reached = await engine.committing.reached(story.newest)
         engine.post(startup.started(story, time.monotonic(), reached))
         central = _take_part(parts, engine)
         await server.start()  # now, not before: the machine knows the seats when the first client comes
@@ -216,11 +216,13 @@ def _bound_control(parts: Parts, engine: Engine) -> tuple[grpc.aio.Server, Addre
 
 @contextlib.contextmanager
 def _signals(engine: Engine, config: ServerConfig) -> Iterator[asyncio.Future[str]]:
-    """The first SIGTERM or Ctrl-C drains, within a bound; a second one ends the process at once."""
+    """The first SIGTERM, SIGHUP or Ctrl-C drains, within a bound; a second one ends the process at once."""
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[str] = loop.create_future()
 
     def drain(number: signal.Signals) -> None:
+        if asked.done() and number is signal.SIGHUP:
+            return  # a terminal that goes away may say so twice
         if asked.done():
             log.warning("ended", reason=f"a second {number.name}")
             os._exit(128 + number)

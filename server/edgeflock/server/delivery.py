@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import time
 from typing import Any
 
 import grpc
@@ -15,9 +16,11 @@ from edgeflock.common.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.common.wire import package_from_wire
 from edgeflock.server.admission import refusal
 from edgeflock.server.credit import CreditPool, Stream
-from edgeflock.server.engine import CLOSED, Engine
+from edgeflock.server.engine import Engine
 from edgeflock.server.events import Outcome, Verdict
+from edgeflock.server.folding import CLOSED
 from edgeflock.server.journal import FULL
+from edgeflock.server.patience import Patience
 from edgeflock.server.sessions import Session
 from edgeflock.server.spool import Entry
 from edgeflock.server.stated import of_training
@@ -27,7 +30,6 @@ from edgeflock.v1 import aggregator_pb2 as pb
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-SLOWEST_BYTES_PER_S = 2048  # over at least twice a chunk's time, while credit is unused
 _RETRY_SPACE_MS = 2000
 _STEP_ASIDE_S = 1.0  # for a replaced stream to say so; its connection may be dead
 _PASSING = {
@@ -45,15 +47,17 @@ class Refused(Exception):
         self.answer = answer
 
 
-async def read_in_time(context: Context, most_bytes: int) -> Any:
-    """Read a stream's next message of that size at most; raises Refused if it makes too little progress."""
-    slowest = 2 * most_bytes / SLOWEST_BYTES_PER_S
+async def read_in_time(context: Context, patience: Patience) -> Any:
+    """Read a stream's next message; raises Refused if its sender makes too little progress."""
+    began = time.monotonic()
     try:
-        async with asyncio.timeout(slowest):
+        async with asyncio.timeout(patience.left_s):
             return await context.read()
     except TimeoutError:
-        sentence = f"no message came within {slowest:g} s although one was due"
+        sentence = f"too little came within {patience.most_s:g} s although more was due"
         raise Refused(refusal(pb.REASON_TOO_SLOW, sentence)) from None
+    finally:
+        patience.waited(time.monotonic() - began)
 
 
 class Delivery:
@@ -84,6 +88,11 @@ class Delivery:
             return refusal(pb.REASON_BUSY, error.args[0])
         return None
 
+    async def say(self, answer: pb.DeliverResponse) -> None:
+        """Send an answer, and note that it went."""
+        self._session.sent(answer.ByteSize())
+        await self._context.write(answer)
+
     def _unwritten(self, error: OSError) -> pb.Refusal:
         """What passes is met by another try; a disk that fails ends this process (DESIGN rule 7)."""
         reason = _PASSING.get(error.errno or 0, pb.REASON_DRAINING)
@@ -98,9 +107,7 @@ class Delivery:
         if index is None:
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, "you have no seat in this run"))
         if settled := self._settled(index, package):
-            await self._context.write(
-                pb.DeliverResponse(outcome=outcome_to_wire(self._header.round, settled))
-            )
+            await self.say(pb.DeliverResponse(outcome=outcome_to_wire(self._header.round, settled)))
             return
         entry = self._entry(index, package)
         if not entry.complete:
@@ -109,7 +116,7 @@ class Delivery:
             self._start_costs(index, package)
             await self._receive(index, entry, package)
             self._engine.received(index, package)
-        await self._context.write(pb.DeliverResponse(received=pb.Received()))
+        await self.say(pb.DeliverResponse(received=pb.Received()))
 
     def _settled(self, index: int, package: Package) -> Outcome | None:
         """Return the final word on this very update, if there is one."""
@@ -144,13 +151,21 @@ class Delivery:
         if complete is not None:
             raise Refused(refusal(pb.REASON_LATE, f"another update of yours is complete in round {number}"))
         if not engine.machine.has_task(index):
-            raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"you have no task in round {number}"))
+            raise Refused(self._no_task(index))
         check_package(package, opened.work.uploads, opened.work.scalars)
         check_scores(self._header.scores)
-        entry = engine.entry(index)
+        entry = engine.opening.entry(opened, index)
         if entry is None:
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"you have no task in round {number}"))
         return entry
+
+    def _no_task(self, index: int) -> pb.Refusal:
+        if (conduct := self._engine.machine.quarantined(index)) is None:
+            return refusal(pb.REASON_NO_SUCH_TASK, f"you have no task in round {self._header.round}")
+        told = f"{conduct.refused} bad updates came from you, the last one {conduct.reason}"
+        return refusal(
+            pb.REASON_QUARANTINED, f"you take no part up to and with round {conduct.until}: {told}"
+        )
 
     def _check_open(self, index: int) -> None:
         """Raise Refused if the round was closed since the header was answered: its verdict is on the way."""
@@ -179,12 +194,13 @@ class Delivery:
         stream = self._pool.admit(held, package.size_bytes)
         arriving = self._session.arriving = (entry, package.size_bytes)
         chunk = SMALL_CHUNK if held else CHUNK
+        patience = Patience(chunk)
         try:
             if not package.size_bytes:
                 await self._engine.write(entry.note)
             await self._offer(entry, stream, chunk)
             while entry.held < package.size_bytes:
-                await self._take_chunk(entry, stream, chunk, package)
+                await self._take_chunk(entry, stream, chunk, package, patience)
                 self._check_open(index)
         finally:
             self._pool.close(stream)
@@ -194,9 +210,12 @@ class Delivery:
             entry.forget()
             raise CorruptPayload("the payload is complete, but not the one that its header describes")
 
-    async def _take_chunk(self, entry: Entry, stream: Stream, chunk: int, package: Package) -> None:
-        piece = await self._next(chunk)
+    async def _take_chunk(
+        self, entry: Entry, stream: Stream, chunk: int, package: Package, patience: Patience
+    ) -> None:
+        piece = await self._next(patience)
         size = len(piece.data)
+        patience.received(size)
         self._session.received(piece.message_bytes, size, package, piece.offset)
         if not 0 < size <= MAX_CHUNK or piece.offset + size > stream.limit:
             raise MalformedMessage(f"a chunk of {size} bytes at {piece.offset} is beyond your credit")
@@ -205,12 +224,12 @@ class Delivery:
         except CorruptPayload:
             entry.forget()
             raise
-        self._engine.limits.admits()  # if not, the round is over now
+        self._engine.accounts.limits.admits()  # if not, the round is over now
         if (self._pool.spooled(stream, size) or self._scarce) and entry.held < stream.size:
             await self._offer(entry, stream, chunk)
 
-    async def _next(self, chunk_bytes: int) -> Piece:
-        message = await read_in_time(self._context, max(chunk_bytes, SMALL_CHUNK))
+    async def _next(self, patience: Patience) -> Piece:
+        message = await read_in_time(self._context, patience)
         if isinstance(message, Piece):
             return message
         if message is grpc.aio.EOF:  # a cut, maybe of one direction only: what is held stays
@@ -223,9 +242,9 @@ class Delivery:
     @property
     def _scarce(self) -> bool:
         """Whether what may be in the air is more than the run may still use."""
-        return self._engine.limits.bytes_left() < self._pool.budget
+        return self._engine.accounts.limits.bytes_left() < self._pool.budget
 
     async def _offer(self, entry: Entry, stream: Stream, chunk: int) -> None:
         limit = min(stream.limit, entry.held + SMALL_CHUNK) if self._scarce else stream.limit
         credit = pb.Credit(held=entry.held, limit=limit, chunk_bytes=chunk)
-        await self._context.write(pb.DeliverResponse(credit=credit))
+        await self.say(pb.DeliverResponse(credit=credit))

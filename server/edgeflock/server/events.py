@@ -43,6 +43,7 @@ class Verdict(StrEnum):
     MALFORMED = "malformed"
     DISCARDED = "discarded"
     REFUSED_BY_CLIENT = "refused_by_client"
+    QUARANTINED = "quarantined"
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,25 @@ class Ended:
     discarded: tuple[Outcome, ...] = ()
 
 
-Record = Seated | RoundOpened | RoundExtended | RoundClosed | Ended
+@dataclass(frozen=True)
+class Conduct:
+    """What a client's updates were like."""
+
+    index: int
+    refused: int  # bad updates in all
+    row: int  # of these since the last one that counted, or since its quarantine
+    until: int  # in quarantine to the end of that round; 0: it was not put there
+    reason: str  # of the last bad one
+
+
+@dataclass(frozen=True)
+class Released:
+    """An operator ends a client's quarantine."""
+
+    index: int
+
+
+Record = Seated | RoundOpened | RoundExtended | RoundClosed | Ended | Conduct | Released
 
 # ----------------------------------------------------------------------------------------- events
 
@@ -117,7 +136,7 @@ class OpenRound:
 
     round: int
     cohort: tuple[int, ...]
-    extended: bool = False
+    added: tuple[int, ...] | None = None  # by an extension; None: there was none
     closed: tuple[int, ...] | None = None
     closing: str = ""
 
@@ -134,6 +153,7 @@ class Started:
     limit: str = ""  # a budget is used up: a round that is decided is committed, and none follows
     reached: str = ""  # the last one committed has reached the target: what is open is discarded
     ended: Ended | None = None  # the run is over, but not every client may have heard
+    conduct: tuple[Conduct, ...] = ()  # of clients with bad updates
 
 
 @dataclass(frozen=True)
@@ -167,6 +187,23 @@ class UpdateReceived:
 @dataclass(frozen=True)
 class TaskRefused:
     round: int
+    index: int
+    now: float
+
+
+@dataclass(frozen=True)
+class Offended:
+    """A client has sent an update that no sound client sends."""
+
+    index: int
+    reason: str
+    now: float
+
+
+@dataclass(frozen=True)
+class ReleaseAsked:
+    """An operator trusts a client again."""
+
     index: int
     now: float
 
@@ -284,10 +321,11 @@ class DrainAsked:
     now: float
 
 
+FromClient = Online | Offline | Ready | UpdateReceived | TaskRefused | Offended
+FromOperator = PauseAsked | ResumeAsked | StopAsked | DrainAsked | ReleaseAsked
 Event = (
-    Started | Ready | Online | Offline | UpdateReceived | TaskRefused | Ticked | Persisted | RoundPrepared
-    | Folded | Committed | LimitReached | TargetReached | SpaceMissing | Done | Diverged | Broken
-    | PauseAsked | ResumeAsked | StopAsked | DrainAsked
+    Started | FromClient | Ticked | Persisted | RoundPrepared | Folded | Committed | LimitReached
+    | TargetReached | SpaceMissing | Done | Diverged | Broken | FromOperator
 )  # fmt: skip
 
 # ---------------------------------------------------------------------------------------- effects
@@ -305,8 +343,9 @@ class PrepareRound:
     """Encode the broadcast, reserve the spool; answer RoundPrepared or SpaceMissing."""
 
     round: int
-    cohort: tuple[int, ...]
+    cohort: tuple[int, ...]  # with whom it was opened
     closing: bool = False
+    added: tuple[int, ...] = ()  # by an extension before a restart
 
 
 @dataclass(frozen=True)
@@ -324,6 +363,8 @@ class CommitRound:
     round: int
     outcomes: tuple[Outcome, ...]
     next: RoundOpened | None = None
+    conduct: tuple[Conduct, ...] = ()  # becomes durable with it
+    words: tuple[Announce, ...] = ()  # so does what is said of that
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from edgeflock.common.checksum import extend
 from edgeflock.common.errors import CorruptCheckpoint, EdgeflockError
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER) STRICT;
@@ -49,6 +49,14 @@ CREATE TABLE outcomes (
   digest BLOB NOT NULL, verdict TEXT NOT NULL, seal INTEGER,
   PRIMARY KEY (epoch, round, idx)
 ) STRICT;
+CREATE TABLE conduct (                        -- clients that have sent bad updates
+  idx INTEGER PRIMARY KEY REFERENCES seats (idx),
+  refused INTEGER NOT NULL,                   -- bad updates in all
+  in_row INTEGER NOT NULL,                    -- since the last that counted, or since its quarantine
+  until INTEGER NOT NULL,                     -- in quarantine to the end of that round
+  reason TEXT NOT NULL,                       -- of the last bad one
+  seal INTEGER
+) STRICT;
 CREATE TABLE costs (
   epoch INTEGER NOT NULL, round INTEGER NOT NULL, idx INTEGER NOT NULL REFERENCES seats (idx),
   samples INTEGER, steps INTEGER,
@@ -58,6 +66,7 @@ CREATE TABLE costs (
   fetch_s REAL, train_s REAL, deliver_s REAL, wait_s REAL, cpu_s REAL, peak_rss_bytes INTEGER,
   samples_done INTEGER,
   flops REAL, method_flops REAL,              -- of the local work; of these, what the method adds to FedAvg
+  method_pass_flops REAL,                     -- of these, in passes through the model
   peak_gpu_bytes INTEGER, temperature_c REAL, throttled INTEGER, -- the highest; 1: its clock was held down
   energy_j REAL, energy_source TEXT,          -- rapl, hwmon, or model: watts that somebody stated
   PRIMARY KEY (epoch, round, idx)
@@ -96,6 +105,7 @@ _SEALED = {  # what is decided: each row carries a checksum, which SQLite's page
         "epoch, round, cohort, roster, extended, closed, closing, committed, model_digest, state_digest"
     ),
     "outcomes": "epoch, round, idx, digest, verdict",
+    "conduct": "idx, refused, in_row, until, reason",
 }
 _SEALS = "".join(
     f"CREATE TRIGGER {table}_{name} AFTER {change} ON {table} BEGIN "

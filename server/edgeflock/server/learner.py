@@ -6,8 +6,8 @@ Everything here runs in one thread of its own, never on the event loop.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -19,7 +19,7 @@ from edgeflock.common.choice import for_kind
 from edgeflock.common.errors import NonFinite
 from edgeflock.common.layout import Layout
 from edgeflock.common.pack import pack
-from edgeflock.common.package import IDENTITY, CodecChoice, Kind
+from edgeflock.common.package import IDENTITY, Kind
 from edgeflock.common.seeds import derive
 from edgeflock.common.tensorfile import Written
 from edgeflock.methods.base import Effort, Method, Plan, Round, ServerHalf, Setting, State
@@ -30,43 +30,7 @@ from edgeflock.server.broadcast import Broadcast
 from edgeflock.server.checkpoint import Checkpoints, ModelLayouts, Saved
 from edgeflock.server.events import Verdict
 from edgeflock.server.fold import Fold, SpooledUpdate, finite
-
-
-@dataclass(frozen=True)
-class UploadSpec:
-    """One bundle that an update must hold."""
-
-    kind: Kind
-    layout: Layout
-    codec: CodecChoice
-
-    @property
-    def largest(self) -> int:
-        return codecs.largest(self.codec, self.layout.elements, self.layout.dtype)
-
-
-@dataclass(frozen=True, eq=False)
-class RoundWork:
-    """What an open round asks of its clients."""
-
-    round: Round
-    plan: Plan
-    uploads: tuple[UploadSpec, ...]
-    shared: Broadcast
-    optional: Broadcast | None
-    personal: bool
-    scalars: tuple[str, ...] = ()  # the method's own that an update must hold
-    scores: tuple[str, ...] = ()  # what clients test their own model on
-    allowances: Mapping[str, float] = field(default_factory=dict)  # of each client, by resource
-
-    @cached_property
-    def layouts(self) -> dict[Kind, Layout]:
-        """The layouts of an update's bundles."""
-        return {spec.kind: spec.layout for spec in self.uploads}
-
-    @property
-    def upload_limit(self) -> int:
-        return sum(upload.largest for upload in self.uploads)
+from edgeflock.server.round_work import RoundWork, UploadSpec
 
 
 class Learner:
@@ -96,6 +60,7 @@ class Learner:
         self._fold = Fold(self.half, layouts, lambda samples: method.weight(params, samples))
         self._stepped = 0  # the round whose commit has been computed
         self._metrics: dict[str, float] = {}  # of that commit
+        self.operations = lru_cache(maxsize=1024)(self._operations)  # most clients do the same every round
 
     # --------------------------------------------------------------------------------- the state
 
@@ -121,8 +86,16 @@ class Learner:
         buffers = self.half.buffers(self.state, "global")
         return State({**self.state.vectors, "buffers": buffers}, self.state.scalars)
 
-    def operations(self, *, steps: int, samples: int, held: int) -> dict[str, float]:
-        """Return what a client's local round took: `flops`, and the part that is the method's own.
+    def described(self) -> dict[str, str]:
+        """Return the size of the model and the operations of one sample's passes, for the journal."""
+        told = {"parameters": self.setting.layout.elements}
+        if self.passes is not None:
+            told |= dict(zip(("forward_flops", "backward_flops"), self.passes, strict=True))
+        return {name: str(number) for name, number in told.items()}
+
+    def _operations(self, *, steps: int, samples: int, held: int) -> Mapping[str, float]:
+        """Return what a client's local round took: `flops`, the part that is the method's own, and the part
+        of that which is passes through the model.
 
         `samples` are those of all steps together, `held` those that the client has.
         """
@@ -131,7 +104,8 @@ class Learner:
         elements, features = self.setting.layout.elements, self.setting.features
         effort = Effort(elements, features, *self.passes, steps=steps, samples=samples, held=held)
         own = self.method.extra_flops(self.params, effort) if steps else 0.0
-        return {"flops": effort.training() + own, "method_flops": own}
+        passes = self.method.extra_flops(self.params, effort.bare()) if steps else 0.0
+        return {"flops": effort.training() + own, "method_flops": own, "method_pass_flops": passes}
 
     # --------------------------------------------------------------------------------- opening
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from edgeflock.server import events
 from edgeflock.server.events import (
     Announce,
+    Conduct,
     Effect,
     Ended,
     EndingKind,
@@ -13,11 +14,13 @@ from edgeflock.server.events import (
     Phase,
     Publish,
     Record,
+    Released,
     RoundClosed,
 )
+from edgeflock.server.quarantine import WORDS as OF_QUARANTINE
 from edgeflock.server.standing import Standing
 
-WORDS = ("round_cut", "round_discarded", "run_ended")
+WORDS = ("round_cut", "round_discarded", "run_ended", *OF_QUARANTINE)
 
 
 class Leaving(Standing):
@@ -32,6 +35,11 @@ class Leaving(Standing):
         """Return what is said of a decision that cuts a round or a run short; the journal takes both at once,
         so that no crash comes between them."""
         told: dict[str, dict[str, object]] = {}
+        if isinstance(record, Conduct):
+            return self.quarantine.words(record, self.seats.names)
+        if isinstance(record, Released):
+            why = "an operator trusts it again"
+            told["client_released"] = {"client": self.seats.names[record.index], "reason": why}
         if isinstance(record, RoundClosed) and record.limit:
             counted = [self.seats.names[index] for index in record.counted]
             told["round_cut"] = {"round": record.round, "counted": counted, "reason": record.limit}

@@ -35,9 +35,9 @@ class RoundBooks:
     fresh: Mapping[int, Row]  # the same with the bytes of this life alone
 
     def write(self, connection: sqlite3.Connection, epoch: int) -> None:
-        for index, row in self.rows.items():
-            cost_rows.write_cost(connection, epoch, self.round, index, row)
-            cost_rows.write_bundles(connection, epoch, self.round, index, self.bundles[index])
+        rows = {(self.round, index): row for index, row in self.rows.items()}
+        cost_rows.write_costs(connection, epoch, rows)
+        cost_rows.write_bundles(connection, epoch, self.round, self.bundles)
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,7 @@ class Pending:
     seconds: Seconds = field(default_factory=dict)
 
     def write(self, connection: sqlite3.Connection, epoch: int) -> None:
-        for (round, index), row in self.late.items():
-            cost_rows.write_cost(connection, epoch, round, index, row)
+        cost_rows.write_costs(connection, epoch, self.late)
         for round, values in self.seconds.items():
             cost_rows.add_round_costs(connection, epoch, round, values)
 
@@ -66,7 +65,7 @@ class Ledger:
         self._late: dict[tuple[int, int], Row] = {}
         self._kept: Kept = {}  # of the open round, written by the lives before
         self._closed: RoundBooks | None = None  # of the round that is being committed
-        self._noted = -1  # payload that the journal holds of the open round
+        self._noted = 0  # payload that the journal holds of the open round
         self._share = Share(sensors or Sensors())
         self._cpu_s = time.process_time()
 
@@ -122,7 +121,7 @@ class Ledger:
                 **whole,
                 **self._derived(opened, index, whole["bytes_up"]),
             }
-            bundles[index] = Counter(before) + traffic.bundles
+            bundles[index] = Counter(before) + traffic.bundles if before else dict(traffic.bundles)
             fresh[index] = {**rows[index], **counted}
         return RoundBooks(opened.number, rows, bundles, fresh)
 
@@ -145,7 +144,7 @@ class Ledger:
         self._closed = self.books(opened)
         for index in self._closed.rows:
             self._sessions.traffic(self._machine.seats.names[index]).forget()
-        self._kept, self._noted = {}, -1
+        self._kept, self._noted = {}, self.moved
         return self._closed, True
 
     def open_books(self, opened: Opened | None) -> RoundBooks | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from edgeflock.common.package import Package
+from edgeflock.server.broadcast import Broadcast
 from edgeflock.server.budget import STATED, Budget, credible
 from edgeflock.server.cost_rows import Row
 from edgeflock.server.fold import SpooledUpdate
-from edgeflock.server.learner import RoundWork
+from edgeflock.server.round_work import RoundWork
 from edgeflock.server.spool import Entry
 from edgeflock.server.summary import Score
 from edgeflock.server.uploads import package_of, scores_of
@@ -27,6 +29,9 @@ class Opened:
     scores: dict[int, dict[str, Score]] = field(default_factory=dict)  # of clients' own models
     closed_at: float = 0.0
     used_up: str = ""  # a resource of which a client had too little for all its steps
+    personal: dict[int, asyncio.Future[Broadcast]] = field(default_factory=dict)  # packages asked for
+    preparing: asyncio.Future[bool] | None = None  # S0, which the fold waits for
+    folding_ahead: bool = False
 
     @property
     def number(self) -> int:
@@ -38,6 +43,11 @@ class Opened:
         entry.finish()
         self.updates[index] = SpooledUpdate(index, package, entry.data_path, self.work.layouts)
         self.scores[index] = scores_of(entry.header)
+
+    def drop_failed(self, index: int, formed: asyncio.Future[Broadcast]) -> None:
+        """Who asks for its package again after a full disk shall not get the old failure."""
+        if not formed.cancelled() and formed.exception() and self.personal.get(index) is formed:
+            del self.personal[index]
 
     def described(self, index: int) -> Package | None:
         """Return what the spool holds of a member, whole or not."""
@@ -56,27 +66,24 @@ class Opened:
 
     def allow(self, budget: Budget, used: Mapping[str, float], *, spare: int) -> None:
         """Share what is left of the budgets among those who will train; so many may still come."""
-        stated = {
-            name: sum(credible(cost.get(column)) for cost in self.costs.values()) for name, column in STATED
-        }
-        gone = {name: amount + stated.get(name, 0.0) for name, amount in used.items()}
-        trainers = len(self.work.round.cohort) - len(self.updates) + spare
-        self.work = replace(self.work, allowances=budget.allowances(gone, trainers))
+        trainers = len(self.entries) - len(self.updates) + spare
+        self.work = replace(self.work, allowances=budget.allowances(used, trainers))
 
     def lost(self) -> dict[int, dict[str, float | int | None]]:
         """Return what everybody has stated by now, of a round that is discarded."""
         columns = [column for _, column in STATED]
-        stated = {index: self.costs.get(index, {}) for index in self.work.round.cohort}
+        stated = {index: self.costs.get(index, {}) for index in self.entries}
         return {index: {name: row.get(name) for name in columns} for index, row in stated.items()}
 
     def measured(self) -> dict[str, float]:
         """What the method may steer by: seconds of the round so far, and of its slowest client's training;
-        CPU seconds of all clients' training."""
+        CPU seconds and joules of all clients' training."""
         training = [credible(cost.get("train_s")) for cost in self.costs.values()]
         return {
             "round_s": self.closed_at - self.began,
             "train_s": max(training, default=0.0),
             "train_cpu_s": sum(credible(cost.get("cpu_s")) for cost in self.costs.values()),
+            "train_energy_j": sum(credible(cost.get("energy_j")) for cost in self.costs.values()),
         }
 
     def close(self) -> None:

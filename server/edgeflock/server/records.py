@@ -7,11 +7,14 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from edgeflock.server import conduct_rows
 from edgeflock.server.events import (
+    Conduct,
     Ended,
     EndingKind,
     Outcome,
     Record,
+    Released,
     RoundClosed,
     RoundExtended,
     RoundOpened,
@@ -30,10 +33,11 @@ class Story:
     meta: dict[str, str] = field(default_factory=dict)
     seats: tuple[tuple[int, str], ...] = ()
     samples: dict[int, int] = field(default_factory=dict)
+    conduct: tuple[Conduct, ...] = ()  # of clients with bad updates
     epoch: int = 0
     committed: int = 0
     open_round: RoundOpened | None = None
-    extended: bool = False
+    added: tuple[int, ...] | None = None  # by an extension of it; None: there was none
     closed: tuple[int, ...] | None = None
     over: str = ""  # the closing round is committed, too: why training is over
     ended: Ended | None = None
@@ -78,6 +82,10 @@ def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
             )
             if limit:
                 write_meta(connection, limit=limit)
+        case Conduct():
+            conduct_rows.write(connection, (record,))
+        case Released(index=index):
+            conduct_rows.release(connection, index)
         case Ended():
             write_outcomes(connection, epoch, record.round, record.discarded)
             write_meta(connection, ended_kind=str(record.kind), ended_reason=record.reason)
@@ -146,6 +154,7 @@ def read_story(connection: sqlite3.Connection) -> Story:
     story.epoch = int(story.meta.get("epoch", "0"))
     story.seats = tuple(connection.execute("SELECT idx, client_id FROM seats ORDER BY idx"))
     story.samples = dict(connection.execute("SELECT idx, samples FROM seats WHERE samples IS NOT NULL"))
+    story.conduct = conduct_rows.read(connection)
     _read_rounds(connection, story)
     if "ended_kind" in story.meta:
         kind = EndingKind(story.meta["ended_kind"])
@@ -167,9 +176,8 @@ def _read_rounds(connection: sqlite3.Connection, story: Story) -> None:
     if row is None:
         return
     round, cohort, extended, closed, closing = row
-    members = {*json.loads(cohort), *json.loads(extended or "[]")}
-    story.open_round = RoundOpened(round, tuple(sorted(members)), closing or "")
-    story.extended = extended is not None
+    story.open_round = RoundOpened(round, tuple(json.loads(cohort)), closing or "")
+    story.added = None if extended is None else tuple(json.loads(extended))
     story.closed = None if closed is None else tuple(json.loads(closed))
 
 

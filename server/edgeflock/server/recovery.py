@@ -175,7 +175,7 @@ def _raise_epoch(connection: sqlite3.Connection, story: Story, number: int) -> N
     assert digests is not None  # a round that was committed
     story.epoch += 1
     story.committed, story.over = number, ""
-    story.open_round, story.extended, story.closed = None, False, None
+    story.open_round, story.added, story.closed = None, None, None
     connection.execute("BEGIN")
     connection.execute(
         "INSERT INTO rounds (epoch, round, cohort, committed, model_digest, state_digest) "

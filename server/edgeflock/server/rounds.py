@@ -12,6 +12,7 @@ a decision is an effect of `Persisted` or `Committed`, never of the decision its
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
 from edgeflock.server import events
@@ -30,7 +31,7 @@ from edgeflock.server.events import (
     RoundOpened,
     Verdict,
 )
-from edgeflock.server.leaving import Leaving
+from edgeflock.server.judging import Judging
 from edgeflock.server.space import is_ending
 from edgeflock.server.tally import Tally
 
@@ -38,7 +39,7 @@ from edgeflock.server.tally import Tally
 _LAST_EVENTS = (events.Persisted, events.SpaceMissing, events.Broken, events.Ticked)
 
 
-class RoundMachine(Leaving):
+class RoundMachine(Judging):
     """Where a run stands, changed by `handle` alone."""
 
     def handle(self, event: Event) -> list[Effect]:
@@ -47,33 +48,21 @@ class RoundMachine(Leaving):
             return []
         if self.phase is Phase.ENDING and not isinstance(event, _LAST_EVENTS):
             return []
+        if isinstance(event, events.FromClient):
+            return self._hear(event)
+        if isinstance(event, events.FromOperator):
+            return self._obey(event)
         match event:
             case events.Started():
                 return self._start(event)
-            case events.Online(client_id=client_id):
-                self.seats.online.add(client_id)
-                return self._seat(client_id) + self._proceed(event.now)
-            case events.Offline(client_id=client_id):
-                self.seats.online.discard(client_id)
-                return []
-            case events.Ready(index=index):
-                self.seats.ready.add(index)
-                return self._proceed(event.now)
-            case events.UpdateReceived():
-                return self._receive(event)
-            case events.TaskRefused():
-                return self._refuse(event)
             case events.Ticked(now=now):
                 return self._tick(now)
             case events.Persisted():
                 return self._cleared() + self._persisted(event.record, event.now)
             case events.RoundPrepared():
                 return self._cleared() + self._prepared(event)
-            case events.Folded() if event.round == self.round and self.phase is Phase.FOLDING:
-                self.tally.rejected = event.rejected
-                return self._commit_if_decided()
             case events.Folded():
-                return []
+                return self._folded(event)
             case events.Committed():
                 return self._cleared() + self._committed(event)
             case events.LimitReached(reason=reason):
@@ -88,6 +77,29 @@ class RoundMachine(Leaving):
                 return self._diverged(event)
             case events.Broken(reason=reason):
                 return self._break(reason)
+        assert_never(event)
+
+    def _hear(self, event: events.FromClient) -> list[Effect]:
+        match event:
+            case events.Online(client_id=client_id):
+                self.seats.online.add(client_id)
+                return self._seat(client_id) + self._proceed(event.now)
+            case events.Offline(client_id=client_id):
+                self.seats.online.discard(client_id)
+                return []
+            case events.Ready(index=index):
+                self.seats.ready.add(index)
+                return self._proceed(event.now)
+            case events.UpdateReceived():
+                return self._receive(event)
+            case events.TaskRefused():
+                return self._refuse(event)
+            case events.Offended(index=index, reason=reason):
+                return self._offended(index, reason)
+        assert_never(event)
+
+    def _obey(self, event: events.FromOperator) -> list[Effect]:
+        match event:
             case events.PauseAsked():
                 return self._pause_on_request()
             case events.ResumeAsked():
@@ -96,12 +108,15 @@ class RoundMachine(Leaving):
                 return self._stop(reason)
             case events.DrainAsked():
                 return self._drain()
+            case events.ReleaseAsked(index=index):
+                return self._release(index)
         assert_never(event)
 
     # ---------------------------------------------------------------------------- start and seats
 
     def _start(self, event: events.Started) -> list[Effect]:
         self.seats.take(event.seats)
+        self.quarantine.take(event.conduct)
         self.committed = self.round = event.committed
         if event.ended is not None:
             self.phase, self.ending = Phase.ENDED, event.ended
@@ -112,7 +127,8 @@ class RoundMachine(Leaving):
             return self._end(EndingKind.COMPLETED, event.closed)
         if event.open is not None:
             self._begin(RoundOpened(event.open.round, event.open.cohort, event.open.closing))
-            self.tally.extended, self.tally.closed = event.open.extended, event.open.closed
+            self.tally.extended, self.tally.closed = event.open.added is not None, event.open.closed
+            self.tally.add(event.open.added or ())
         if event.reached:
             return self._reach(event.reached)
         self.limit = event.limit
@@ -123,7 +139,8 @@ class RoundMachine(Leaving):
         if event.seats and (fault := self.seats.script_fault()):
             return self._end(EndingKind.FAILED, fault, self._discarded())
         if event.open is not None:
-            return [PrepareRound(self.round, self.tally.cohort, bool(self.closing))]
+            added = event.open.added or ()
+            return [PrepareRound(self.round, event.open.cohort, bool(self.closing), added)]
         self.phase = Phase.COMMITTED if event.committed else Phase.GATHERING
         self._wake = None if event.committed else event.now + self.rules.gather_s
         return self._proceed(event.now)
@@ -162,6 +179,7 @@ class RoundMachine(Leaving):
             return []
         tally = self.tally
         tally.received = {index: digest for index, digest in event.received if index in tally.cohort}
+        self._bar()
         if tally.closed is not None and set(tally.closed) <= set(tally.received):
             return self._close(tally.closed)
         tally.closed = None
@@ -226,6 +244,7 @@ class RoundMachine(Leaving):
         if self.phase is not Phase.OPEN or record.round != self.round:
             return []
         self.tally.add(record.added)
+        self._bar()
         names = [self.seats.names[index] for index in record.added]
         return [Announce("round_extended", {"round": self.round, "added": names}), Publish()]
 
@@ -248,6 +267,12 @@ class RoundMachine(Leaving):
             return self._close(self.tally.everything())
         return self._end(EndingKind.COMPLETED, self.limit, self._discarded())
 
+    def _folded(self, event: events.Folded) -> list[Effect]:
+        if event.round != self.round or self.phase is not Phase.FOLDING:
+            return []
+        self.tally.rejected = event.rejected
+        return self._commit_if_decided()
+
     def _commit_if_decided(self) -> list[Effect]:
         if self.phase is not Phase.FOLDING or not self.tally.decided:
             return []
@@ -260,8 +285,9 @@ class RoundMachine(Leaving):
             reason = f"round {self.round}{of}: {self.tally.poisoned(counted, self.seats.names)}"
             return self._end(EndingKind.FAILED, reason, self.tally.failed())
         self.phase = Phase.COMMITTING
+        commit = self._settle(outcomes)  # who is left out now is not chosen
         self._next = self._following()
-        return [events.CommitRound(self.round, outcomes, self._next)]
+        return [replace(commit, next=self._next)]
 
     def _diverged(self, event: events.Diverged) -> list[Effect]:
         if event.round != self.round or self.phase not in (Phase.FOLDING, Phase.COMMITTING):
@@ -277,6 +303,9 @@ class RoundMachine(Leaving):
         if self.phase is not Phase.COMMITTING or event.round != self.round:
             return []
         self.committed, self.phase = event.round, Phase.COMMITTED
+        return self._settled_words() + self._go_on(event)
+
+    def _go_on(self, event: events.Committed) -> list[Effect]:
         if self.closing:
             self._closed = True
             return self._end(EndingKind.COMPLETED, self.closing)
@@ -335,9 +364,25 @@ class RoundMachine(Leaving):
             case events.RoundClosed():
                 self.tally.durable = True
                 return [*self.words(record), *self._commit_if_decided()]
+            case events.Conduct():
+                return self._judged(record, now)
+            case events.Released():
+                self.quarantine.release(record.index)
+                return [*self.words(record), Publish(), *self._proceed(now)]
             case Ended():
                 return self._leave(record)
         assert_never(record)
+
+    def _judged(self, record: events.Conduct, now: float) -> list[Effect]:
+        """A bad update is counted; a member that is left out from now on is waited for no more."""
+        told: list[Effect] = [*self._told_conduct(record)]
+        if not told:
+            return []
+        waited = self.phase is Phase.OPEN and self.tally.waits_for(record.index)
+        if waited:
+            self.tally.barred.add(record.index)
+        told.append(Publish())
+        return told + ((self._close_if_complete() or self._overdue_if_all_answered(now)) if waited else [])
 
     def _seated(self, seats: tuple[tuple[int, str], ...], now: float) -> list[Effect]:
         seated: list[Effect] = [

@@ -21,4 +21,6 @@ class Rules:
     script: tuple[tuple[str, ...], ...] = ()  # cohorts by id, one per round
     central: bool = False  # the one member is the server itself
     method: str = ""  # for people
+    quarantine_after: int = 0  # bad updates in a row; 0: nobody is put into quarantine
+    quarantine_rounds: int = 20
     closes: bool = False  # the method may ask everybody once more when training is over

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from edgeflock.server.cohort import extension, natural_order, select
 from edgeflock.server.events import RoundOpened, Seated
+from edgeflock.server.quarantine import Quarantine
 from edgeflock.server.rules import Rules
 
 
 class Seats:
     """The clients of a run as the round machine knows them."""
 
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
+    def __init__(self, rules: Rules, quarantine: Quarantine) -> None:
+        self._rules, self._quarantine = rules, quarantine
         self.names: dict[int, str] = {}  # roster index -> client id
         self.index_of: dict[str, int] = {}  # Invariant: the inverse of names
         self.coming: dict[str, int] = {}  # ids whose seats are on the way to the journal
@@ -64,7 +65,8 @@ class Seats:
     def complete(self, committed: int) -> bool:
         """Whether those are here who are needed to open the round after that one."""
         if self._rules.online:
-            return len(self._candidates()) >= min(self._rules.cohort, self._rules.clients)
+            able = self._rules.clients - len(self._quarantine.held(committed + 1))
+            return len(self._candidates(committed + 1)) >= min(self._rules.cohort, able)
         return bool(self.names) and (committed > 0 or len(self.ready) == self._rules.clients)
 
     def choose(self, round: int) -> RoundOpened:
@@ -73,7 +75,7 @@ class Seats:
             ids = self._rules.script[round - 1]
             return RoundOpened(round, tuple(sorted(self.index_of[name] for name in ids)))
         size = self._rules.cohort + self._rules.over_select
-        return RoundOpened(round, select(self._rules.seed, round, self._candidates(), size))
+        return RoundOpened(round, select(self._rules.seed, round, self._candidates(round), size))
 
     def everybody(self, round: int, closing: str) -> RoundOpened:
         """Return the closing round: all who have a seat, here or not."""
@@ -82,12 +84,13 @@ class Seats:
     def spare(self, round: int, cohort: tuple[int, ...], wanted: int) -> tuple[int, ...]:
         """Return who can extend a short round."""
         wanted = 0 if self._rules.script else wanted
-        return extension(self._rules.seed, round, self._candidates() - set(cohort), wanted)
+        return extension(self._rules.seed, round, self._candidates(round) - set(cohort), wanted)
 
-    def _candidates(self) -> set[int]:
+    def _candidates(self, round: int) -> set[int]:
+        able = set(self.names) - self._quarantine.held(round)
         if not self._rules.online:
-            return set(self.names)
-        return {index for index, client_id in self.names.items() if client_id in self.online} & self.ready
+            return able
+        return {index for index in able if self.names[index] in self.online} & self.ready
 
     def shortage(self) -> str:
         """Return who did not come in time, for people."""

@@ -5,36 +5,34 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from importlib.metadata import version
 from typing import Any
 
 import grpc
 import structlog
 
-from edgeflock.common.checksum import GRANULE
 from edgeflock.common.chunks import Piece
 from edgeflock.common.package import Package
-from edgeflock.common.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
-from edgeflock.common.wire import package_to_wire
-from edgeflock.server.admission import check_data, check_join, check_ready, refusal
-from edgeflock.server.broadcast import Broadcast
+from edgeflock.common.transport import SMALL_CHUNK
+from edgeflock.server.admission import OFFENCES, check_data, check_join, check_ready, refusal
 from edgeflock.server.credit import CreditPool
 from edgeflock.server.delivery import Delivery, Refused, read_in_time
 from edgeflock.server.engine import Engine
-from edgeflock.server.events import Offline, Online, TaskRefused
+from edgeflock.server.events import Offended, Offline, Online, TaskRefused
+from edgeflock.server.fetching import Fetching
+from edgeflock.server.patience import Patience
 from edgeflock.server.sessions import DuplicateId, Session
 from edgeflock.server.stated import of_round
-from edgeflock.server.views import view_of
+from edgeflock.server.views import same, send_once, view_of
 from edgeflock.v1 import aggregator_pb2 as pb
 
 log = structlog.get_logger()
 Context = grpc.aio.ServicerContext[Any, Any]
 
-ROUND_OVER = "the round is over: look at your view again"
 UNKNOWN_SESSION = "this server does not know your session: join again"
 _SOFTWARE = version("edgeflock")
 _RETRY_DRAINING_MS = 1000
-MANY_FETCHES = 16
 
 
 class AggregatorService:
@@ -42,7 +40,7 @@ class AggregatorService:
 
     def __init__(self, engine: Engine, run: pb.Run, pool: CreditPool) -> None:
         self._engine, self._run, self._pool = engine, run, pool
-        self._fetching = 0  # streams that send a package now
+        self._fetching = Fetching(engine)
         self.refusals: Counter[tuple[str, str]] = Counter()  # (client or peer, reason)
 
     # ------------------------------------------------------------------------------------- Join
@@ -91,7 +89,7 @@ class AggregatorService:
     # ------------------------------------------------------------------------------------ Watch
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.WatchResponse]:
-        session = self._session(request.session)
+        session = self._session(request)
         if session is None:
             yield pb.WatchResponse(refusal=refusal(pb.REASON_UNKNOWN_SESSION, UNKNOWN_SESSION))
             return
@@ -114,11 +112,11 @@ class AggregatorService:
         while not session.superseded:
             session.changed.clear()
             view = view_of(self._engine, session.client_id)
-            if last is None or not _same(view, last):
-                _send_once(view, last)
+            if last is None or not same(view, last):
+                send_once(view, last)
                 response = pb.WatchResponse(view=view)
                 payload = sum(len(download.payload) for download in view.task.downloads)
-                if payload and not self._engine.limits.admits(payload):
+                if payload and not self._engine.accounts.limits.admits(payload):
                     continue  # the round is over, and with it the task
                 session.sent(response.ByteSize(), payload, self._inline(payload))
                 yield response
@@ -152,61 +150,25 @@ class AggregatorService:
     async def Fetch(
         self, request: pb.FetchRequest, context: Context
     ) -> AsyncIterator[pb.FetchResponse | bytes]:
-        session = self._session(request.session)
+        session = self._session(request)
         if session is None:
             yield pb.FetchResponse(refusal=refusal(pb.REASON_UNKNOWN_SESSION, UNKNOWN_SESSION))
             return
-        broadcast = await self._broadcast(session, request)
-        size = request.chunk_bytes or self._fetch_chunk()
-        if broadcast is None or request.offset % GRANULE or size % GRANULE or not 0 < size <= MAX_CHUNK:
+        broadcast = await self._fetching.find(session, request)
+        if broadcast is None:
             refused = refusal(pb.REASON_NO_SUCH_PACKAGE, f"round {request.round} has no such package for you")
             self._count(session.client_id, refused)
             yield pb.FetchResponse(refusal=refused)
             return
-        if not request.digest:
-            yield pb.FetchResponse(package=package_to_wire(broadcast.package))
-        self._fetching += 1
-        try:
-            opened = self._engine.opened
-            for offset in range(request.offset, broadcast.package.size_bytes, size):
-                payload = min(size, broadcast.package.size_bytes - offset)
-                if self._engine.opened is not opened or not self._engine.limits.admits(payload):
-                    yield pb.FetchResponse(refusal=refusal(pb.REASON_BUSY, ROUND_OVER))
-                    return
-                message = broadcast.cached(offset, size)
-                if message is None:
-                    message = await self._engine.write(broadcast.message, offset, size)
-                session.sent(len(message), payload, broadcast.package, offset)
+        async with aclosing(self._fetching.messages(session, request, broadcast)) as messages:
+            async for message in messages:
                 yield message
-        finally:
-            self._fetching -= 1
-
-    def _fetch_chunk(self) -> int:
-        """Many streams at a time get small chunks: gRPC holds one or two of each, and memory is bounded."""
-        return CHUNK if self._fetching < MANY_FETCHES else SMALL_CHUNK
-
-    async def _broadcast(self, session: Session, request: pb.FetchRequest) -> Broadcast | None:
-        """Return the package that is meant, if the client has a task in that round."""
-        engine, index = self._engine, self._engine.machine.seats.index_of.get(session.client_id)
-        opened = engine.opened
-        if opened is None or index is None or request.round != opened.number:
-            return None
-        if not engine.machine.has_task(index):
-            return None
-        work, found = opened.work, None
-        if request.scope == pb.SCOPE_PERSONAL and work.personal:
-            found = await engine.personal(index)
-        elif request.scope in (pb.SCOPE_SHARED, pb.SCOPE_OPTIONAL):
-            found = work.shared if request.scope == pb.SCOPE_SHARED else work.optional
-        if found is None or request.digest not in (b"", found.package.digest):
-            return None
-        return found
 
     # ---------------------------------------------------------------------------------- Deliver
 
     async def Deliver(self, request_iterator: AsyncIterator[pb.DeliverRequest], context: Context) -> None:
         try:
-            first = await read_in_time(context, SMALL_CHUNK)
+            first = await read_in_time(context, Patience(SMALL_CHUNK))
         except Refused as refused_early:
             self._count("?", refused_early.answer)
             await context.write(pb.DeliverResponse(refusal=refused_early.answer))
@@ -216,12 +178,11 @@ class AggregatorService:
             self._count("?", refused)
             await context.write(pb.DeliverResponse(refusal=refused))
             return
-        session = self._session(first.header.session)
+        session = self._session(first.header, first.ByteSize())
         if session is None:
             refused = refusal(pb.REASON_UNKNOWN_SESSION, UNKNOWN_SESSION)
             await context.write(pb.DeliverResponse(refusal=refused))
             return
-        session.received(first.ByteSize())
         index = self._engine.machine.seats.index_of.get(session.client_id)
         if index is not None and first.header.HasField("previous"):
             self._take_cost(index, first.header.previous)
@@ -229,12 +190,14 @@ class AggregatorService:
         refused_later = await delivery.run()
         if refused_later is not None:
             self._count(session.client_id, refused_later)
-            await context.write(pb.DeliverResponse(refusal=refused_later))
+            if index is not None and refused_later.reason in OFFENCES:
+                self._engine.post(Offended(index, _named(refused_later), time.monotonic()))
+            await delivery.say(pb.DeliverResponse(refusal=refused_later))
 
     # --------------------------------------------------------------------------- Report and Leave
 
     async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportResponse:
-        session = self._session(request.session)
+        session = self._session(request)
         if session is None:
             return pb.ReportResponse(refusal=refusal(pb.REASON_UNKNOWN_SESSION, UNKNOWN_SESSION))
         index = self._engine.machine.seats.index_of.get(session.client_id)
@@ -258,7 +221,9 @@ class AggregatorService:
                 refused = refusal(pb.REASON_MALFORMED, "the report is empty")
         if refused is not None:
             self._count(session.client_id, refused)
-        return pb.ReportResponse(refusal=refused)
+        answer = pb.ReportResponse(refusal=refused)
+        session.sent(answer.ByteSize())
+        return answer
 
     def _take_ready(self, session: Session, index: int, report: pb.Ready) -> pb.Refusal | None:
         if refused := check_ready(report, self._run):
@@ -270,7 +235,7 @@ class AggregatorService:
     def _take_cost(self, index: int, cost: pb.RoundCost) -> None:
         """Take what a client states of a round that it has just heard the final word on."""
         if any(round == cost.round for round, _ in self._engine.verdicts.last(index)):
-            self._engine.note_cost(cost.round, index, of_round(cost))
+            self._engine.accounts.add_late(cost.round, index, of_round(cost))
 
     def _take_refusal(self, session: Session, index: int, report: pb.TaskRefused) -> None:
         sentence = report.refusal.sentence[:500]
@@ -281,7 +246,7 @@ class AggregatorService:
         self._engine.post(TaskRefused(report.round, index, time.monotonic()))
 
     async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveResponse:
-        session = self._session(request.session)
+        session = self._session(request)
         if session is not None:
             words = {"client": session.client_id, "reason": request.reason[:200]}
             log.info("client_leaving", **words)
@@ -297,8 +262,12 @@ class AggregatorService:
 
     # -------------------------------------------------------------------------------------------
 
-    def _session(self, token: bytes) -> Session | None:
-        return self._engine.sessions.find(token)
+    def _session(self, message: Any, size: int | None = None) -> Session | None:
+        """Return whose message it is, and note that it came."""
+        session = self._engine.sessions.find(message.session)
+        if session is not None:
+            session.received(message.ByteSize() if size is None else size)
+        return session
 
     def _count(self, who: str, refused: pb.Refusal) -> None:
         """Count a refusal; the 1st, 2nd, 4th, 8th ... of a kind is written down."""
@@ -312,19 +281,9 @@ class AggregatorService:
             self._engine.journal.note("refused", **fields)
 
 
-def _send_once(view: pb.View, last: pb.View | None) -> None:
-    """A small package goes with the first view of its task only."""
-    if last is not None and last.task.round == view.task.round:
-        for download in view.task.downloads:
-            download.ClearField("payload")
-
-
-def _same(view: pb.View, other: pb.View) -> bool:
-    """Whether two views say the same; the time left is not news."""
-    if view.task.round != other.task.round or view.outcomes != other.outcomes or view.seat != other.seat:
-        return False
-    names = ("round", "state", "reason", "ending")
-    return all(getattr(view, name) == getattr(other, name) for name in names)
+def _named(refused: pb.Refusal) -> str:
+    """Return the reason of a refusal in the words of a verdict."""
+    return pb.Reason.Name(refused.reason).removeprefix("REASON_").lower()
 
 
 def _device(device: pb.Device) -> dict[str, object]:

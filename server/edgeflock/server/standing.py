@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from edgeflock.server.events import Ended, Phase, RoundOpened
+from edgeflock.server.events import CommitRound, Conduct, Ended, Phase, RoundOpened
+from edgeflock.server.quarantine import Quarantine
 from edgeflock.server.rules import Rules
 from edgeflock.server.seats import Seats
 from edgeflock.server.space import Space
@@ -15,7 +16,8 @@ class Standing:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.phase = Phase.IDLE
-        self.seats = Seats(rules)
+        self.quarantine = Quarantine(rules)
+        self.seats = Seats(rules, self.quarantine)
         self.tally = Tally()  # of the last round opened
         self.round = 0  # the last one opened
         self.committed = 0  # Invariant: committed <= round <= committed + 1
@@ -27,6 +29,7 @@ class Standing:
         self.draining = False
         self.ending: Ended | None = None
         self._next: RoundOpened | None = None  # becomes durable with the running commit
+        self._settled: CommitRound | None = None  # the running commit, or the last one
         self._pause_asked = False
         self._stop_asked = ""
         self._wake: float | None = None  # when the phase has lasted too long
@@ -57,6 +60,11 @@ class Standing:
         extended = self.closing or self.tally.extended
         most = 0 if extended else self.rules.min_updates
         return min(most, self.rules.clients - len(self.tally.cohort))
+
+    def quarantined(self, index: int) -> Conduct | None:
+        """Return why a client takes no part in the round at hand, or the next; None if it may."""
+        kept = self.quarantine.keeps(index, self.committed + 1)
+        return self.quarantine.told(index) if kept else None
 
     def has_task(self, index: int) -> bool:
         """Whether that client should be working on the open round."""

@@ -94,9 +94,10 @@ def started(story: Story, now: float, reached: str = "") -> Started:
     """Return the round machine's first event."""
     opened, going = story.open_round, None
     if opened is not None:
-        going = OpenRound(opened.round, opened.cohort, story.extended, story.closed, opened.closing)
+        going = OpenRound(opened.round, opened.cohort, story.added, story.closed, opened.closing)
     ended = story.ended if story.finished else None
-    return Started(now, story.seats, story.newest, going, story.over, story.limit, reached, ended)
+    known = story.seats, story.newest, going, story.over, story.limit
+    return Started(now, *known, reached, ended, story.conduct)
 
 
 def take_up(built: Built, run_dir: Path) -> Parts:
@@ -105,8 +106,9 @@ def take_up(built: Built, run_dir: Path) -> Parts:
     asked = Asked(config.rounds, asks_more(run_dir, config))
     if not (run_dir / rundir.JOURNAL).exists():  # the file comes first: it says which run this is
         rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
-    story = rundir.tell(run_dir, identity=json.dumps(identity(config)))
-    _check_identity(story, config, run_dir)
+    here = _identity(built)
+    story = rundir.tell(run_dir, identity=json.dumps(here))
+    _check_identity(story, here, run_dir)
     story.finished = _over(story, config, run_dir) is not None
     checkpoints, spool = Checkpoints(run_dir, learner.layouts), Spool(run_dir / "spool")
     path = run_dir / rundir.JOURNAL
@@ -130,9 +132,19 @@ def begin_or_recover(
         recover(story, path, learner, checkpoints, spool, asked)
 
 
-def _check_identity(story: Story, config: ServerConfig, run_dir: Path) -> None:
+def _identity(built: Built) -> dict[str, str]:
+    """Return the options that make the run what it is, and what they make of files that may have changed:
+    those of --eval-data and of a model of the operator's own."""
+    return {
+        **identity(built.config),
+        "shape of a sample": "x".join(map(str, built.test.input_shape)),
+        "number of classes": str(built.test.classes),
+        "layout of the model": built.flat.layout.digest.hex()[:8],
+    }
+
+
+def _check_identity(story: Story, here: dict[str, str], run_dir: Path) -> None:
     """The journal knows itself which run it is of: run.toml may have been lost, or be of another one."""
-    here = identity(config)
     there: dict[str, str] = json.loads(story.meta["identity"])
     different = [
         f"{name} ({value} there, {here[name]} here)"
@@ -172,4 +184,5 @@ def _initialise(path: Path, learner: Learner, checkpoints: Checkpoints) -> None:
         connection.execute("BEGIN")
         connection.execute("INSERT INTO rounds (epoch, round, cohort) VALUES (0, 0, '[]')")
         records.write_commit(connection, 0, 0, saved.model.digest, saved.state_digest)
+        records.write_meta(connection, **learner.described())
         connection.execute("COMMIT")

@@ -7,7 +7,7 @@ import time
 from edgeflock.server.engine import Engine
 from edgeflock.server.events import Phase
 from edgeflock.server.sessions import Session
-from edgeflock.server.views import run_state
+from edgeflock.server.views import quarantine_of, run_state
 from edgeflock.v1 import aggregator_pb2
 from edgeflock.v1 import control_pb2 as pb
 
@@ -47,7 +47,7 @@ def _open_round(engine: Engine, now: float) -> pb.OpenRound:
 
 
 def _budgets(engine: Engine) -> list[pb.BudgetShare]:
-    shares = engine.budget_shares().items()
+    shares = engine.accounts.shares().items()
     return [pb.BudgetShare(name=name, used=used, limit=limit) for name, (used, limit) in shares]
 
 
@@ -66,7 +66,7 @@ def _members(engine: Engine, now: float) -> list[pb.ClientStatus]:
 
 
 def _seated(engine: Engine, client_id: str, index: int, in_cohort: bool) -> pb.ClientStatus:
-    machine = engine.machine
+    machine, conduct = engine.machine, engine.machine.quarantine.told(index)
     return pb.ClientStatus(
         client_id=client_id,
         index=index,
@@ -77,6 +77,8 @@ def _seated(engine: Engine, client_id: str, index: int, in_cohort: bool) -> pb.C
         in_cohort=in_cohort,
         received=index in machine.tally.received,
         refused=index in machine.tally.refused,
+        bad_updates=conduct.refused if conduct is not None else 0,
+        quarantine=quarantine_of(engine, index),
     )
 
 

@@ -17,6 +17,7 @@ class Tally:
     least: int = 1  # updates with which it may close at its deadline
     received: dict[int, bytes] = field(default_factory=dict)  # index -> digest; a subset of cohort
     refused: set[int] = field(default_factory=set)
+    barred: set[int] = field(default_factory=set)  # in quarantine, and nothing of theirs is here
     extended: bool = False
     short: bool = False  # extended, and still too few: closes as soon as there are enough
     closed: tuple[int, ...] | None = None  # the counted set, once decided
@@ -24,7 +25,13 @@ class Tally:
     rejected: Mapping[int, Verdict] | None = None  # by the fold; None until it is done
 
     def waits_for(self, index: int) -> bool:
-        return index in self.cohort and index not in self.received and index not in self.refused
+        answered = index in self.received or index in self.refused or index in self.barred
+        return index in self.cohort and not answered
+
+    @property
+    def excused(self) -> set[int]:
+        """Who will not deliver."""
+        return self.refused | self.barred
 
     @property
     def enough(self) -> bool:
@@ -34,13 +41,13 @@ class Tally:
     @property
     def full(self) -> bool:
         """Whether there is nothing left to wait for."""
-        wanted = min(self.size, len(self.cohort) - len(self.refused))
+        wanted = min(self.size, len(self.cohort) - len(self.excused))
         return self.enough and (self.short or len(self.received) >= wanted)
 
     @property
     def answered(self) -> bool:
         """Whether everybody has delivered or refused."""
-        return len(self.received) + len(self.refused) == len(self.cohort)
+        return len(self.received) + len(self.excused) == len(self.cohort)
 
     @property
     def decided(self) -> bool:
@@ -88,5 +95,7 @@ class Tally:
             return Outcome(index, digest, self.rejected[index])
         if index in self.refused:
             return Outcome(index, digest, Verdict.REFUSED_BY_CLIENT)
+        if index in self.barred:
+            return Outcome(index, digest, Verdict.QUARANTINED)
         counted = index in (self.closed or ())
         return Outcome(index, digest, Verdict.COUNTED if counted else Verdict.LATE)

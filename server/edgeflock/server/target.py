@@ -33,11 +33,10 @@ class Target:
 
 def parse(texts: Mapping[str, str]) -> Target:
     """Return the target. Raises UnknownName or BadValue with a sentence."""
-    for name, text in texts.items():
+    for name in texts:
         if name not in MEASURES:
             raise UnknownName("target", name, MEASURES)
-        return Target(_accuracy(text))
-    return Target()
+    return Target(_accuracy(texts["accuracy"]) if "accuracy" in texts else None)
 
 
 def _accuracy(text: str) -> float:

@@ -50,14 +50,13 @@ class TimeLine:
 
     def enter(self, name: str, round: int) -> None:
         """From now on it is this that the server does."""
-        now = self._clock()
-        if not self._over:
-            self.add(self._round or round, self._name, now - self._since)
-        self._name, self._round, self._since, self._over = name, round, now, False
+        if self._over or (name, round) != (self._name, self._round):
+            self._cut(self._round or round)
+            self._name, self._round, self._over = name, round, False
 
     def leave(self) -> None:
         """The run is over: nothing more is counted."""
-        self.enter(self._name, self._round)
+        self.now()
         self._over = True
 
     def add(self, round: int, name: str, amount: float) -> None:
@@ -72,7 +71,13 @@ class TimeLine:
 
     def now(self) -> None:
         """Count what was done up to now."""
-        self.enter(self._name, self._round) if not self._over else None
+        self._cut(self._round)
+
+    def _cut(self, round: int) -> None:
+        now = self._clock()
+        if not self._over:
+            self.add(round, self._name, now - self._since)
+        self._since = now
 
     def of(self, round: int) -> dict[str, float]:
         """Return the line of a round as far as this life knows it; older rounds are forgotten."""

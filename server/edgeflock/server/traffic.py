@@ -33,7 +33,8 @@ class Traffic:
         self.bytes_down += payload
         self.message_bytes_down += message_bytes
         self.wire_bytes_down += framed(message_bytes)
-        self._divide(DOWN, package, offset, payload)
+        if payload:
+            self._divide(DOWN, package, offset, payload)
 
     def received(
         self, message_bytes: int, payload: int = 0, package: Package | None = None, offset: int = 0
@@ -42,12 +43,12 @@ class Traffic:
         self.bytes_up += payload
         self.message_bytes_up += message_bytes
         self.wire_bytes_up += framed(message_bytes) if message_bytes else 0
-        self._divide(UP, package, offset, payload)
+        if payload:
+            self._divide(UP, package, offset, payload)
 
     def _divide(self, way: str, package: Package | None, offset: int, size: int) -> None:
-        if size:
-            for kind, codec, part in parts(package or _NOTHING, offset, size):
-                self.bundles[way, kind, codec] += part
+        for kind, codec, part in parts(package or _NOTHING, offset, size):
+            self.bundles[way, kind, codec] += part
 
     def counted(self) -> dict[str, int]:
         """Return the columns of the ledger."""

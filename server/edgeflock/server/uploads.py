@@ -11,7 +11,7 @@ from edgeflock.common.errors import MalformedMessage
 from edgeflock.common.package import Package
 from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.common.wire import package_from_wire
-from edgeflock.server.learner import UploadSpec
+from edgeflock.server.round_work import UploadSpec
 from edgeflock.server.summary import Score
 from edgeflock.v1 import aggregator_pb2 as pb
 

@@ -9,7 +9,7 @@ from edgeflock.common.wire import choice_to_wire, kind_to_wire, package_to_wire
 from edgeflock.server.broadcast import Broadcast
 from edgeflock.server.engine import Engine
 from edgeflock.server.events import EndingKind, Outcome, Phase, Verdict
-from edgeflock.server.learner import RoundWork
+from edgeflock.server.round_work import RoundWork
 from edgeflock.v1 import aggregator_pb2 as pb
 
 # Clients of a server that goes down spread their return: so long for each of them, at most so long.
@@ -28,6 +28,7 @@ _REASONS = {
     Verdict.MALFORMED: pb.REASON_MALFORMED,
     Verdict.DISCARDED: pb.REASON_DISCARDED,
     Verdict.REFUSED_BY_CLIENT: pb.REASON_REFUSED_BY_CLIENT,
+    Verdict.QUARANTINED: pb.REASON_QUARANTINED,
 }
 
 
@@ -55,10 +56,33 @@ def view_of(engine: Engine, client_id: str) -> pb.View:
     index = machine.seats.index_of.get(client_id)
     if index is not None:
         view.seat.CopyFrom(pb.Seat(index=index, seats=machine.rules.clients))
+        if (quarantine := quarantine_of(engine, index)) is not None:
+            view.quarantine.CopyFrom(quarantine)
         view.outcomes.extend(outcome_to_wire(*told) for told in engine.verdicts.last(index))
         if machine.has_task(index) and engine.opened is not None and not machine.draining:
             view.task.CopyFrom(_task(engine, engine.opened.work))
     return view
+
+
+def quarantine_of(engine: Engine, index: int) -> pb.Quarantine | None:
+    """Return the quarantine that a client is in, if it is in one."""
+    conduct = engine.machine.quarantined(index)
+    return pb.Quarantine(until_round=conduct.until, reason=conduct.reason) if conduct else None
+
+
+def send_once(view: pb.View, last: pb.View | None) -> None:
+    """A small package goes with the first view of its task only."""
+    if last is not None and last.task.round == view.task.round:
+        for download in view.task.downloads:
+            download.ClearField("payload")
+
+
+def same(view: pb.View, other: pb.View) -> bool:
+    """Whether two views say the same; the time left is not news."""
+    if view.task.round != other.task.round or view.outcomes != other.outcomes or view.seat != other.seat:
+        return False
+    names = ("round", "state", "reason", "ending", "quarantine")
+    return all(getattr(view, name) == getattr(other, name) for name in names)
 
 
 def outcome_to_wire(round: int, outcome: Outcome) -> pb.Outcome:

@@ -17,6 +17,8 @@ Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
 Indices = NDArray[np.int64]
 
+MOST_CLASSES = 100_000  # a label that is a date or an id would make a model that fills the memory
+
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -89,6 +91,13 @@ def part(where: object, x: Array, y: Array, classes: int, groups: Labels | None 
     if labels.min() < 0 or labels.max() >= classes:
         raise BadData(f"{where}: labels {labels.min()} to {labels.max()}, allowed is 0 to {classes - 1}")
     return Part(x, labels, groups)
+
+
+def count_classes(where: object, highest: int) -> int:
+    """Return how many classes the highest label makes. Raises BadData if that cannot be meant."""
+    if highest >= MOST_CLASSES:
+        raise BadData(f"{where}: the highest label is {highest}, allowed is 0 to {MOST_CLASSES - 1}")
+    return highest + 1
 
 
 def _per_channel(values: tuple[float, ...], dimensions: int) -> Floats:

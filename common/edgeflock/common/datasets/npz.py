@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from edgeflock.common.datasets import files
-from edgeflock.common.datasets.base import Array, Dataset, Entry, Part, part
+from edgeflock.common.datasets.base import Array, Dataset, Entry, Part, count_classes, part
 from edgeflock.common.datasets.files import Place
 from edgeflock.common.datasets.formats import npz
 from edgeflock.common.errors import BadData
@@ -20,8 +20,9 @@ def read(argument: str, root: Path) -> Dataset:
     name = argument.removesuffix(".npz")
     files.below(root, name)
     place = Place(f"npz:{name}", home="", folders=("",))
-    train, test = parts(place.find(root, (f"{name}.npz",))[f"{name}.npz"], classes=None)
-    classes = int(max(train.y.max(), test.y.max())) + 1
+    path = place.find(root, (f"{name}.npz",))[f"{name}.npz"]
+    train, test = parts(path, classes=None)
+    classes = count_classes(path, int(max(train.y.max(), test.y.max())))
     return Dataset(f"npz:{name}", classes, train, test)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from edgeflock.lab.history import GLOBAL, History, Point
@@ -22,6 +23,7 @@ _LEGEND_ROW = 0.17  # inches
 STEPS = (1, 2, 2.5, 5, 10)  # between ticks, times a power of ten
 _DOTS = 40  # up to so many points are marked
 _DIVERGED = 10.0  # a loss so many times the largest first one has diverged
+_FAR = 4.0  # a run that cost so many times the middle one gets a logarithmic axis
 _EQUAL = 1e-9  # relative; smaller differences are rounding
 _DECADES = 1.5  # a positive quantity that spans more is drawn on a logarithmic axis
 
@@ -39,7 +41,7 @@ METRICS = {
     "F": ("F: loss on the clients' data", "At the model that was sent out."),
     "F_best": ("F of the best model", "The smallest F so far."),
     "G": ("G: bound that τ minimises", "At the τ that was chosen."),
-    "rho": ("rho: Lipschitz constant", "As the clients estimate it."),
+    "rho": ("ρ: Lipschitz constant", "As the clients estimate it."),  # noqa: RUF001 - FedADM's symbol
     "beta": ("β: smoothness", "As the clients estimate it."),
     "delta": ("δ: divergence of gradients", "Of the clients from their mean."),
     "score": (
@@ -50,6 +52,10 @@ METRICS = {
     "pull": ("pull to the representation model", "Weighted mean over the clients."),
     "norm_ratio": ("norm ratio d", "Mean length of the updates over the length of their mean."),
     "manifold_share": ("share of the manifold term", "Length of its gradient over that of the loss."),
+    "drift_norm": ("length of the drift correction", "Mean over the clients."),
+    "centroids": ("classes with a centroid", "Of which some client has told by now."),
+    "eta_g": ("step of the server", "As FedExP extrapolates it."),
+    "eta": ("step of the server", "By which the mean of the updates is multiplied."),
     "momentum_norm": ("length of the momentum", "Of the server's direction."),
 }
 
@@ -72,14 +78,14 @@ class Against:
     name: str  # of the file
     title: str
     quantity: str  # its units; empty for rounds
-    of: Callable[[Point], float]
+    of: Callable[[Point], float | None]  # None: nobody told
 
 
 AXES = (
     Against("rounds", "round", "", lambda point: point.round),
     Against("bytes", "bytes up and down", "bytes", lambda point: point.spent.get("bytes", 0.0)),
     Against("seconds", "time of the server", "seconds", lambda point: point.spent.get("seconds", 0.0)),
-    Against("energy", "energy", "energy", lambda point: point.spent.get("energy_j", 0.0)),
+    Against("energy", "energy", "energy", lambda point: point.spent.get("energy_j")),
 )
 
 
@@ -106,14 +112,15 @@ def evaluations(histories: Sequence[History], names: Sequence[str], what: str, a
 
 
 def _line(history: History, model: str, label: str, what: str, axis: Against, look: Stroke) -> Line:
-    points = [point for point in history.curve(model) if math.isfinite(getattr(point.evaluation, what))]
-    spread = [point.evaluation.deviation for point in points] if what == "accuracy" else []
+    known = [(axis.of(point), point.evaluation) for point in history.curve(model)]
+    points = [(x, found) for x, found in known if x is not None and math.isfinite(getattr(found, what))]
+    spread = [found.deviation for _, found in points] if what == "accuracy" else []
     shown = label if label != model else MODELS.get(model, model.replace("_", " "))
     return Line(
         shown,
         look,
-        [axis.of(point) for point in points],
-        [getattr(point.evaluation, what) for point in points],
+        [x for x, _ in points],
+        [getattr(found, what) for _, found in points],
         spread if any(spread) and label == model else (),
     )
 
@@ -157,7 +164,12 @@ def draw(
     for line, label in zip(lines, labels, strict=True):
         _draw_line(axes, line, unit.of(line.x) if unit else list(line.x), label)
     axes.set(xlabel=unit.label(x) if unit else x, ylabel=y)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, steps=STEPS, integer=not quantity))
+    if quantity and _far_apart([line.x for line in lines if line.x]):
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, steps=STEPS, integer=not quantity))
     if top is None:
         _choose_scale(axes, [value for line in lines for value in line.y])
     else:
@@ -166,6 +178,12 @@ def draw(
     if legend:
         made.legend(loc="outside lower left", ncols=1, handlelength=3)
     return made
+
+
+def _far_apart(costs: Sequence[Sequence[float]]) -> bool:
+    """Whether one line is so much longer than the others that these would be crowded at the left."""
+    ends = sorted(x[-1] for x in costs)
+    return len(ends) > 1 and min(map(min, costs)) > 0 and ends[-1] > _FAR * median(ends)
 
 
 def _draw_line(axes: Axes, line: Line, x: Sequence[float], label: str) -> None:

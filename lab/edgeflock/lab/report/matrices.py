@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -52,10 +53,10 @@ def labels(table: Table, names: Sequence[str]) -> Figure:
     made = figure(SIZE[0], 1.0 + min(4.6, max(1.6, 0.23 * classes)))
     axes = made.subplots()
     most = max(1, *(count for row in table for count in row))
-    if clients <= _BUBBLES and clients * classes <= _DOTS:
+    if are_bubbles(table):
         _bubbles(axes, table, most)
-    else:
-        _field(axes, [[row[label] / most for row in table] for label in range(classes)])
+    else:  # by the root, so that few samples are seen beside many
+        _field(axes, [[math.sqrt(row[label] / most) for row in table] for label in range(classes)])
     axes.set(ylabel="class", xlim=(-0.7, clients - 0.3), ylim=(-0.7, classes - 0.3))
     _whole(axes, clients, classes)
     shown = elided(names, 14)
@@ -64,6 +65,11 @@ def labels(table: Table, names: Sequence[str]) -> Figure:
         axes.set_xticks(range(clients), shown, rotation=90 if steep else 0, fontsize=8 if steep else 9)
     axes.set_xlabel(f"client (most of one class: {most:,} samples)")
     return made
+
+
+def are_bubbles(table: Table) -> bool:
+    """Whether there are few enough of them to be drawn as dots."""
+    return len(table) <= _BUBBLES and len(table) * len(table[0]) <= _DOTS
 
 
 def _bubbles(axes: Axes, table: Table, most: int) -> None:

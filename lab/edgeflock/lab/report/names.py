@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ _ELSEWHERE = {  # where a run was held says nothing of what it is
     "run_dir", "listen", "control", "insecure", "reflection", "log_level", "log_format", "data_root",
     "set", "drain_timeout", "linger", "min_updates", "public_fraction", "central",
 }  # fmt: skip
+
+_LONG = 12  # characters
 
 
 def elide(text: str, width: int) -> str:
@@ -40,25 +43,36 @@ def run_names(paths: Sequence[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
+def without_beginning(names: Sequence[str]) -> list[str]:
+    """Return names without the words that all begin with, if these are long: plots have little room."""
+    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    begin = "".join(letters[0] for letters in same) if len(names) > 1 else ""
+    cut = max(begin.rfind(mark) + 1 for mark in "-_/. ")
+    return [f"…{name[cut:]}" for name in names] if cut > _LONG else list(names)
+
+
 def differences(configs: Sequence[ServerConfig]) -> list[list[tuple[str, str]]]:
-    """Return of every run the options in which it differs from another one: flag and value."""
+    """Return of every run the options in which it differs from most others: flag and value."""
     found: list[list[tuple[str, str]]] = [[] for _ in configs]
     for entry in options(ServerConfig):
         values = [getattr(config, entry.name) for config in configs]
         if entry.name in _ELSEWHERE or all(value == values[0] for value in values):
             continue
         for mine, value in zip(found, values, strict=True):
-            mine.append((entry.name.replace("_", " "), words(value)))
+            if values.count(value) <= len(values) / 2:
+                mine.append((entry.name.replace("_", " "), words(value)))
     for mine, config in zip(found, configs, strict=True):
         mine += _method_options(config, configs)
     return found
 
 
 def _method_options(config: ServerConfig, configs: Sequence[ServerConfig]) -> list[tuple[str, str]]:
-    """Return the method's options that differ from another run of the same method."""
+    """Return the method's options that differ from those of most runs of the same method."""
     same = [other.set for other in configs if other.method == config.method]
     return [
-        (key, value) for key, value in config.set.items() if any(other.get(key) != value for other in same)
+        (key, value)
+        for key, value in config.set.items()
+        if sum(other.get(key) == value for other in same) <= (len(same) / 2 if len(same) > 1 else 0)
     ]
 
 

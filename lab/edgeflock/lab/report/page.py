@@ -12,6 +12,7 @@ import jinja2
 from edgeflock.lab.history import History
 from edgeflock.lab.report import plots, tables, theme
 from edgeflock.lab.report.album import Album, Plot
+from edgeflock.lab.report.figures import figures
 from edgeflock.lab.report.names import differences
 from edgeflock.lab.report.subject import Subject
 from edgeflock.lab.report.units import UNKNOWN, amount
@@ -27,9 +28,11 @@ class Chapter:
     sentence: str  # what was run
     figures: list[tuple[str, str, str]]
     costs: list[Plot]
+    closing: str  # what the last bar of its plots is, if it is no round
     data: list[Plot]
     missing: list[str]  # what cannot be shown, and why
     recalls: list[tuple[int, str]]  # of each class
+    bundles: tables.Table | None
     clients: tables.Table | None
     devices: tables.Table | None
     digest: str
@@ -46,7 +49,6 @@ def render(subjects: Sequence[Subject], album: Album) -> str:
     here = files("edgeflock.lab.report")
     histories = [subject.history for subject in subjects]
     names = [subject.name for subject in subjects]
-    states = [subject.ended for subject in subjects]
     changed = [", ".join(f"{k} {v}" for k, v in mine) for mine in differences([h.config for h in histories])]
     return environment.from_string((here / "page.html.j2").read_text("utf-8")).render(
         title=names[0] if len(names) == 1 else f"{len(names)} runs",
@@ -54,7 +56,7 @@ def render(subjects: Sequence[Subject], album: Album) -> str:
         dark=theme.dark_rules(),
         strokes=[theme.stroke(subject.number) for subject in subjects],
         names=names,
-        runs=tables.runs(histories, names, states, changed),
+        runs=tables.runs(subjects, changed),
         reached=tables.reached(histories, names),
         curves=plots.overlaid(album, subjects),
         totals=plots.totals(album, subjects),
@@ -76,21 +78,40 @@ def chapter(album: Album, subject: Subject) -> Chapter:
             f"The confusion matrix has accuracy {exam.accuracy:.4f}, the run found {exam.journalled:.4f}: "
             "other test data, or another kind of machine."
         )
+    digest, unread = _digest(history)
+    missing += unread
     recalls = enumerate(exam.recalls if exam is not None else [])
     return Chapter(
         subject=subject,
         sentence=sentence(history),
-        figures=tables.figures(history),
+        figures=figures(history, subject.ledger),
         costs=plots.by_round(album, subject),
+        closing=_closing(history),
         data=plots.of_data(album, subject),
         missing=missing,
         recalls=[(number, UNKNOWN if share is None else f"{share:.3f}") for number, share in recalls],
-        clients=tables.clients(history),
+        bundles=tables.bundles(history, subject.ledger),
+        clients=tables.clients(history, subject.ledger),
         devices=tables.devices(history),
-        digest=model_digest(history.run_dir),
+        digest=digest,
         command=tables.command(history),
         toml=to_toml(replace(history.config, data_root=None)),
     )
+
+
+def _closing(history: History) -> str:
+    """Return what follows the last round of training, if anything does."""
+    if not history.rounds or not history.rounds[-1].closing:
+        return ""
+    return f"Round {history.rounds[-1].number} is the closing task, after the last round of training."
+
+
+def _digest(history: History) -> tuple[str, list[str]]:
+    """Return the SHA-256 of the final model, or why it cannot be told."""
+    try:
+        return model_digest(history.run_dir), []
+    except OSError as error:
+        return "", [f"SHA-256 of the final model: {error.filename} cannot be read: {error.strerror}."]
 
 
 def sentence(history: History) -> str:

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from edgeflock.lab.history import History
-from edgeflock.lab.report import costs, curves, matrices
+from edgeflock.lab.report import costs, curves, matrices, stacks
 from edgeflock.lab.report.album import Album, Plot
-from edgeflock.lab.report.costs import BYTES, CLIENTS, SERVER
+from edgeflock.lab.report.names import without_beginning
 from edgeflock.lab.report.subject import Subject
 
 if TYPE_CHECKING:
@@ -76,36 +76,29 @@ def _begun(title: str) -> str:
 
 def totals(album: Album, subjects: Sequence[Subject]) -> list[Plot]:
     """Return what several runs have cost, side by side."""
-    histories, names = _of(subjects)
     if len(subjects) < 2:
         return []
+    _, names = _of(subjects)
     return _drawn(
         album.add(
             f"runs-{stack.name}",
             f"{stack.title}, by run",
-            why,
-            partial(costs.per_run, histories, names, stack),
+            stack.caption,
+            partial(costs.lying, stack, rows, "run"),
         )
-        for stack, why in (
-            (SERVER, "Parts exclude each other: together they are the time of the run."),
-            (BYTES, "Of all clients together, as the server counted them."),
-            (CLIENTS, "Of all clients together."),
-        )
+        for stack, rows in stacks.of_runs(subjects, names)
     )
 
 
 def by_round(album: Album, subject: Subject) -> list[Plot]:
     """Return the costs of a run's rounds and of its clients."""
     found = []
-    for stack, why in (
-        (SERVER, "Parts exclude each other: together they are the time of the run."),
-        (CLIENTS, "Parts exclude each other: together they are the client's time."),
-        (BYTES, "Of all clients together, as the server counted them."),
-    ):
-        draw = partial(costs.per_round, subject.history, stack)
-        found.append(album.add(_stem(subject, f"rounds-{stack.name}"), f"{stack.title}, by round", why, draw))
-    for stack in (CLIENTS, BYTES):
-        draw = partial(costs.per_client, subject.history, stack)
+    for stack, numbers in stacks.of_rounds(subject):
+        draw = partial(costs.per_round, subject.history.rounds, stack, numbers)
+        title = f"{stack.title}, by round"
+        found.append(album.add(_stem(subject, f"rounds-{stack.name}"), title, stack.caption, draw))
+    for stack, rows in stacks.of_clients(subject):
+        draw = partial(costs.lying, stack, rows, "client")
         found.append(
             album.add(_stem(subject, f"clients-{stack.name}"), f"{stack.title}, by client", "", draw)
         )
@@ -119,7 +112,9 @@ def of_data(album: Album, subject: Subject) -> list[Plot]:
     if (table := subject.labels.value) is not None:
         named = names if len(names) == len(table) else [str(number) for number in range(len(table))]
         draw = partial(matrices.labels, table, named)
-        why = "Area of a dot, or depth of a shade: samples of that class."
+        why = "Area of a dot: samples of that class."
+        if not matrices.are_bubbles(table):
+            why = "Depth of a shade: samples of that class, by their square root."
         found.append(album.add(_stem(subject, "labels"), "Labels of every client", why, draw))
     if (exam := subject.exam.value) is not None:
         whose = "the final model" if exam.final else f"the model of round {exam.round}"
@@ -154,7 +149,8 @@ def _of_clients(album: Album, subject: Subject) -> list[Plot | None]:
 
 def _of(subjects: Sequence[Subject]) -> tuple[list[History], list[str]]:
     numbered = len(subjects) > 1
-    names = [f"{subject.number + 1}  {subject.name}" if numbered else subject.name for subject in subjects]
+    shown = without_beginning([subject.name for subject in subjects])
+    names = [f"{number}  {name}" if numbered else name for number, name in enumerate(shown, 1)]
     return [subject.history for subject in subjects], names
 
 

@@ -15,6 +15,7 @@ from edgeflock.common.errors import EdgeflockError
 from edgeflock.lab.history import History
 from edgeflock.lab.report.exam import Exam, examine
 from edgeflock.lab.report.labels import Table, distribution
+from edgeflock.lab.report.ledger import Ledger, read_ledger
 from edgeflock.lab.report.names import run_names
 
 T = TypeVar("T")
@@ -38,6 +39,7 @@ class Subject:
     number: int  # from 0, in the order given
     name: str
     history: History
+    ledger: Ledger
     labels: Found[Table]
     exam: Found[Exam]
     scores: tuple[tuple[str, float], ...]  # pFedMo's, of each client, as of the last round
@@ -66,6 +68,7 @@ def subjects(histories: Sequence[History], data_root: Path | None) -> list[Subje
             number,
             name,
             history,
+            read_ledger(history),
             _found(partial(distribution, history, data_root)),
             _found(partial(examine, history, data_root)),
             scores(history),

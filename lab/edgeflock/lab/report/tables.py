@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from edgeflock.common.flags import to_arguments
 from edgeflock.common.options import public
 from edgeflock.lab.history import History, Point
+from edgeflock.lab.report.figures import FINAL, SO_FAR, figures, measured, round_name, total
+from edgeflock.lab.report.ledger import SENSOR, STATED, Ledger
 from edgeflock.lab.report.names import elided
+from edgeflock.lab.report.subject import Subject
 from edgeflock.lab.report.units import UNKNOWN, amount, decimal
 from edgeflock.server.config import ServerConfig
 
@@ -38,8 +41,15 @@ _COSTS = (
     ("up", "bytes_up", "bytes"),
     ("sent twice", "resent_bytes", "bytes"),
     ("operations", "flops", "flops"),
-    ("energy", "energy_j", "energy"),
+    ("the method's own", "method_flops", "flops"),
+    ("most GPU memory", "peak_gpu_bytes", "bytes"),
+    ("hottest", "temperature_c", "celsius"),
+    ("rounds throttled", "throttled", "count"),
+    ("energy", SENSOR, "energy"),
+    ("energy, watts as stated", STATED, "energy"),
 )
+_TOLD = (("flops", "flops"), ("energy_j", "energy"))  # costs that not every run has
+_RUN_FIGURES = ("rounds", FINAL, "best accuracy", "bytes", "time", "operations", "energy")
 
 
 @dataclass(frozen=True)
@@ -51,70 +61,45 @@ class Table:
     words: frozenset[int] = frozenset({0})  # columns that are words
 
 
-def total(history: History, name: str) -> float | None:
-    """Return what the run has spent up to its last round, None if nobody told."""
-    return history.rounds[-1].spent.get(name) if history.rounds else None
-
-
-def figures(history: History) -> list[tuple[str, str, str]]:
-    """Return the numbers that stand first: what, how much, a word more."""
-    points = measured(history)
-    best = max(points, key=lambda point: point.evaluation.accuracy, default=None)
-    trained = max((round.number for round in history.training), default=0)
-    found = [
-        ("final accuracy", decimal(points[-1].evaluation.accuracy) if points else UNKNOWN, _model(history)),
-        (
-            "best accuracy",
-            decimal(best.evaluation.accuracy) if best else UNKNOWN,
-            f"round {best.round}" if best else "",
-        ),
-        ("rounds", f"{trained:,}", f"of {history.config.rounds:,} asked for"),
-        ("bytes", amount("bytes", total(history, "bytes")), _ways(history)),
-        ("time", amount("seconds", total(history, "seconds")), "of the rounds"),
-        ("CPU time", amount("seconds", total(history, "cpu_s")), "of all clients"),
+def bundles(history: History, ledger: Ledger) -> Table | None:
+    """Return what all bytes of the run held, and what crossed the wire around them."""
+    if not (held := ledger.held):
+        return None
+    payload = sum(held.values())
+    rows = [
+        (way, kind.replace("_", " "), codec, amount("bytes", size), f"{size / payload:.1%}")
+        for (way, kind, codec), size in held.items()
     ]
-    for name, quantity, what in (("energy_j", "energy", "energy"), ("flops", "flops", "operations")):
-        if total(history, name):
-            found.append((what, amount(quantity, total(history, name)), "of the whole run"))
-    return found
+    rows += [
+        ("both", words, "", amount("bytes", size), f"{size / payload:.1%}")
+        for words, size in (
+            ("all payload", payload),
+            ("sent once more, within it", total(history, "resent_bytes")),
+            ("with the messages around it", _both_ways(history, "message_bytes")),
+            ("on the wire, as estimated", _both_ways(history, "wire_bytes")),
+        )
+        if size
+    ]
+    return Table(("way", "what", "codec", "bytes", "of the payload"), tuple(rows), frozenset({0, 1, 2}))
 
 
-def measured(history: History) -> list[Point]:
-    """Return the curve of the model that stands for the run."""
-    models = history.models()
-    return history.curve(models[0]) if models else []
+def _both_ways(history: History, name: str) -> float:
+    return sum(total(history, f"{name}_{way}") or 0.0 for way in ("down", "up"))
 
 
-def _model(history: History) -> str:
-    models = history.models()
-    return "not tested" if not models else "" if models[0] == "global" else models[0].replace("_", " ")
-
-
-def _ways(history: History) -> str:
-    down, up = (amount("bytes", total(history, name)) for name in ("bytes_down", "bytes_up"))
-    return f"{down} down, {up} up"
-
-
-def runs(
-    histories: Sequence[History], names: Sequence[str], states: Sequence[str], what: Sequence[str]
-) -> Table:
+def runs(subjects: Sequence[Subject], differences: Sequence[str]) -> Table:
     """Return one row for each run: what it is, how it ended, what it reached and cost."""
-    heads = ["run", "differs in", "ended", "rounds", "final accuracy", "best", "bytes", "time"]
-    energetic = any(total(history, "energy_j") for history in histories)
-    rows = []
-    for history, name, state, differs in zip(histories, names, states, what, strict=True):
-        told = {title: value for title, value, _ in figures(history)}
-        row = [
-            name,
-            differs or "nothing",
-            state,
-            told["rounds"],
-            told["final accuracy"],
-            told["best accuracy"],
-        ]
-        row += [told["bytes"], told["time"], *([told.get("energy", UNKNOWN)] if energetic else [])]
-        rows.append(tuple(row))
-    return Table((*heads, *(["energy"] if energetic else [])), tuple(rows), frozenset({0, 1, 2}))
+    told = [
+        {FINAL if title == SO_FAR else title: value for title, value, _ in figures(run.history, run.ledger)}
+        for run in subjects
+    ]
+    shown = [title for title in _RUN_FIGURES if any(title in mine for mine in told)]
+    rows = [
+        (run.name, differs or "as most of them", run.ended, *(mine.get(title, UNKNOWN) for title in shown))
+        for run, differs, mine in zip(subjects, differences, told, strict=True)
+    ]
+    heads = [{"best accuracy": "best"}.get(title, title) for title in shown]
+    return Table(("run", "differs in", "ended", *heads), tuple(rows), frozenset({0, 1, 2}))
 
 
 def levels(histories: Sequence[History]) -> list[float]:
@@ -130,24 +115,23 @@ def levels(histories: Sequence[History]) -> list[float]:
 
 
 def reached(histories: Sequence[History], names: Sequence[str]) -> Table | None:
-    """Return what every run took to its accuracies: rounds, bytes, seconds."""
+    """Return what every run took to its accuracies: rounds, bytes, seconds, operations, energy."""
     asked = levels(histories)
     if not asked:
         return None
     rows = []
     for history, name in zip(histories, names, strict=True):
         model = (history.models() or ["global"])[0]
-        rows.append((name, *(_taken(history.reached(level, model)) for level in asked)))
+        rows.append((name, *(_taken(history, history.reached(level, model)) for level in asked)))
     return Table(("run", *(f"accuracy {level:.2f}" for level in asked)), tuple(rows))
 
 
-def _taken(point: Point | None) -> str:
+def _taken(history: History, point: Point | None) -> str:
     if point is None:
         return "not reached"
-    told = [f"{point.round} round{'s' if point.round > 1 else ''}"]
+    told = [round_name(history, point.round)]
     told += [amount(quantity, point.spent.get(quantity)) for quantity in ("bytes", "seconds")]
-    if "energy_j" in point.spent:
-        told.append(amount("energy", point.spent["energy_j"]))
+    told += [amount(quantity, spent) for name, quantity in _TOLD if (spent := point.spent.get(name))]
     return "\n".join(told)
 
 
@@ -179,11 +163,15 @@ def _fact(value: object, quantity: str) -> str:
     return amount(quantity, float(value)) if quantity and isinstance(value, (int, float)) else str(value)
 
 
-def clients(history: History) -> Table | None:
+def clients(history: History, ledger: Ledger) -> Table | None:
     """Return one row for each client: its data, its costs, its verdicts, its score."""
     if not history.clients:
         return None
-    costs = [cost for cost in _COSTS if any(client.costs.get(cost[1]) for client in history.clients)]
+    spent = {
+        client.index: {**client.costs, **ledger.client_joules.get(client.index, {})}
+        for client in history.clients
+    }
+    costs = [cost for cost in _COSTS if any(mine.get(cost[1]) for mine in spent.values())]
     models = sorted({model for client in history.clients for model in client.scores})
     heads = ("client", "samples", "counted", "not counted", *(title for title, _, _ in costs))
     rows = []
@@ -191,7 +179,7 @@ def clients(history: History) -> Table | None:
         others = {name: times for name, times in client.verdicts.items() if name != "counted"}
         row = [client.name, amount("count", client.samples), f"{client.verdicts.get('counted', 0)}"]
         row.append(", ".join(f"{times} {name.replace('_', ' ')}" for name, times in others.items()) or "0")
-        row += [amount(quantity, client.costs.get(name)) for _, name, quantity in costs]
+        row += [amount(quantity, spent[client.index].get(name)) for _, name, quantity in costs]
         row += [decimal(client.scores[m].accuracy) if m in client.scores else UNKNOWN for m in models]
         rows.append(tuple(row))
     titles = tuple(f"accuracy, {model.replace('_', ' ')}" for model in models)

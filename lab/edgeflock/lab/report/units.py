@@ -18,6 +18,7 @@ _STEPS: dict[str, _Steps] = {
     "energy": _JOULES,
     "count": _COUNTS,
     "flops": _FLOPS,
+    "celsius": ((1.0, "°C"),),
 }
 _FROM = 2.0  # so many of a unit must be there before it is used for an axis
 

@@ -98,6 +98,7 @@ class Live:
     async def _ask(self) -> pb.StatusResponse | None:
         """Return the server's status, or None if it does not answer."""
         self._asked = time.monotonic()
+        self.picture.address = rundir.read_small(self._run_dir / rundir.ADDRESS)
         address = rundir.read_small(self._run_dir / rundir.CONTROL)
         if not address:
             return None  # not yet, or no more

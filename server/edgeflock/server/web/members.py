@@ -34,6 +34,7 @@ DOINGS = (  # what a client can be doing
     "uploading",
     "delivered",
     "refused",  # the task
+    "quarantined",
     "unknown",  # the server does not answer
 )
 
@@ -46,6 +47,8 @@ def doing(member: pb.ClientStatus, *, open: bool, overdue: bool) -> str:
         return "waiting"
     if not member.ready:
         return "preparing"
+    if member.HasField("quarantine"):
+        return "quarantined"
     if not open or not member.in_cohort:
         return "idle"
     if member.received:
@@ -140,6 +143,9 @@ class Members:
             "state": state,
             "done": member.steps_done if busy else member.upload_held,
             "total": member.steps_total if busy else member.upload_size,
+            "bad": member.bad_updates,
+            "until": member.quarantine.until_round,  # 0: it is in no quarantine
+            "why": member.quarantine.reason,
         }
         if member.seated:
             shown |= {"seat": member.index, "samples": member.samples}

@@ -101,6 +101,10 @@ class RunCollector(Collector):
         yield _single(
             "seats", "Seats of the run.", self._picture.status.clients if self._picture.status else 0
         )
+        held = sum(bool(shown.get("until")) for shown in seated)
+        yield _single("clients_quarantined", "Clients that are left out for their bad updates.", held)
+        bad = sum(shown.get("bad", 0) for shown in seated)
+        yield CounterMetricFamily("edgeflock_bad_updates", "Updates that were refused as bad.", bad)
         cpu = sum(shown.get("cpu", 0.0) for shown in seated)
         yield CounterMetricFamily("edgeflock_clients_cpu_seconds", "CPU seconds that clients state.", cpu)
         if any("energy" in shown for shown in seated):

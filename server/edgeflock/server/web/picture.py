@@ -51,6 +51,7 @@ class Picture:
         self.started: dict[str, Any] = {}  # fields of the newest run_started
         self.status: pb.StatusResponse | None = None  # None: the server does not answer
         self.server: dict[str, float] = {}  # what its process takes
+        self.address = ""  # where clients find it
         self.models: dict[str, tuple[float, float]] = {}  # newest accuracy and loss by name
         self.sums: Counter[str] = Counter()  # over committed rounds: bytes, seconds, updates
         self._moments: dict[str, float] = {}
@@ -135,6 +136,7 @@ class Picture:
             "ended": self.meta.get("ended_kind", ""),
             "reason": self.meta.get("ended_reason", ""),
             "target": self._target,
+            "address": self.address,
             "server": self.server,
             "now": round(time.time(), 1),
         }

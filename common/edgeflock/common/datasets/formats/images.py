@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeflock.common.datasets.base import Array, Labels
+from edgeflock.common.datasets.base import Array, Labels, count_classes
 from edgeflock.common.errors import BadData, MissingData
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def class_names(folder: Path) -> list[str]:
         return [line.strip() for line in lines if line.strip()]
     names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     if names and all(name.isascii() and name.isdigit() for name in names):
-        return [str(label) for label in range(max(int(name) for name in names) + 1)]
+        count = count_classes(f"{folder}, whose sub-folders are numbers", max(map(int, names)))
+        return [str(label) for label in range(count)]
     return names
 
 

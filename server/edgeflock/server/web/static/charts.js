@@ -10,8 +10,8 @@ const AXES = { round: ["round", format.plain], bytes: ["bytes moved", format.byt
 const WHOLE = [1, 2, 5].flatMap((step) => [0, 1, 2, 3, 4, 5].map((power) => step * 10 ** power)).sort((a, b) => a - b); // no half rounds
 
 const FIGURES = [
-  { title: "Accuracy", words: format.ratio, lines: (names) => chosen(names, /^(accuracy|worst_tenth) /, (name) => name.replace(/^accuracy /, "")) },
-  { title: "Loss", words: format.plain, lines: (names) => [["loss", "training"], ...chosen(names, /^loss /, (name) => name.replace("loss ", "test of ").replace(" of global", ""))].filter(([name]) => names.includes(name)) },
+  { title: "Accuracy", words: format.ratio, lines: (names) => chosen(names, /^(accuracy|worst_tenth) /, (name) => name.replace(/^accuracy global$/, "global model").replace(/^accuracy /, "")), axis: format.tick },
+  { title: "Loss", words: format.plain, axis: format.tick, lines: (names) => [["loss", "training"], ...chosen(names, /^loss /, (name) => name.replace("loss ", "test of ").replace(" of global", ""))].filter(([name]) => names.includes(name)) },
   { title: "Bytes of a round", zero: true, words: format.bytes, lines: () => [["bytes_up", "up"], ["bytes_down", "down"]] },
   { title: "Seconds of a round", zero: true, words: format.seconds, lines: (names) => [["seconds", "whole"], ...PHASES.filter((name) => names.includes(name)).map((name) => [name, name.slice(0, -2)])] },
 ];
@@ -29,7 +29,7 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 export class Charts {
   constructor(pick) {
     this.figures = FIGURES.map((figure) => new Figure(figure, pick));
-    this.other = new Figure({ title: "Other figures", words: format.plain, lines: (names) => this.otherLines(names) }, pick);
+    this.other = new Figure({ title: "Other figures", words: format.plain, axis: format.tick, lines: (names) => this.otherLines(names) }, pick);
     this.choice = make("select", { ariaLabel: "Which number", onchange: () => this.again?.() });
     this.other.caption.append(this.choice);
     this.other.element.hidden = true;
@@ -59,8 +59,8 @@ export class Charts {
 }
 
 class Figure {
-  constructor({ title, words, lines, zero = false }, pick) {
-    Object.assign(this, { title, words, lines, zero, pick });
+  constructor({ title, words, lines, axis = words, zero = false }, pick) {
+    Object.assign(this, { title, words, lines, axis, zero, pick });
     this.caption = make("figcaption", {}, title);
     this.box = make("div", { class: "chart", tabIndex: 0, role: "img" });
     this.legend = make("ul", { class: "legend" });
@@ -81,7 +81,7 @@ class Figure {
     this.data = data;
     if (this.key_ !== key) this.drop();
     this.key_ = key;
-    if (!lines.length || !store.order.length) return;
+    if (!lines.length || !store.order.length) { this.box.replaceChildren(make("p", { class: "empty" }, "No round is committed yet.")); return; }
     if (!this.plot) this.build(kind, lines);
     const index = this.plot.cursor.idx;
     this.plot.setData(data);
@@ -97,6 +97,7 @@ class Figure {
   }
 
   build(kind, lines) {
+    this.box.replaceChildren();
     const [name, words] = AXES[kind];
     const series = lines.map(([, title], index) => ({
       label: title, stroke: colour(`--c${(index % 6) + 1}`), width: 2, dash: DASHES[index % 6], spanGaps: true, points: { show: (plot) => plot.data[0].length < 30 },
@@ -106,7 +107,7 @@ class Figure {
     this.plot = new uPlot({
       ...this.size(), legend: { show: false }, scales: { x: { time: false }, y: this.zero ? { range: (plot, low, high) => [0, (high || 1) * 1.05] } : {} },
       cursor: { y: false, points: { size: 6 } },
-      axes: [{ ...axis, values: values(words), space: 64, size: 28, gap: 3, label: name, labelFont: "12px system-ui, sans-serif", labelSize: 16, labelGap: 0, ...(kind === "round" ? { incrs: WHOLE } : {}) }, { ...axis, values: values(this.words), size: 64 }],
+      axes: [{ ...axis, values: values(words), space: 64, size: 28, gap: 3, label: name, labelFont: "12px system-ui, sans-serif", labelSize: 16, labelGap: 0, ...(kind === "round" ? { incrs: WHOLE } : {}) }, { ...axis, values: values(this.axis), size: 64 }],
       series: [{}, ...series],
       hooks: { setCursor: [(plot) => this.tell(plot.cursor.idx)] },
     }, this.data, this.box);

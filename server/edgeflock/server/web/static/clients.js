@@ -4,16 +4,17 @@ import { byId, make, mark, say } from "./dom.js";
 import * as format from "./format.js";
 
 const MOST_ROWS = 500;
-const WORDS = { training: "training", uploading: "uploading", delivered: "delivered", overdue: "overdue", refused: "refused the task", away: "away", waiting: "waits for a seat", preparing: "preparing", idle: "idle", unknown: "unknown" };
-const MOODS = { training: "busy", uploading: "busy", delivered: "good", overdue: "warn", refused: "warn", away: "bad" };
+const WORDS = { training: "training", uploading: "uploading", delivered: "delivered", overdue: "overdue", refused: "refused the task", quarantined: "in quarantine", away: "away", waiting: "waits for a seat", preparing: "preparing", idle: "idle", unknown: "unknown" };
+const MOODS = { training: "busy", uploading: "busy", delivered: "good", overdue: "warn", refused: "warn", quarantined: "bad", away: "bad" };
+const VERDICTS = { counted: "", late: "warn" };
 const RANKS = Object.keys(WORDS);
 const working = ["training", "uploading", "delivered", "overdue", "refused"];
 const VIEWS = [
   ["all", () => true], ["online", (c) => !["away", "unknown"].includes(c.state)], ...working.map((state) => [state, (c) => c.state === state]),
-  ["late", (c) => c.verdict === "late"], ["away", (c) => c.state === "away"],
+  ["late", (c) => c.verdict === "late"], ["quarantined", (c) => Boolean(c.until)], ["away", (c) => c.state === "away"],
 ];
 const COLUMNS = [
-  ["Client", (c) => c.seat ?? 1e9], ["Doing", (c) => RANKS.indexOf(c.state)], ["Progress", (c) => -share(c)], ["Last word", (c) => c.verdict ?? ""],
+  ["Client", (c) => c.seat ?? 1e9], ["Doing", (c) => RANKS.indexOf(c.state)], ["Progress", (c) => -share(c)], ["Last update", (c) => c.verdict ?? ""],
   ["Seen", (c) => -(c.seen ?? 0)], ["Up", (c) => -(c.up ?? 0)], ["Down", (c) => -(c.down ?? 0)], ["CPU", (c) => -(c.cpu ?? 0)],
   ["Memory", (c) => -(c.rss ?? 0)], ["Heat", (c) => -(c.temperature ?? 0)], ["Device", (c) => device(c.device)],
 ];
@@ -92,7 +93,10 @@ class Row {
     this.progress = cell("", { class: "wide" });
     this.bar = make("progress", { ariaLabel: `Progress of ${id}` });
     this.far = make("small");
-    this.word = cell("last word");
+    this.word = cell("last update");
+    this.verdict = make("span");
+    this.record = make("small");
+    this.word.append(this.verdict, this.record);
     this.seen = cell("seen");
     this.up = cell("up", { class: "number" });
     this.down = cell("down", { class: "number" });
@@ -104,10 +108,13 @@ class Row {
   }
 
   show(client, now) {
-    say(this.doing, WORDS[client.state] ?? client.state);
+    say(this.doing, doing(client));
     mark(this.doing, "data-mood", MOODS[client.state]);
     this.showProgress(client);
-    say(this.word, client.verdict === undefined ? "" : `${client.verdict.replaceAll("_", " ")} in ${client.last_round}${record(client)}`);
+    mark(this.word, "data-empty", client.verdict === undefined ? "yes" : "");
+    say(this.verdict, client.verdict === undefined ? "" : `${client.verdict.replaceAll("_", " ")} in round ${format.count(client.last_round)}`);
+    say(this.record, record(client));
+    mark(this.verdict, "data-mood", client.verdict === undefined ? "" : VERDICTS[client.verdict] ?? "bad");
     say(this.seen, client.seen ? format.ago(now - client.seen) : "");
     say(this.up, client.up === undefined ? "" : format.bytes(client.up));
     say(this.down, client.down === undefined ? "" : format.bytes(client.down));
@@ -128,9 +135,18 @@ class Row {
   }
 }
 
+function doing(client) {
+  const word = WORDS[client.state] ?? client.state;
+  if (!client.until) return word;
+  const why = `up to round ${format.count(client.until)}, for ${format.count(client.bad)} bad updates; the last one ${client.why.replaceAll("_", " ")}`;
+  return client.state === "quarantined" ? `${word} ${why}` : `${word}, in quarantine ${why}`;
+}
+
 function record(client) {
   const missed = (client.late ?? 0) + (client.missed ?? 0);
-  return missed ? `; ${format.count(client.counted)} counted, ${format.count(client.late)} late, ${format.count(client.missed)} otherwise` : "";
+  if (!missed) return "";
+  const parts = [[client.counted, "counted"], [client.late, "late"], [client.missed, "not counted for another reason"]];
+  return parts.filter(([many]) => many).map(([many, what]) => `${format.count(many)} ${what}`).join(", ");
 }
 
 function device(of) {

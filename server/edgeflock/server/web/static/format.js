@@ -39,9 +39,13 @@ export function ratio(value) {
 
 export function plain(value) {
   if (!Number.isFinite(value)) return "";
-  if (value === 0 || Number.isInteger(value)) return number.format(value);
-  return Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+  const size = Math.abs(value);
+  if (size < 1e9 && Number.isInteger(value)) return number.format(value);
+  return size >= 1e5 || size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
 }
+
+/** A number beside a tick of an axis, where there is little room. */
+export const tick = (value) => (Math.abs(value) >= 1e5 ? Number(value.toPrecision(3)).toExponential() : plain(value));
 
 /** A moment, with its day if that is not today. */
 export function moment(unix) {

@@ -2,6 +2,7 @@
 
 import { byId, make, mark, say } from "./dom.js";
 import * as format from "./format.js";
+import { nowInWords } from "./sentence.js";
 
 const MOODS = { running: "busy", gathering: "busy", paused: "warn", draining: "warn", finished: "good", unreachable: "bad" };
 const PACE_ROUNDS = 20;
@@ -11,6 +12,7 @@ const tiles = new Map();
 export function showOverview(store) {
   const { run } = store;
   showHead(run);
+  say(byId("because"), nowInWords(store));
   const committed = run.round ?? store.order.at(-1) ?? 0;
   showBar("rounds", "Rounds", committed, run.rounds, `${format.count(committed)} of ${format.count(run.rounds)}${remaining(store)}`);
   for (const { name, used, limit } of run.budgets ?? []) {
@@ -24,10 +26,9 @@ export function showOverview(store) {
 
 function showHead(run) {
   const ended = run.state === "finished" ? run.ended || "finished" : run.state;
-  say(byId("method"), run.method ?? "");
+  say(byId("method"), run.method ? `federated training with ${run.method}` : "");
   say(byId("state"), ended);
   mark(byId("state"), "data-mood", ended === "failed" ? "bad" : ended === "stopped" ? "warn" : MOODS[run.state]);
-  say(byId("because"), run.reason ?? "");
   say(byId("run-id"), run.id ?? "");
   const title = `${run.round ?? ""}/${run.rounds ?? ""} ${ended} · edgeflock`;
   if (document.title !== title) document.title = title;
@@ -67,14 +68,16 @@ function showTiles(store) {
   tile("Accuracy", last === undefined ? "none yet" : format.ratio(last), best === undefined ? "" : `best ${format.ratio(best)} in round ${bestRound}`);
   tile("Training loss", row.loss === undefined ? "none yet" : format.plain(row.loss), "");
   tile("Open round", openRound(run), openDetail(store));
-  tile("Clients online", `${clients.length - away} of ${run.seats ?? clients.length}`, doingNow(clients));
+  const seats = run.seats ?? clients.length;
+  if (run.state === "finished") tile("Clients", `${seats}`, "the run is over");
+  else tile("Clients", `${clients.length - away} of ${seats} online`, doingNow(clients));
   tile("Bytes moved", format.bytes(moved), `${format.bytes(sum(store, "bytes_up"))} up, ${format.bytes(sum(store, "bytes_down"))} down`);
-  tile("Seconds in rounds", format.duration(sum(store, "seconds")), row.seconds === undefined ? "" : `newest round ${format.seconds(row.seconds)}`);
+  tile("Time in rounds", format.duration(sum(store, "seconds")), row.seconds === undefined ? "" : `newest round ${format.seconds(row.seconds)}`);
   const energy = clients.reduce((all, client) => all + (client.energy ?? 0), 0);
   const sources = new Set(clients.map((client) => client.energy_source).filter(Boolean));
   if (energy) tile("Energy of clients", format.amount("energy", energy), [...sources].map((source) => (source === "model" ? "stated watts, not measured" : `measured by ${source}`)).join("; "));
   const { server = {} } = run;
-  tile("Server process", server.rss ? format.bytes(server.rss) : "", server.rss ? `${format.plain(server.cpu_percent)} % of a core, ${format.duration(server.cpu_s)} CPU` : "");
+  tile("Server process", server.rss ? format.bytes(server.rss) : "–", server.rss ? `${format.plain(server.cpu_percent)} % of a core, ${format.duration(server.cpu_s)} CPU` : "");
 }
 
 function openRound(run) {
@@ -90,8 +93,9 @@ function openDetail(store) {
 
 function doingNow(clients) {
   const working = ["training", "uploading", "delivered", "overdue"];
-  return working.map((state) => [clients.filter((client) => client.state === state).length, state])
-    .filter(([many]) => many).map(([many, state]) => `${many} ${state}`).join(", ");
+  const many = working.map((state) => [clients.filter((client) => client.state === state).length, state]);
+  many.push([clients.filter((client) => client.until).length, "in quarantine"]);
+  return many.filter(([number]) => number).map(([number, state]) => `${number} ${state}`).join(", ");
 }
 
 function accuracy(store) {

@@ -5,8 +5,8 @@ import * as format from "./format.js";
 
 const ROUNDS = new Set(["round_opened", "round_committed", "evaluated"]);
 const BAD = new Set(["epoch_raised", "run_broken"]);
-const WARN = new Set(["refused", "task_refused", "updates_rejected", "run_paused", "round_extended", "run_parked"]);
-const TOGETHER = { client_joined: "joined", client_ready: "became ready", client_left: "went away" };
+const WARN = new Set(["refused", "task_refused", "updates_rejected", "run_paused", "round_extended", "run_parked", "client_quarantined", "round_cut", "round_discarded", "budget_unmeasured"]);
+const TOGETHER = { client_joined: "joined", client_ready: "became ready", client_left: "went away", client_leaving: "left" };
 const [NEAR_S, NAMED] = [5, 6];
 const SHOWN = 200;
 
@@ -23,9 +23,16 @@ const SENTENCES = {
   client_joined: (f) => `${f.client} joined: ${[f.machine, f.system, f.cores ? `${f.cores} cores` : "", f.compute].filter(Boolean).join(" · ")}.`,
   client_ready: (f) => `${f.client} is ready with ${f.samples} samples.`,
   client_left: (f) => `${f.client} went away.`,
+  client_leaving: (f) => `${f.client} leaves: ${f.reason}.`,
+  client_quarantined: (f) => `${f.client} is in quarantine up to round ${f.until}, for ${f.refused} bad updates; the last one ${String(f.reason).replaceAll("_", " ")}.`,
+  client_released: (f) => `${f.client} takes part again: ${f.reason}.`,
   round_opened: (f) => `Round ${f.round} opened for ${list(f.cohort)}.`,
   round_extended: (f) => `Round ${f.round} is short of updates and was extended${f.added?.length ? ` by ${list(f.added)}` : ""}.`,
   round_committed: (f) => `Round ${f.round} committed: ${f.counted} counted${Object.keys(f.not_counted ?? {}).length ? `, not ${list(f.not_counted)}` : ""}; loss ${format.plain(f.loss)}, ${format.seconds(f.seconds)}, ${format.bytes((f.bytes_up ?? 0) + (f.bytes_down ?? 0))}.`,
+  round_cut: (f) => `Round ${f.round} was closed early with ${list(f.counted) || "nobody"}: ${f.reason}.`,
+  round_discarded: (f) => `Round ${f.round} was discarded: ${f.reason}.`,
+  budget_unmeasured: (f) => `A budget has nothing to count: ${f.reason}.`,
+  closing_committed: (f) => `The closing task is done: ${f.counted} answers.`,
   closing_opened: () => "Training is over; everybody is asked once more.",
   evaluated: (f) => `After round ${f.round} ${f.model === "global" ? "the model" : f.model} has accuracy ${format.ratio(f.accuracy)}.`,
   epoch_raised: (f) => `A state was damaged: the run goes on from round ${f.round} (rounds up to ${f.lost_up_to} are lost).`,

@@ -66,10 +66,10 @@ export class Timeline {
     this.complete = round.members.length > 0 && round.members.every((member) => member.wait_s !== undefined);
     const open = round.members.length === 0;
     const epoch = round.epoch ? `, epoch ${round.epoch}` : "";
-    say(byId("round-note"), open ? `Round ${round.round} is not committed: its costs come with the commit.` : `Round ${round.round}${epoch}: ${round.members.length} members; seconds as they state them.`);
+    say(byId("round-note"), open ? `Round ${round.round} is not committed: its costs come with the commit.` : `Round ${round.round}${epoch}: ${round.members.length} members, and how they spent their time, as they state it${this.complete ? "" : "; what they have not told yet comes with the next round"}.`);
     this.showServer(round.server);
     const whole = Math.max(1e-9, ...round.members.map(total));
-    const titles = ["Member", "Word", "Time line", ...PHASES.map(([, name]) => name), "CPU", "Up", "Down"];
+    const titles = ["Member", "Update", "Time line", ...PHASES.map(([, name]) => name), "CPU", "Up", "Down"];
     const head = make("tr", { role: "row" }, ...titles.map((title) => make("th", { scope: "col", role: "columnheader" }, title)));
     byId("timeline").replaceChildren(make("thead", { role: "rowgroup" }, head), make("tbody", { role: "rowgroup" }, ...round.members.map((member) => row(member, whole))));
   }
@@ -78,7 +78,7 @@ export class Timeline {
     const parts = SERVER.map((name, index) => [index, name.slice(0, -2), server[name]]).filter(([, , value]) => value !== undefined);
     const sum = parts.reduce((all, [, , value]) => all + value, 0);
     const words = parts.map(([index, name, value]) => make("li", { class: `s${index}` }, make("span", { class: "swatch" }), `${name} ${format.seconds(value)}`));
-    const told = [make("p", { class: "title" }, `Server, ${format.seconds(sum)}`), line(parts.map(([index, , value]) => [`s${index}`, value]), sum), make("ul", { class: "legend" }, ...words)];
+    const told = [make("p", { class: "title" }, `The server: ${format.seconds(sum)}`), line(parts.map(([index, , value]) => [`s${index}`, value]), sum), make("ul", { class: "legend" }, ...words)];
     byId("server-line").replaceChildren(...(parts.length ? told : []));
   }
 }

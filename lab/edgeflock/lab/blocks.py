@@ -1,0 +1,88 @@
+"""What a grid has found as tables for people: every run, means over seeds, differences. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from edgeflock.lab.comparison import Figure, Group, Result
+from edgeflock.lab.grid import Grid
+from edgeflock.lab.grid_options import METHOD
+from edgeflock.lab.outcome import COSTS
+from edgeflock.lab.paired import LEVEL, Spread
+from edgeflock.lab.quantity import DASH, interval, quantity
+
+Headed = tuple[str, Figure]
+
+_HEADINGS = {"energy_j": "energy", "flops": "FLOPs"}
+_ACCURACY: tuple[Headed, ...] = (("final", (None, "final_accuracy")), ("best", (None, "best_accuracy")))
+
+
+@dataclass(frozen=True)
+class Block:
+    """A table for people: the first column is text, the others are figures."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def blocks(results: Sequence[Result], found: Sequence[Group], grid: Grid) -> list[Block]:
+    """Return the tables: every run, then accuracy, the way to each target and the whole run over seeds."""
+    known = _known(found)
+    parts = {"Accuracy": list(_ACCURACY)}
+    parts |= {f"To accuracy {target:g}": _costs(target, known) for target in grid.targets}
+    several = any(group.cells > 1 for group in found)
+    tables = [_every(results, title, figures) for title, figures in parts.items()] if several else []
+    for title, figures in parts.items():
+        tables.append(_spreads(title, figures, found))
+        if any(figure in group.differences for group in found for _, figure in figures):
+            tables.append(_differences(title, figures, found, grid.baseline))
+    return [*tables, _spreads("The whole run", _costs(None, known), found)]
+
+
+def _known(found: Sequence[Group]) -> frozenset[str]:
+    """Return the costs that there are numbers for: a column that is empty for all says nothing."""
+    return frozenset(name for group in found for (_, name), values in group.values.items() if values)
+
+
+def _costs(target: float | None, known: frozenset[str]) -> list[Headed]:
+    return [(_HEADINGS.get(name, name), (target, name)) for name in COSTS if name in known]
+
+
+def _every(results: Sequence[Result], title: str, figures: Sequence[Headed]) -> Block:
+    """Return a table with a row per run."""
+    rows = []
+    for result in results:
+        mine = {(target, name): v for target, name, v in result.outcome.figures()} if result.outcome else {}
+        rows.append((result.cell.name, *(_single(figure, mine.get(figure)) for _, figure in figures)))
+    return Block(f"Every run: {title[:1].lower()}{title[1:]}", ("", *dict(figures)), tuple(rows))
+
+
+def _single(figure: Figure, value: float | None) -> str:
+    return quantity(figure[1], None if value is None else Spread(value, None, 1))
+
+
+def _spreads(title: str, figures: Sequence[Headed], found: Sequence[Group]) -> Block:
+    rows = []
+    for group in found:
+        cells = [quantity(figure[1], group.spreads.get(figure)) for _, figure in figures]
+        count = max((len(group.values.get(figure, {})) for _, figure in figures), default=0)
+        rows.append((group.name, *cells, f"{count}/{group.cells}"))
+    return Block(title, ("", *(heading for heading, _ in figures), "runs"), tuple(rows))
+
+
+def _differences(
+    title: str, figures: Sequence[Headed], found: Sequence[Group], baseline: Mapping[str, str]
+) -> Block:
+    rows = []
+    for group in (group for group in found if not baseline.items() <= group.labels.items()):
+        pairs = max(
+            (paired.count for f, paired in group.differences.items() if f in dict(figures).values()),
+            default=0,
+        )
+        cells = [interval(figure[1], group.differences.get(figure)) for _, figure in figures]
+        rows.append((group.name, *cells, str(pairs) if pairs else DASH))
+    name = " ".join(label if axis == METHOD else f"{axis}={label}" for axis, label in baseline.items())
+    heading = f"{title}, minus {name}: mean [{LEVEL:.0%} t interval] over pairs of the same seed"
+    return Block(heading, ("", *(heading for heading, _ in figures), "pairs"), tuple(rows))

@@ -1,0 +1,100 @@
+"""The numbers of a run that stand first in its report. Pure."""
+
+from __future__ import annotations
+
+from edgeflock.lab.history import History, Point
+from edgeflock.lab.report.ledger import SENSOR, SERVER, STATED, Ledger
+from edgeflock.lab.report.units import UNKNOWN, amount, decimal
+
+FINAL, SO_FAR = "final accuracy", "accuracy so far"
+
+
+def total(history: History, name: str) -> float | None:
+    """Return what the run has spent, rounds that were given up included; None if nobody told."""
+    rounds = (*history.rounds, *history.others)
+    last = max(rounds, key=lambda round: (round.epoch, round.number), default=None)
+    return None if last is None else last.spent.get(name)
+
+
+def figures(history: History, ledger: Ledger) -> list[tuple[str, str, str]]:
+    """Return the numbers that stand first: what, how much, a word more."""
+    points = measured(history)
+    best = max(points, key=lambda point: point.evaluation.accuracy, default=None)
+    trained = max((round.number for round in history.training), default=0)
+    found = [
+        (
+            FINAL if history.ending else SO_FAR,
+            decimal(points[-1].evaluation.accuracy) if points else UNKNOWN,
+            _model(history),
+        ),
+        (
+            "best accuracy",
+            decimal(best.evaluation.accuracy) if best else UNKNOWN,
+            f"after {round_name(history, best.round)}" if best else "",
+        ),
+        ("rounds", f"{trained:,}", f"of {history.config.rounds:,} asked for"),
+        ("bytes", amount("bytes", total(history, "bytes")), _ways(history)),
+        ("time", amount("seconds", total(history, "seconds")), _gathering(history)),
+        ("CPU time", amount("seconds", total(history, "cpu_s")), _server_cpu(history)),
+    ]
+    if total(history, "flops"):
+        found.append(("operations", amount("flops", total(history, "flops")), _own_operations(history)))
+    if total(history, "energy_j"):
+        found.append(("energy", amount("energy", total(history, "energy_j")), _sources(ledger)))
+    return found
+
+
+def _gathering(history: History) -> str:
+    waited = _of_values(history, "gather_s")
+    return f"of the rounds; {amount('seconds', waited)} before them" if waited else "of the rounds"
+
+
+def _server_cpu(history: History) -> str:
+    used = _of_values(history, "server_cpu_s")
+    return f"of all clients; server {amount('seconds', used)}" if used else "of all clients"
+
+
+def _of_values(history: History, name: str) -> float:
+    return sum(round.values.get(name, 0.0) for round in (*history.rounds, *history.others))
+
+
+def _own_operations(history: History) -> str:
+    own = total(history, "method_flops")
+    return "of all clients" + (f"; {amount('flops', own)} the method's own" if own else "")
+
+
+_SOURCES = ((SENSOR, "clients' sensors"), (STATED, "a model: watts as stated"), (SERVER, "server's sensor"))
+
+
+def _sources(ledger: Ledger) -> str:
+    """Return where the joules come from, with how many each if there are several."""
+    sums = [
+        (words, sum(round.get(name, 0.0) for round in ledger.joules.values())) for name, words in _SOURCES
+    ]
+    told = [(words, joules) for words, joules in sums if joules]
+    if len(told) == 1:
+        return f"from {told[0][0]}"
+    return "; ".join(f"{amount('energy', joules)} from {words}" for words, joules in told)
+
+
+def measured(history: History) -> list[Point]:
+    """Return the curve of the model that stands for the run."""
+    models = history.models()
+    return history.curve(models[0]) if models else []
+
+
+def round_name(history: History, number: int) -> str:
+    """Return how many rounds those up to this one are, for people: the closing one is none of training."""
+    trained = sum(round.number <= number for round in history.training if round.number)
+    words = f"{trained:,} round{'' if trained == 1 else 's'}"
+    return words if trained == number else f"{words} and the closing task"
+
+
+def _model(history: History) -> str:
+    models = history.models()
+    return "not tested" if not models else "" if models[0] == "global" else models[0].replace("_", " ")
+
+
+def _ways(history: History) -> str:
+    down, up = (amount("bytes", total(history, name)) for name in ("bytes_down", "bytes_up"))
+    return f"{down} down, {up} up"

@@ -1,0 +1,155 @@
+"""The accounts: what the run has used of its budgets, and when that and the open books are written down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import structlog
+
+from edgeflock.server import records
+from edgeflock.server.budget import Budget
+from edgeflock.server.cost_rows import Row
+from edgeflock.server.drive import Drive
+from edgeflock.server.events import LimitReached
+from edgeflock.server.journal import Journal, JournalBroken
+from edgeflock.server.learner import Learner
+from edgeflock.server.ledger import Ledger
+from edgeflock.server.limits import Limits
+from edgeflock.server.opened import Opened
+from edgeflock.server.sessions import Sessions
+
+log = structlog.get_logger()
+KEEP_S = 5.0  # of the open round's books, a kill may lose so much
+_UNMEASURED = "no client states its energy: the budget of energy ends nothing, see fl-client --watts"
+
+
+class Accounts:
+    """Budget, ledger and journal kept in step; lives on the event loop."""
+
+    def __init__(
+        self,
+        drive: Drive,
+        journal: Journal,
+        learner: Learner,
+        sessions: Sessions,
+        ledger: Ledger,
+        budget: Budget,
+        *,
+        epoch: int,
+        at_hand: Callable[[], Opened | None],
+    ) -> None:
+        self.budget = budget
+        self.limits = Limits(
+            budget,
+            used=self.used,
+            own=self.own,
+            tell=lambda reason: drive.post(LimitReached(reason, time.monotonic())),
+            note=self._note,
+        )
+        self._drive, self._journal, self._learner = drive, journal, learner
+        self._sessions, self.ledger = sessions, ledger
+        self._epoch, self._at_hand = epoch, at_hand
+        self._cpu_before_s = time.process_time()
+        self._unmeasured = False  # it is said that a budget has nothing to count
+        self._keeping: asyncio.TimerHandle | None = None
+
+    # ------------------------------------------------------------------------------- what is used
+
+    def used(self) -> dict[str, float]:
+        """What the run has used until now, over all its lives."""
+        moved = self._sessions.moved
+        server_cpu_s = time.process_time() - self._cpu_before_s
+        return self.budget.used(time.monotonic(), moved=moved, server_cpu_s=server_cpu_s)
+
+    def used_with(self, opened: Opened) -> dict[str, float]:
+        """Return the same with what clients have stated of the open round, which its commit will charge."""
+        central = self._drive.machine.rules.central
+        more = {} if central else self.budget.uncharged(opened.number, opened.costs)
+        return {name: amount + more.get(name, 0.0) for name, amount in self.used().items()}
+
+    def own(self) -> Mapping[str, float]:
+        """Return what the method itself counts, where it does: FedADM's simulated clock."""
+        return self._learner.half.used(self._learner.state)
+
+    def counted(self, used: Mapping[str, float]) -> dict[str, float]:
+        """Return the same with the method's own count in place of ours, where it keeps one."""
+        return {**used, **self.own()}
+
+    def shares(self, used: Mapping[str, float] | None = None) -> dict[str, list[float]]:
+        """Return used and limit of every budget that is set, as of now unless told otherwise."""
+        return self.budget.told(self.counted(self.used() if used is None else used))
+
+    def told(self, used: Mapping[str, float]) -> dict[str, object]:
+        """What the line of a round says of the budgets."""
+        return {"budget": self.shares(used)} if self.budget.limits else {}
+
+    # ------------------------------------------------------------------------------- round by round
+
+    def begin(self, now: float) -> None:
+        """A round is being opened."""
+        self.budget.begin(now)
+        self.limits.begin()
+
+    def rest(self) -> None:
+        """No round is at hand."""
+        self.budget.rest(time.monotonic())
+        self.limits.rest()
+
+    def settle(self, round: int, rows: Mapping[int, Row]) -> None:
+        """Charge a committed round; the CPU time of a run without clients is the server's own."""
+        self.budget.settle(round, {} if self._drive.machine.rules.central else rows)
+        if "energy" in self.budget.limits and not self.budget.energy_j and not self._unmeasured:
+            self._unmeasured = True
+            log.warning("budget_unmeasured", round=round, reason=_UNMEASURED)
+            self._journal.note("budget_unmeasured", round=round, reason=_UNMEASURED)
+
+    def settle_lost(self, opened: Opened) -> None:
+        """Charge a round that is discarded: it was paid."""
+        if not self._drive.machine.rules.central:
+            self.budget.settle(opened.number, opened.lost())
+
+    def add_late(self, round: int, index: int, row: Row) -> None:
+        """Take what a client reports of a round that is over; the next decision writes it down."""
+        self.budget.correct(round, index, row)
+        self.ledger.add_late(round, index, row)
+        if self._drive.machine.ending is not None:
+            self._drive.start(self._write_rest())
+
+    # ------------------------------------------------------------------------------- the journal
+
+    def keep(self) -> None:
+        """Write the books of the open round every few seconds, so that a kill loses no more of them."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+        self._keeping = asyncio.get_running_loop().call_later(KEEP_S, self.keep)
+        if self.ledger.grown(self._at_hand()):
+            self._note(self.used())
+
+    def _note(self, used: Mapping[str, float]) -> None:
+        books = self.ledger.open_books(self._at_hand())
+
+        def transaction(connection: sqlite3.Connection) -> None:
+            records.write_used(connection, used)
+            if books is not None:
+                books.write(connection, self._epoch)
+
+        self._journal.submit(transaction, urgent=False)
+
+    async def _write_rest(self) -> None:
+        """Write what no decision will take along any more."""
+        with contextlib.suppress(JournalBroken), self.ledger.writing() as pending:
+            written = self._journal.submit(partial(pending.write, epoch=self._epoch), urgent=False)
+            await asyncio.wrap_future(written)
+
+    async def close(self) -> None:
+        """Write all that is not written yet; nothing more comes."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+        self.rest()
+        self._note(self.used())
+        await self._write_rest()

@@ -1,0 +1,43 @@
+// What the run does now, in one sentence: the first thing that somebody who comes to the page reads.
+
+import * as format from "./format.js";
+
+const MEMBERS = ["delivered", "refused", "training", "uploading", "overdue"];
+const PHASES = {
+  opening: (round) => `${round} is being opened.`,
+  open: (round, store) => `${round} is open: ${members(store)}.`,
+  folding: (round) => `${round}: the updates are being summed up.`,
+  committing: (round) => `${round}: the new model is being saved.`,
+};
+const SENTENCES = {
+  gathering: (store) => `Waiting for clients: ${here(store)} of ${format.count(store.run.seats)} are here.${come(store.run.address)}`,
+  running: (store) => opened(store),
+  paused: ({ run }) => run.reason,
+  draining: () => "The server is going down; it will go on from here when it is started again.",
+  unreachable: () => "The server does not answer; this is what was seen last.",
+  finished: ({ run }) => run.reason,
+};
+
+export function nowInWords(store) {
+  return (SENTENCES[store.run.state]?.(store) ?? "") || "";
+}
+
+function opened(store) {
+  const { open } = store.run;
+  if (!open) return "No round is open.";
+  return PHASES[open.phase]?.(open.closing ? "The closing task" : `Round ${format.count(open.round)}`, store) ?? "";
+}
+
+function members(store) {
+  const states = [...store.clients.values()].map((client) => client.state).filter((state) => MEMBERS.includes(state));
+  const done = states.filter((state) => state === "delivered").length;
+  return `${format.count(done)} of ${format.count(states.length)} updates are here`;
+}
+
+function come(address) {
+  return address ? ` They come with fl-client --server ${address.replace(/^(0\.0\.0\.0|\[::\]):/, "ADDRESS-OF-THIS-MACHINE:")}.` : "";
+}
+
+function here(store) {
+  return format.count([...store.clients.values()].filter((client) => !["away", "unknown"].includes(client.state)).length);
+}

@@ -1,0 +1,116 @@
+"""A round machine and a shell that does what it says, stepped by hand."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from edgeflock.server.events import (
+    CommitRound,
+    Committed,
+    Effect,
+    Ended,
+    Event,
+    Exit,
+    Folded,
+    FoldRound,
+    Online,
+    Persist,
+    Persisted,
+    PrepareRound,
+    Ready,
+    RoundPrepared,
+    Started,
+    Ticked,
+    UpdateReceived,
+    Verdict,
+)
+from edgeflock.server.rounds import RoundMachine
+from edgeflock.server.rules import Rules
+
+E = TypeVar("E")
+NOTHING: dict[int, Verdict] = {}
+
+
+class Desk:
+    """A machine and a shell that does what it says, at once and without fault, unless told to hold back."""
+
+    def __init__(
+        self, clients: int = 3, *, rounds: int = 2, cohort: int = 0, min_updates: int = 0, **rules: object
+    ) -> None:
+        size = cohort or clients
+        self.now = 100.0
+        self.machine = RoundMachine(
+            Rules(rounds=rounds, clients=clients, cohort=size, min_updates=min_updates or size, **rules)  # type: ignore[arg-type]
+        )
+        self.done: list[Effect] = []  # all effects so far
+        self.held: list[Effect] = []  # those that were not carried out
+        self.holding: tuple[type[Effect], ...] = ()
+        self.rejected = NOTHING
+        self.spooled: dict[int, bytes] = {}
+
+    def post(self, event: Event) -> list[Effect]:
+        """Give the machine an event; return what it decides, after carrying it out."""
+        effects = self.machine.handle(event)
+        for effect in effects:
+            self.done.append(effect)
+            if isinstance(effect, self.holding):
+                self.held.append(effect)
+            else:
+                self.carry_out(effect)
+        return effects
+
+    def carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Persist(records=records):
+                for record in records:
+                    self.post(Persisted(record, self.now))
+            case PrepareRound(round=number):
+                received, self.spooled = tuple(self.spooled.items()), {}
+                self.post(RoundPrepared(number, received, self.now))
+            case FoldRound(round=number):
+                self.post(Folded(number, self.rejected, self.now))
+            case CommitRound(round=number):
+                self.post(Committed(number, self.now))
+            case _:
+                pass
+
+    def release(self) -> None:
+        """Carry out what was held back, and hold nothing back any more."""
+        self.holding, held, self.held = (), self.held, []
+        for effect in held:
+            self.carry_out(effect)
+
+    def gather(self, *names: str) -> Desk:
+        """Start, let the clients come and be ready."""
+        self.post(Started(self.now))
+        ids = names or tuple(f"c{index}" for index in range(self.machine.rules.clients))
+        for name in ids:
+            self.post(Online(name, self.now))
+        for index in sorted(self.machine.seats.names):
+            self.post(Ready(index, self.now))
+        return self
+
+    def deliver(self, *indices: int) -> None:
+        for index in indices:
+            self.post(UpdateReceived(self.machine.round, index, b"digest%d" % index, self.now))
+
+    def pass_time(self, seconds: float) -> list[Effect]:
+        self.now += seconds
+        return self.post(Ticked(self.now))
+
+    def pass_deadline(self) -> list[Effect]:
+        assert self.machine.deadline is not None
+        return self.pass_time(self.machine.deadline - self.now)
+
+    def of(self, kind: type[E]) -> list[E]:
+        return [effect for effect in self.done if isinstance(effect, kind)]
+
+    def records(self) -> list[object]:
+        return [record for effect in self.of(Persist) for record in effect.records]
+
+    def exits(self) -> list[Ended | None]:
+        return [effect.ending for effect in self.of(Exit)]
+
+    def verdicts(self) -> dict[int, Verdict]:
+        """Outcomes of the last commit."""
+        return {outcome.index: outcome.verdict for outcome in self.of(CommitRound)[-1].outcomes}
