@@ -4,5 +4,5 @@ from __future__ import annotations
 
 import signal
 
-# A shell starts what it runs in the background with Ctrl-C ignored, and every process of a test inherits that.
+# A shell starts what it runs in the background with Ctrl-C ignored, and all processes of a test inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

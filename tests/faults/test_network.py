@@ -86,10 +86,10 @@ def anything(dice: random.Random) -> Fault:
 
 TINY = ("--clients=2", "--rounds=2", "--seed=5", "--deadline=60", "--model=linear")
 SWEEPS = {  # what happens to the first connection, and how far apart in bytes the places are
-    "reply lost": (Fault(Kind.REPLY_LOST, "up", 0, 0.05), 40),
-    "cut up": (Fault(Kind.CUT, "up", 0), 80),
-    "cut down": (Fault(Kind.CUT, "down", 0), 80),
-    "duplicate": (Fault(Kind.DUPLICATE, "up", 0), 80),
+    "reply lost": (Fault(Kind.REPLY_LOST, "up", 0, 0.05), 80),
+    "cut up": (Fault(Kind.CUT, "up", 0), 160),
+    "cut down": (Fault(Kind.CUT, "down", 0), 160),
+    "duplicate": (Fault(Kind.DUPLICATE, "up", 0), 160),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -110,9 +111,9 @@ class Line:
         self.parted = time.monotonic()
 
     def noticed_s(self) -> float:
-        self.server.wait_for("client_left", client="c2", limit_s=DETECTED_S + 5)
-        at = self.flock.rows("SELECT at FROM events WHERE name = 'client_left' ORDER BY cursor LIMIT 1")
-        return float(at[0][0]) - time.time() + time.monotonic() - self.parted
+        left = self.server.wait_for("client_left", client="c2", limit_s=DETECTED_S + 5)
+        ago_s = time.time() - datetime.fromisoformat(left["timestamp"]).timestamp()
+        return time.monotonic() - ago_s - self.parted
 
     def heal_after(self, seconds: float) -> float:
         """Heal it when that time is over; return how long the client then took to work again."""

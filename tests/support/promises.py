@@ -6,13 +6,13 @@ import contextlib
 import json
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 NAME = "promise"  # of the property that says whose case a test is
 TRIED, PASSED = "cases tried", "cases passed"  # of a test that tries several
+_OUTCOMES = ("passed", "failed", "skipped")
 _MARK = "promises -->"  # around the table in the documentation
 
 
@@ -61,7 +61,7 @@ class Book:
     """What tests have found, and how they were asked for."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
-    tests: Counter[str] = field(default_factory=Counter)  # by outcome
+    tests: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_OUTCOMES, 0))
     seconds: float = 0.0
     command: str = "pytest tests/faults"
     date: str = ""
@@ -84,7 +84,8 @@ class Book:
         kept = json.loads(path.read_text("utf-8"))
         for name, entry in kept["entries"].items():
             self.entries.setdefault(name, Entry()).add(Entry(**entry))
-        self.tests.update(kept["tests"])
+        for outcome, count in kept["tests"].items():
+            self.tests[outcome] += count
         self.seconds += kept["seconds"]
         self.command, self.date = kept["command"], kept["date"]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import shutil
+import subprocess
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -262,6 +264,22 @@ def test_latex_is_escaped() -> None:
     assert r"\caption{100 \% \& more\_}" in text
     assert r"x\#1 & 0.5 $\pm$ 0.1 \\" in text
     assert text.count("{") == text.count("}")
+
+
+def test_latex_compiles(tmp_path: Path) -> None:
+    if shutil.which("pdflatex") is None:
+        pytest.skip("pdflatex is not installed")
+    wide = Block(
+        "Wide", ("", *(f"c{number}" for number in range(9))), (("a|b<c>", *["+1.0 [-3.5, +2.2] MB"] * 9),)
+    )
+    body = tables.as_latex(AWKWARD) + tables.as_latex(wide)
+    head = "\\documentclass{article}\\usepackage{booktabs,graphicx}\\begin{document}\n"
+    (tmp_path / "t.tex").write_text(head + body + "\\end{document}\n", "utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=50)
+    if "File `booktabs.sty' not found" in done.stdout:
+        pytest.skip("LaTeX has no booktabs")
+    assert (done.returncode, "Overfull" in done.stdout) == (0, False), done.stdout
 
 
 def test_the_csv_says_how_every_cell_ended(grid: Grid, results: list[Result], tmp_path: Path) -> None:

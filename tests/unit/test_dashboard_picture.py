@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -212,11 +213,11 @@ def test_a_seated_client_that_is_not_there_is_away_and_a_stranger_is_forgotten(
 
 def test_a_quarantine_is_told_with_its_reason_and_then_no_more() -> None:
     picture = Picture()
-    there = {"client_id": "a", "seated": True, "online": True, "ready": True, "bad_updates": 5}
-    picture.observe(status(pb.ClientStatus(**there, quarantine=QUARANTINE)), {})
+    there = partial(pb.ClientStatus, client_id="a", seated=True, online=True, ready=True, bad_updates=5)
+    picture.observe(status(there(quarantine=QUARANTINE)), {})
     shown = clients(picture)["a"]
     assert (shown["state"], shown["until"], shown["why"], shown["bad"]) == ("quarantined", 9, "non_finite", 5)
-    picture.observe(status(pb.ClientStatus(**there)), {})
+    picture.observe(status(there()), {})
     shown = clients(picture)["a"]
     assert (shown["state"], shown["until"], shown["bad"]) == ("idle", 0, 5)
 

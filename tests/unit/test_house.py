@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -49,6 +50,16 @@ def test_every_part_declares_its_types() -> None:
 def test_every_room_says_in_its_first_line_what_it_owns(path: Path) -> None:
     first = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
     assert first.endswith((".", ":")), f"{path.relative_to(ROOT)} begins with {first!r}"
+
+
+@pytest.mark.parametrize("end", ["server", "client"])
+def test_the_architecture_page_names_every_room_of_both_ends(end: str) -> None:
+    """Each once in the tables of who owns what, and no room that is not there."""
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    table = page.partition(f"| {end} | owns |")[2].partition("\n\n")[0]
+    named = re.findall(r"`(\w+\.py)`", "".join(row.split("|")[1] for row in table.splitlines()[2:]))
+    there = (ROOT / end / "edgeflock" / end).glob("*.py")
+    assert sorted(named) == sorted(path.name for path in there if path.name != "__init__.py")
 
 
 def test_the_committed_stubs_are_what_the_proto_files_say() -> None:

@@ -46,7 +46,8 @@ def test_a_row_waits_for_its_evaluation() -> None:
 
 def test_a_round_that_is_not_evaluated_is_shown_at_once() -> None:
     rows = Rows(rounds=3, eval_every=2)
-    assert shown(rows, committed(1)) == ["round 1/3  accuracy      -  train loss 0.5000     3.0 kB     0.25 s"]
+    row = "round 1/3  accuracy      -  train loss 0.5000     3.0 kB     0.25 s"
+    assert shown(rows, committed(1)) == [row]
     assert shown(rows, committed(2)) == []
     assert shown(Rows(rounds=3, eval_every=0), committed(3)) != []
 

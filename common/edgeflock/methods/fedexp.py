@@ -3,7 +3,7 @@
 Jhunjhunwala, Wang, Joshi, ICLR 2023 (arXiv:2301.09604), Algorithm 1. With D_i = x_i - w as decoded:
     eta_g = max(1, mean ||D_i||^2 / (2 (||mean D_i||^2 + eps_t))),    w <- w + eta_g mean D_i,
 eps_t = eps eps_decay^(t-1); both means have the run's weights. ||D_i||^2 is summed in float32 within rows of
-1,024 numbers and in float64 over them (norms.py): in float64 alone the fold would cost twice FedAvg's.
+1,024 numbers and in float64 over them (norms.py): in float64 alone the fold would cost more than it may.
 `result=average` tests and hands out (w_t + w_{t-1}) / 2, as the paper does against the oscillation of its
 last iterates; the clients go on from w_t. BatchNorm statistics are then those of w_t.
 

@@ -62,7 +62,7 @@ def tell(results: Sequence[Result], grid: Grid, out: Path) -> None:
         click.echo(note)
     markdown = [*map(tables.as_markdown, shown), *(f"{note}\n" for note in notes)]
     (out / "comparison.md").write_text("\n".join(markdown), "utf-8")
-    latex = ["% \\usepackage{booktabs}", *map(tables.as_latex, shown)]
+    latex = ["% \\usepackage{booktabs,graphicx}", *map(tables.as_latex, shown)]
     (out / "comparison.tex").write_text("\n".join(latex), "utf-8")
     lacking = picture.draw(results, found, grid, out / PICTURE)
     records = {

@@ -42,7 +42,7 @@ def as_markdown(block: Block) -> str:
 
 
 def as_latex(block: Block) -> str:
-    """Return a block as a LaTeX table; it needs the package booktabs."""
+    """Return a block as a LaTeX table, as wide as the page at most; it needs booktabs and graphicx."""
 
     def line(cells: Sequence[str]) -> str:
         return " & ".join(_escaped(cell) for cell in cells) + r" \\"
@@ -51,13 +51,14 @@ def as_latex(block: Block) -> str:
         [
             r"\begin{table}",
             rf"\caption{{{_escaped(block.title)}}}",
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             rf"\begin{{tabular}}{{l{'r' * (len(block.columns) - 1)}}}",
             r"\toprule",
             line(block.columns),
             r"\midrule",
             *map(line, block.rows),
             r"\bottomrule",
-            r"\end{tabular}",
+            r"\end{tabular}}",
             r"\end{table}",
             "",
         ]
