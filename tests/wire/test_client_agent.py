@@ -12,7 +12,7 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 
-from edgeflock.client import account
+from edgeflock.client import account, participation
 from edgeflock.client.agent import Agent, GaveUp, Rules
 from edgeflock.client.answers import Refused
 from edgeflock.client.config import ClientConfig
@@ -443,6 +443,22 @@ def test_training_stops_when_nobody_waits_for_it_any_more(tmp_path: Path) -> Non
             digest = await on.round(2)
             assert [header.round for header in on.server.headers] == [2]
             await on.settle(2, digest)
+
+    asyncio.run(scenario())
+
+
+def test_steps_and_seconds_are_told_while_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(participation, "PROGRESS_EVERY_S", 0.01)
+
+    async def scenario() -> None:
+        async with stage(tmp_path) as on, on.living():
+            await on.server.show(view(on.server, 1, steps=10**9))
+            await on.server.until(lambda: len(on.server.said("progress")) > 10)
+            first, *_, last = (report.progress for report in on.server.said("progress"))
+            assert (first.round, first.steps_total) == (1, 10**9)
+            assert first.steps_done < last.steps_done
+            assert 0 < first.cpu_s < last.cpu_s
+            await on.server.show(view(on.server))
 
     asyncio.run(scenario())
 

@@ -49,7 +49,8 @@ def answer_to(url: str, request: str) -> str:
 def test_a_viewer_sees_what_every_client_does(tmp_path: Path) -> None:
     async def talk(served: Served, shown: Web) -> None:
         peers = await served.gather()
-        await peers[0].report(progress=aggregator_pb2.Progress(round=1, steps_done=30, steps_total=120))
+        said = aggregator_pb2.Progress(round=1, steps_done=30, steps_total=120, cpu_s=1.5, temperature_c=61.0)
+        await peers[0].report(progress=said)
         await peers[1].deliver(served.made(1))
         refusal = aggregator_pb2.Refusal(sentence="no data today")
         await peers[2].report(refused=aggregator_pb2.TaskRefused(round=1, refusal=refusal))
@@ -57,6 +58,7 @@ def test_a_viewer_sees_what_every_client_does(tmp_path: Path) -> None:
         known = await shown.until(lambda known: doing(known) == wanted)
         first, run = known["clients"]["c0"], known["run"]
         assert (first["done"], first["total"], first["seat"], first["samples"]) == (30, 120, 0, 10)
+        assert (first["spent"], first["temperature"]) == (1.5, 61.0)
         assert (run["state"], run["method"], run["round"], run["rounds"]) == ("running", "fedavg", 0, 3)
         assert (run["open"]["round"], run["open"]["phase"]) == (1, "open")
         assert run["open"]["began"] <= run["now"] + 1 < run["open"]["deadline"]

@@ -41,6 +41,8 @@ class Progress:
 
     done: int = 0
     total: int = 0
+    began_cpu_s: float = 0.0  # of the working thread, when the training began
+    cpu_s: float = 0.0  # that the working thread has used for it
     stop: threading.Event = field(default_factory=threading.Event)
     allowance: Allowance = field(default_factory=Allowance)  # used up: the training ends, the update goes
 
@@ -136,6 +138,7 @@ class Bench:
 
         def proceed() -> bool:
             progress.done = work.steps_done
+            progress.cpu_s = time.thread_time() - progress.began_cpu_s
             return not progress.stop.is_set() and progress.allowance.lasts()
 
         bundles = dict(steps.run(setup.half, work, proceed))

@@ -112,6 +112,7 @@ async def _fetch(desk: Desk, bench: Bench, round: int, download: pb.Download, at
 def _train(desk: Desk, bench: Bench, task: pb.Task, state: State, fetch_s: float, progress: Progress) -> None:
     """Train and fill the outbox; in a worker thread."""
     began, cpu_s = time.monotonic(), time.thread_time()
+    progress.began_cpu_s = cpu_s
     progress.allowance = Allowance(
         dict(task.allowances), lambda: desk.meter.spent(time.thread_time() - cpu_s)
     )

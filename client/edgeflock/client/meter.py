@@ -140,15 +140,16 @@ class Meter:
 
     def spent(self, thread_s: float) -> dict[str, float]:
         """Return what the round has used so far; `thread_s`: of the work at hand, not noted yet."""
-        cpu_s = self._cpu_s(thread_s)
+        cpu_s = self.cpu_s(thread_s)
         energy_j = self.probe.energy_j(cpu_s=cpu_s, active_s=self.line.active_s())
         return {"cpu": cpu_s} | ({} if energy_j is None else {"energy": energy_j})
 
     def read(self, thread_s: float = 0.0) -> Readings:
         """Return what the sensors say of the round so far."""
-        return self.probe.read(cpu_s=self._cpu_s(thread_s), active_s=self.line.active_s())
+        return self.probe.read(cpu_s=self.cpu_s(thread_s), active_s=self.line.active_s())
 
-    def _cpu_s(self, thread_s: float) -> float:
+    def cpu_s(self, thread_s: float) -> float:
+        """Return the round's CPU seconds so far; `thread_s`: of the work at hand, not noted yet."""
         alone_s = time.process_time() - self._process_s
         return alone_s if self._alone else self._thread_s + thread_s
 

@@ -328,8 +328,14 @@ class Participation:
         while True:
             await asyncio.sleep(PROGRESS_EVERY_S)
             if progress.total:
-                done = pb.Progress(round=round, steps_done=progress.done, steps_total=progress.total)
-                self._contact.tell(pb.ReportRequest(progress=done))
+                said = pb.Progress(
+                    round=round,
+                    steps_done=progress.done,
+                    steps_total=progress.total,
+                    cpu_s=self._meter.cpu_s(progress.cpu_s),
+                    temperature_c=self._meter.read(progress.cpu_s).temperature_c,
+                )
+                self._contact.tell(pb.ReportRequest(progress=said))
 
     def _refuse(self, round: int, error: EdgeflockError) -> None:
         """Say that this client cannot do the task; the round goes on without it."""

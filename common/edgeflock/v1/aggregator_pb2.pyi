@@ -1435,21 +1435,31 @@ class Progress(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     STEPS_DONE_FIELD_NUMBER: _builtins.int
     STEPS_TOTAL_FIELD_NUMBER: _builtins.int
+    CPU_S_FIELD_NUMBER: _builtins.int
+    TEMPERATURE_C_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     steps_done: _builtins.int
     steps_total: _builtins.int
+    cpu_s: _builtins.float
+    """of the round so far"""
+    temperature_c: _builtins.float
+    """the highest of the round so far, where a sensor tells"""
     def __init__(
         self,
         *,
         round: _builtins.int = ...,
         steps_done: _builtins.int = ...,
         steps_total: _builtins.int = ...,
+        cpu_s: _builtins.float = ...,
+        temperature_c: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_temperature_c", b"_temperature_c", "temperature_c", b"temperature_c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round", "steps_done", b"steps_done", "steps_total", b"steps_total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_temperature_c", b"_temperature_c", "cpu_s", b"cpu_s", "round", b"round", "steps_done", b"steps_done", "steps_total", b"steps_total", "temperature_c", b"temperature_c"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__temperature_c: _TypeAlias = _typing.Literal["temperature_c"]  # noqa: Y015
+    _WhichOneofArgType__temperature_c: _TypeAlias = _typing.Literal["_temperature_c", b"_temperature_c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature_c) -> _WhichOneofReturnType__temperature_c | None: ...
 
 Global___Progress: _TypeAlias = Progress  # noqa: Y015
 

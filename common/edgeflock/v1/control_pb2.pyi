@@ -182,6 +182,8 @@ class ClientStatus(_message.Message):
     SOFTWARE_FIELD_NUMBER: _builtins.int
     BAD_UPDATES_FIELD_NUMBER: _builtins.int
     QUARANTINE_FIELD_NUMBER: _builtins.int
+    CPU_S_FIELD_NUMBER: _builtins.int
+    TEMPERATURE_C_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     index: _builtins.int
     seated: _builtins.bool
@@ -208,6 +210,10 @@ class ClientStatus(_message.Message):
     """version of its package"""
     bad_updates: _builtins.int
     """refused, of all that it has sent"""
+    cpu_s: _builtins.float
+    """of the open round, as it said last with its steps"""
+    temperature_c: _builtins.float
+    """likewise, the highest"""
     @_builtins.property
     def device(self) -> _aggregator_pb2.Device:
         """as it said when it joined; absent: not seen since the server started"""
@@ -237,13 +243,20 @@ class ClientStatus(_message.Message):
         software: _builtins.str = ...,
         bad_updates: _builtins.int = ...,
         quarantine: _aggregator_pb2.Quarantine | None = ...,
+        cpu_s: _builtins.float = ...,
+        temperature_c: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_unseen_s", b"_unseen_s", "device", b"device", "quarantine", b"quarantine", "unseen_s", b"unseen_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_temperature_c", b"_temperature_c", "_unseen_s", b"_unseen_s", "device", b"device", "quarantine", b"quarantine", "temperature_c", b"temperature_c", "unseen_s", b"unseen_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_unseen_s", b"_unseen_s", "bad_updates", b"bad_updates", "client_id", b"client_id", "device", b"device", "in_cohort", b"in_cohort", "index", b"index", "online", b"online", "quarantine", b"quarantine", "ready", b"ready", "received", b"received", "refused", b"refused", "samples", b"samples", "seated", b"seated", "software", b"software", "steps_done", b"steps_done", "steps_total", b"steps_total", "unseen_s", b"unseen_s", "upload_held", b"upload_held", "upload_size", b"upload_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_temperature_c", b"_temperature_c", "_unseen_s", b"_unseen_s", "bad_updates", b"bad_updates", "client_id", b"client_id", "cpu_s", b"cpu_s", "device", b"device", "in_cohort", b"in_cohort", "index", b"index", "online", b"online", "quarantine", b"quarantine", "ready", b"ready", "received", b"received", "refused", b"refused", "samples", b"samples", "seated", b"seated", "software", b"software", "steps_done", b"steps_done", "steps_total", b"steps_total", "temperature_c", b"temperature_c", "unseen_s", b"unseen_s", "upload_held", b"upload_held", "upload_size", b"upload_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__temperature_c: _TypeAlias = _typing.Literal["temperature_c"]  # noqa: Y015
+    _WhichOneofArgType__temperature_c: _TypeAlias = _typing.Literal["_temperature_c", b"_temperature_c"]  # noqa: Y015
     _WhichOneofReturnType__unseen_s: _TypeAlias = _typing.Literal["unseen_s"]  # noqa: Y015
     _WhichOneofArgType__unseen_s: _TypeAlias = _typing.Literal["_unseen_s", b"_unseen_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature_c) -> _WhichOneofReturnType__temperature_c | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__unseen_s) -> _WhichOneofReturnType__unseen_s | None: ...
 
 Global___ClientStatus: _TypeAlias = ClientStatus  # noqa: Y015

@@ -112,7 +112,12 @@ class CentralTrainer:
 
         def proceed() -> bool:
             nonlocal used_up
-            self._session.progress = (opened.number, work.steps_done, work.steps_total)
+            self._session.progress = pb.Progress(
+                round=opened.number,
+                steps_done=work.steps_done,
+                steps_total=work.steps_total,
+                cpu_s=time.thread_time() - cpu_s,
+            )
             used_up = "cpu" if time.thread_time() - cpu_s >= allowed else ""
             return not self._stopped.is_set() and not used_up
 

@@ -208,11 +208,7 @@ class AggregatorService:
             case "ready":
                 refused = self._take_ready(session, index, request.ready)
             case "progress":
-                session.progress = (
-                    request.progress.round,
-                    request.progress.steps_done,
-                    request.progress.steps_total,
-                )
+                session.progress = request.progress
             case "cost":
                 self._take_cost(index, request.cost)
             case "refused":

@@ -12,6 +12,7 @@ from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.package import Package
 from edgeflock.server.spool import Entry
 from edgeflock.server.traffic import Traffic
+from edgeflock.v1 import aggregator_pb2 as pb
 
 MOST_STRANGERS = 1000  # sessions of ids that have no seat and do not watch
 
@@ -32,7 +33,7 @@ class Session:
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # the view is to be sent again
     watching: int = 0  # open Watch streams; two while a half-open one is not yet noticed
     superseded: bool = False
-    progress: tuple[int, int, int] = (0, 0, 0)  # round, steps done, steps in all
+    progress: pb.Progress = field(default_factory=pb.Progress)  # as the client said last
     seen: float = field(default_factory=time.monotonic)  # its last call or chunk
     upload: asyncio.Task[object] | None = None  # the Deliver stream in progress
     arriving: tuple[Entry, int] | None = None  # what that stream fills, and the bytes it will hold

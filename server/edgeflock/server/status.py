@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from edgeflock.server.engine import Engine
@@ -84,9 +85,12 @@ def _seated(engine: Engine, client_id: str, index: int, in_cohort: bool) -> pb.C
 
 def _add_work(member: pb.ClientStatus, session: Session, round: int) -> None:
     """Say how far its training and its upload are."""
-    of, done, total = session.progress
-    if of == round:
-        member.steps_done, member.steps_total = min(done, total), total
+    said = session.progress
+    if said.round == round:
+        member.steps_done, member.steps_total = min(said.steps_done, said.steps_total), said.steps_total
+        member.cpu_s = said.cpu_s if math.isfinite(said.cpu_s) else 0.0
+        if said.HasField("temperature_c") and math.isfinite(said.temperature_c):
+            member.temperature_c = said.temperature_c
     if session.arriving is not None:
         entry, member.upload_size = session.arriving
         member.upload_held = entry.held

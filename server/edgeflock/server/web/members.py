@@ -143,10 +143,13 @@ class Members:
             "state": state,
             "done": member.steps_done if busy else member.upload_held,
             "total": member.steps_total if busy else member.upload_size,
+            "spent": member.cpu_s if busy else 0.0,  # of the open round
             "bad": member.bad_updates,
             "until": member.quarantine.until_round,  # 0: it is in no quarantine
             "why": member.quarantine.reason,
         }
+        if busy and member.HasField("temperature_c"):
+            shown["temperature"] = member.temperature_c
         if member.seated:
             shown |= {"seat": member.index, "samples": member.samples}
         if member.HasField("unseen_s"):

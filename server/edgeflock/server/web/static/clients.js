@@ -131,7 +131,7 @@ class Row {
     this.bar.max = client.total;
     this.bar.value = client.done;
     const percent = `${Math.floor(100 * share(client))} %`;
-    say(this.far, client.state === "uploading" ? `${percent} of ${format.bytes(client.total)}` : `${percent}, ${format.count(client.done)} of ${format.count(client.total)} steps`);
+    say(this.far, client.state === "uploading" ? `${percent} of ${format.bytes(client.total)}` : `${percent}, ${format.count(client.done)} of ${format.count(client.total)} steps${client.spent ? `, ${format.seconds(client.spent)} CPU` : ""}`);
   }
 }
 
