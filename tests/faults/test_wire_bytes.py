@@ -34,6 +34,7 @@ def compare(flock: Flock, figure: Figure, kind: str, wire: dict[str, int]) -> No
 
 
 @pytest.mark.long
+@pytest.mark.alone
 @pytest.mark.promise("R14")
 @SIZES
 def test_message_bytes_are_what_the_kernel_hands_to_the_card(
