@@ -42,7 +42,9 @@ def test_message_bytes_are_what_the_kernel_hands_to_the_card(
 ) -> None:
     with cable(packets=False) as laid:
         run(flock, laid, hidden, ids)
-        counted = laid.counted()
+        counted, beside = laid.counted(), laid.beside()
+    for way in counted:  # how often a kernel acknowledges depends on how busy it is
+        counted[way] -= beside[way].bare_acks + beside[way].sent_again
     compare(flock, figure, "message_bytes", counted)
 
 
