@@ -62,6 +62,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show the table, with what an earlier part of the same run has found, and keep it."""
+    if hasattr(
+        terminalreporter.config, "workerinput"
+    ):  # one of several: its tests are noted where they are shown
+        return
     BOOK.seconds += time.monotonic() - _BEGAN
     BOOK.date = time.strftime("%-d %B %Y")
     kept = Path(path) if (path := os.environ.get("PROMISES_BOOK")) else None
