@@ -23,20 +23,22 @@ from benchmarks.children import Children, environment
 
 CHUNK = 1 << 20
 PORT, TIMES = "port", "times.json"
+_LIMIT_S = 180.0
 
 
 def seconds_per_round(
-    folder: Path, clients: int, mib: float, rounds: int, limit_s: float = 180.0
+    folder: Path, clients: int, mib: float, rounds: int, program: str = "benchmarks.bare_grpc"
 ) -> list[float]:
     """Run server and clients and return the seconds of every round but the first."""
     folder.mkdir()
     common = [str(folder), "--clients", str(clients), "--mib", str(mib), "--rounds", str(rounds)]
-    start = [sys.executable, "-m", "benchmarks.bare_grpc"]
+    start = [sys.executable, "-m", program]
     with Children() as children:
         children.start("server", [*start, "server", *common], folder / "log", environment())
         for number in range(clients):
-            children.start(f"client {number}", [*start, "client", *common], folder / "log", environment())
-        children.finish(limit_s)
+            command = [*start, "client", *common, "--number", str(number)]
+            children.start(f"client {number}", command, folder / "log", environment())
+        children.finish(_LIMIT_S)
     at = read_times(folder)
     return [end - begin for begin, end in pairwise(at)]
 
@@ -135,7 +137,7 @@ def _write(path: Path, text: str) -> None:
     temporary.rename(path)
 
 
-def asked(*, numbered: bool = False) -> tuple[argparse.Namespace, list[bytes]]:
+def asked() -> tuple[argparse.Namespace, list[bytes]]:
     """Read the command line; return it with the payload that it asks for."""
     parser = argparse.ArgumentParser()
     parser.add_argument("role", choices=["server", "client"])
@@ -143,8 +145,7 @@ def asked(*, numbered: bool = False) -> tuple[argparse.Namespace, list[bytes]]:
     parser.add_argument("--clients", type=int, required=True)
     parser.add_argument("--mib", type=float, required=True)
     parser.add_argument("--rounds", type=int, required=True)
-    if numbered:
-        parser.add_argument("--number", type=int, default=0)
+    parser.add_argument("--number", type=int, default=0, help="of the client")
     found = parser.parse_args()
     return found, _payload(found.mib)
 

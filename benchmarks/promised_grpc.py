@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +22,14 @@ import torch
 
 from benchmarks import bare_grpc
 from benchmarks.bare_grpc import CHUNK
-from benchmarks.children import Children, environment
 from edgeflock.common.checksum import Buffer, extend
 
 Floats = npt.NDArray[np.float32]
 
 
-def seconds_per_round(
-    folder: Path, clients: int, mib: float, rounds: int, limit_s: float = 180.0
-) -> list[float]:
+def seconds_per_round(folder: Path, clients: int, mib: float, rounds: int) -> list[float]:
     """Run server and clients and return the seconds of every round but the first."""
-    folder.mkdir()
-    common = [str(folder), "--clients", str(clients), "--mib", str(mib), "--rounds", str(rounds)]
-    start = [sys.executable, "-m", "benchmarks.promised_grpc"]
-    with Children() as children:
-        children.start("server", [*start, "server", *common], folder / "log", environment())
-        for number in range(clients):
-            command = [*start, "client", *common, "--number", str(number)]
-            children.start(f"client {number}", command, folder / "log", environment())
-        children.finish(limit_s)
-    at = bare_grpc.read_times(folder)
-    return [end - begin for begin, end in pairwise(at)]
+    return bare_grpc.seconds_per_round(folder, clients, mib, rounds, "benchmarks.promised_grpc")
 
 
 class File:
@@ -141,7 +126,7 @@ def _leave(room: memoryview, outbox: File) -> None:
 
 
 def main() -> None:
-    asked, payload = bare_grpc.asked(numbered=True)
+    asked, payload = bare_grpc.asked()
     if asked.role == "server":
         torch.set_num_threads(1)
         bare = Promised(asked.folder, asked.clients, payload, asked.rounds)

@@ -75,7 +75,7 @@ class Probe:
 
     gauge: Gauge
     _share: Share = field(init=False)
-    _celsius: float | None = None
+    temperature_c: float | None = None  # the highest that was noted in the round
     _throttled: bool | None = None
     _gpu_bytes: int | None = None
 
@@ -83,7 +83,7 @@ class Probe:
         self._share = Share(self.gauge.sensors)
 
     def note(self, celsius: float | None, throttled: bool | None) -> None:
-        self._celsius = _highest(self._celsius, celsius)
+        self.temperature_c = _highest(self.temperature_c, celsius)
         self._throttled = _highest(self._throttled, throttled)
 
     def note_gpu(self, peak_bytes: int | None) -> None:
@@ -101,12 +101,12 @@ class Probe:
         self.note(self.gauge.sensors.temperature_c(), self.gauge.sensors.throttled())
         energy_j = self.energy_j(cpu_s=cpu_s, active_s=active_s)
         source = 0 if energy_j is None else SOURCES.index(self.gauge.source) + 1
-        return Readings(self._gpu_bytes, self._celsius, self._throttled, energy_j, source)
+        return Readings(self._gpu_bytes, self.temperature_c, self._throttled, energy_j, source)
 
     def restart(self) -> None:
         """The next round begins."""
         self._share.restart()
-        self._celsius = self._throttled = self._gpu_bytes = None
+        self.temperature_c = self._throttled = self._gpu_bytes = None
 
 
 def _highest(one: T | None, other: T | None) -> T | None:

@@ -333,7 +333,7 @@ class Participation:
                     steps_done=progress.done,
                     steps_total=progress.total,
                     cpu_s=self._meter.cpu_s(progress.cpu_s),
-                    temperature_c=self._meter.read(progress.cpu_s).temperature_c,
+                    temperature_c=self._meter.probe.temperature_c,
                 )
                 self._contact.tell(pb.ReportRequest(progress=said))
 
