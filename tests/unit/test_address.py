@@ -56,6 +56,6 @@ def test_port_0_is_for_listening_only() -> None:
 def test_plain_text_beyond_this_machine_must_be_said() -> None:
     far = parse_address("10.0.0.1:9300", "--server")
     with pytest.raises(UsageError, match=r"--server 10\.0\.0\.1:9300 reaches beyond this machine"):
-        require_trust(far, "--server", insecure=False)
-    require_trust(far, "--server", insecure=True)
-    require_trust(parse_address("[::1]:9300", "--server"), "--server", insecure=False)
+        require_trust(far, "--server", False, "--tls-ca")
+    require_trust(far, "--server", True, "--tls-ca")
+    require_trust(parse_address("[::1]:9300", "--server"), "--server", False, "--tls-ca")

@@ -20,7 +20,9 @@ from edgeflock.client.line import Link
 from edgeflock.client.outbox import Outbox
 from edgeflock.client.store import Store
 from edgeflock.client.trainer import Trainer
+from edgeflock.client.trust import Trust
 from edgeflock.common import models
+from edgeflock.common.address import parse_address
 from edgeflock.common.bundle import FlatModel
 from edgeflock.common.errors import EdgeflockError, LayoutMismatch
 from edgeflock.common.layout import Layout
@@ -104,7 +106,7 @@ class Stage:
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         rules = Rules(b"i" * 16, stay, give_up_after_s, alone=True)
-        return Agent(name, folder, Link(self.target), self.trainer, rules)
+        return Agent(name, folder, Link(Trust(parse_address(self.target, "--server"))), self.trainer, rules)
 
     @asynccontextmanager
     async def living(self, name: str = "c2") -> AsyncIterator[asyncio.Task[str]]:

@@ -26,6 +26,7 @@ from edgeflock.client.store import Store
 from edgeflock.client.stub import Stub
 from edgeflock.client.trainer import Trainer
 from edgeflock.client.transfer import Interrupted
+from edgeflock.client.trust import Distrusted
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.transport import PROTOCOL
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -102,10 +103,22 @@ class Agent:
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 raise EdgeflockError(f"{self._link.target} is not an fl-server of this generation") from None
-            await self._pause(f"{error.code().name.lower()}: {error.details()}")
+            await self._unreached(error)
         except Interrupted as error:
             await self._pause(str(error))
         return None
+
+    async def _unreached(self, error: grpc.aio.AioRpcError) -> None:
+        """Say why, and wait; raises Distrusted if TLS is set up wrongly and no server was met before."""
+        trust, details, new = self._link.trust, error.details() or "", self._part is None
+        wrong = trust.wrong(details)
+        if passing := trust.passing(details):
+            await self._pause(passing)
+        elif wrong and new:
+            raise Distrusted(f"the server at {self._link.target} is not trusted: {wrong}")
+        else:
+            said = f"{error.code().name.lower()}: {details}{trust.hint(details) if new else ''}"
+            await self._pause(wrong or said)
 
     async def _refused(self, refused: Refused) -> Finish | None:
         if refused.reason == Reason.REASON_FINISHED:

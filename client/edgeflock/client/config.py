@@ -43,6 +43,16 @@ class ClientConfig:
         group=_WHO,
         allowed=between(1, 100_000, "an integer"),
     )
+    tls: bool = option(
+        False, FLAG, "talk TLS with a server that an authority of the system vouches for", group=_WHO
+    )
+    tls_ca: Path | None = option(
+        None, PATH, "talk TLS; the authority that vouches for the server (PEM)", group=_WHO, metavar="FILE"
+    )
+    tls_cert: Path | None = option(
+        None, PATH, "this device's certificate, if the server asks for one (PEM)", group=_WHO, metavar="FILE"
+    )
+    tls_key: Path | None = option(None, PATH, "its private key (PEM)", group=_WHO, metavar="FILE")
     insecure: bool = option(False, FLAG, "allow plain text beyond this machine", group=_WHO)
     stay: bool = option(False, FLAG, "wait for the next run when this one is over", group=_WHO)
     give_up_after: float = option(
@@ -107,7 +117,7 @@ def resolve(config: ClientConfig, environ: Mapping[str, str] = os.environ) -> Cl
     Raises UsageError or MissingData with a sentence.
     """
     check(config)
-    require_trust(parse_address(config.server, "--server"), "--server", config.insecure)
+    config = _with_trust(config)
     if not _DEVICE.fullmatch(config.device):
         raise BadValue("--device", config.device, "auto, cpu, cuda, cuda:N or mps")
     if config.model is not None and ":" not in config.model:
@@ -118,6 +128,15 @@ def resolve(config: ClientConfig, environ: Mapping[str, str] = os.environ) -> Cl
     _check_data(config)
     state_dir = config.state_dir or _state_home(environ) / (config.id or (config.ids or ("default",))[0])
     return replace(config, state_dir=state_dir)
+
+
+def _with_trust(config: ClientConfig) -> ClientConfig:
+    """Return the configuration with TLS on if any of its files is named; plain text has to be said."""
+    tls = config.tls or bool(config.tls_ca or config.tls_cert or config.tls_key)
+    if tls and config.insecure:
+        raise UsageError("--insecure is for plain text: it contradicts --tls and the files of TLS")
+    require_trust(parse_address(config.server, "--server"), "--server", tls or config.insecure, "--tls-ca")
+    return replace(config, tls=tls)
 
 
 def hosted_ids(config: ClientConfig) -> tuple[str, ...]:

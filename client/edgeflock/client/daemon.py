@@ -17,8 +17,8 @@ from edgeflock.client.config import ClientConfig, hosted_ids, resolve, with_numb
 from edgeflock.client.line import Link
 from edgeflock.client.statedir import StateDir, Unwritable
 from edgeflock.client.trainer import Trainer
+from edgeflock.client.trust import Trust
 from edgeflock.common import signals
-from edgeflock.common.address import parse_address
 from edgeflock.common.allocator import keep_pages
 
 log = structlog.get_logger(__name__)
@@ -33,16 +33,17 @@ def run(config: ClientConfig) -> int:
     """Take part until the run is over; returns the exit code or raises the error of the first client."""
     keep_pages()
     config = resolve(config)
+    trust = Trust.of(config)
     state = StateDir.open(config.state_dir or Path(), config.id)
     try:
-        return asyncio.run(_host(config, state))
+        return asyncio.run(_host(config, state, trust))
     finally:
         state.close()
 
 
-async def _host(config: ClientConfig, state: StateDir) -> int:
+async def _host(config: ClientConfig, state: StateDir, trust: Trust) -> int:
     ids = hosted_ids(config) or with_numbers(state.identity.client_id, config.host_clients)
-    link, trainer = Link(parse_address(config.server, "--server").target), Trainer(config)
+    link, trainer = Link(trust), Trainer(config)
     rules = Rules(state.identity.instance, config.stay, config.give_up_after, alone=len(ids) == 1)
     log.info("client_started", server=link.target, clients=list(ids[:20]), state_dir=str(state.path))
     log.info("energy_source", source=trainer.gauge.source or "none")

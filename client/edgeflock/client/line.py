@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from edgeflock.client.stub import Stub
+from edgeflock.client.trust import Trust
 from edgeflock.common.transport import channel_options
 
 _OPTIONS = [*channel_options(), ("grpc.enable_retries", 0)]  # our back-off is the only one
@@ -18,8 +19,11 @@ _OPTIONS = [*channel_options(), ("grpc.enable_retries", 0)]  # our back-off is t
 class Channel:
     """One connection; closed when it is broken and nobody uses it any more."""
 
-    def __init__(self, target: str) -> None:
-        self.channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
+    def __init__(self, target: str, credentials: grpc.ChannelCredentials | None = None) -> None:
+        if credentials is None:
+            self.channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
+        else:
+            self.channel = grpc.aio.secure_channel(target, credentials, options=_OPTIONS)
         self.stub: Stub = Stub(self.channel)
         self.users = 0
         self.broken = False
@@ -28,8 +32,9 @@ class Channel:
 class Link:
     """Hands out the channel that is current."""
 
-    def __init__(self, target: str) -> None:
-        self.target = target
+    def __init__(self, trust: Trust) -> None:
+        self.trust, self.target = trust, trust.address.target
+        self._credentials = trust.credentials()
         self._current: Channel | None = None
 
     @asynccontextmanager
@@ -37,7 +42,7 @@ class Link:
         """Use the current channel; who leaves with an error of gRPC has found it broken."""
         channel = self._current
         if channel is None or channel.broken:
-            channel = self._current = Channel(self.target)
+            channel = self._current = Channel(self.target, self._credentials)
         channel.users += 1
         try:
             yield channel

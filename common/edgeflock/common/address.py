@@ -66,10 +66,10 @@ def _host(text: str) -> str:
     return text if _HOST.fullmatch(text) else ""
 
 
-def require_trust(address: Address, field: str, insecure: bool) -> None:
-    """Refuse plain text beyond this machine unless the operator says so."""
-    if not address.local and not insecure:
+def require_trust(address: Address, field: str, said: bool, remedy: str) -> None:
+    """Refuse plain text beyond this machine unless the operator has `said` how to be sure or not to care."""
+    if not address.local and not said:
         raise UsageError(
-            f"{field} {address.target} reaches beyond this machine without encryption: "
-            "give a loopback address, or --insecure if every machine of that network is trusted"
+            f"{field} {address.target} reaches beyond this machine without encryption: give {remedy}, "
+            "a loopback address, or --insecure if every machine of that network is trusted"
         )

@@ -77,6 +77,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """"Your data do not fit this run." """
     REASON_QUARANTINED: _Reason.ValueType  # 25
     """"Too many of your updates were bad: you take no part for some rounds." """
+    REASON_WRONG_CERTIFICATE: _Reason.ValueType  # 26
+    """"Your certificate is not for this client id." """
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """Why something was refused. `Refusal.sentence` says it with the values at hand."""
@@ -132,6 +134,8 @@ REASON_WRONG_DATA: Reason.ValueType  # 24
 """"Your data do not fit this run." """
 REASON_QUARANTINED: Reason.ValueType  # 25
 """"Too many of your updates were bad: you take no part for some rounds." """
+REASON_WRONG_CERTIFICATE: Reason.ValueType  # 26
+""""Your certificate is not for this client id." """
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 class _RunState:

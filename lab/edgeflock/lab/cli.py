@@ -32,6 +32,7 @@ _COMMANDS = {
     "methods": ("edgeflock.lab.lists:methods", "List the methods, or the options of one."),
     "models": ("edgeflock.lab.lists:models", "List the models."),
     "datasets": ("edgeflock.lab.lists:datasets", "List the data sets."),
+    "certs": ("edgeflock.lab.certs:certs", "Make certificates for a server and its devices."),
     "control": ("edgeflock.lab.control:control", "Ask about, pause, resume or stop a living run."),
     "events": ("edgeflock.lab.events:events", "Print the events of a run as JSON lines."),
 }

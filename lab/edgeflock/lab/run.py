@@ -70,6 +70,7 @@ def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
     run_dir = given.get("run_dir") or default_run_dir(given.get("method", "fedavg"))
     experiment = LabConfig(**lab)
     _check_own_data(given, experiment)
+    _check_transport(given)
     signals.on_leaving(_interrupt)
     ours = not run_dir.exists()
     try:
@@ -96,6 +97,13 @@ def _check_own_data(given: Mapping[str, Any], lab: LabConfig) -> None:
             f"{given['method']} trains on the server, where no client is contacted: "
             "--client-data cannot reach it, give --dataset"
         )
+
+
+def _check_transport(given: Mapping[str, Any]) -> None:
+    """Refuse TLS: server and clients are processes of this machine."""
+    if files := [name for name in given if name.startswith("tls_")]:
+        flag = f"--{files[0].replace('_', '-')}"
+        raise UsageError(f"{flag} is for fl-server: the clients of fl-lab run are on this machine")
 
 
 def _to_the_end(experiment: Experiment) -> None:
@@ -159,6 +167,8 @@ class Experiment:
         self.children.patience_s = max(self.children.patience_s, config.drain_timeout + 5)
         if config.central:
             return
+        if config.tls_cert is not None:
+            raise UsageError(f"{self.run_dir} talks TLS with devices: fl-server --run-dir goes on with it")
         target = dialled((self.run_dir / "address").read_text("utf-8").strip())
         for number, ids in enumerate(split(config.clients, self._processes(config.clients))):
             arguments = [

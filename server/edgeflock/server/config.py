@@ -286,6 +286,21 @@ class ServerConfig:
         group=_NET,
         metavar="ADDRESS",
     )
+    tls_cert: Path | None = option(
+        None,
+        PATH,
+        "talk TLS with this certificate and those that vouch for it (PEM)",
+        group=_NET,
+        metavar="FILE",
+    )
+    tls_key: Path | None = option(None, PATH, "its private key (PEM)", group=_NET, metavar="FILE")
+    tls_client_ca: Path | None = option(
+        None,
+        PATH,
+        "ask clients for a certificate with their id that this authority vouches for (PEM)",
+        group=_NET,
+        metavar="FILE",
+    )
     insecure: bool = option(False, FLAG, "allow plain text beyond this machine", group=_NET)
     codec: str = option("identity", TEXT, "codec of updates", group=_NET, identity=True, metavar="CODEC")
     codec_down: str = option(

@@ -21,9 +21,10 @@ from edgeflock.common.allocator import keep_pages
 from edgeflock.common.errors import EdgeflockError, UsageError
 from edgeflock.common.transport import server_options
 from edgeflock.methods.workbench import Workbench
-from edgeflock.server import assembly, budget, event_files, records, rundir, startup, target
+from edgeflock.server import assembly, budget, certificates, event_files, records, rundir, startup, target
 from edgeflock.server.budget import Budget
 from edgeflock.server.central import CentralTrainer
+from edgeflock.server.certificates import Certificates
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.control import ControlService
 from edgeflock.server.credit import CreditPool
@@ -75,7 +76,8 @@ async def _serve(parts: Parts) -> int:
     journal = Journal(parts.run_dir / rundir.JOURNAL)
     engine = _engine(parts, journal)
     with _signals(engine, parts.config) as asked:
-        server, address = await _bound(parts, engine)
+        trusted = certificates.read(parts.config)
+        server, address = await _bound(parts, engine, trusted)
         control, control_address = _bound_control(parts, engine)
         dashboard = Dashboard.bound(parts.config, parts.run_dir)
         story = parts.story
@@ -93,7 +95,8 @@ async def _serve(parts: Parts) -> int:
         await control.start()
         rundir.write_small(parts.run_dir / rundir.CONTROL, f"{control_address.target}\n")
         rundir.write_small(parts.run_dir / rundir.ADDRESS, f"{address.target}\n")
-        log.info("listening", address=address.target)
+        log.info("listening", address=address.target, transport=trusted.words if trusted else "plain text")
+        watching = asyncio.create_task(_watch(trusted, journal)) if trusted else None
         dashboard.start()
         scalars = EventFiles(parts.config, parts.run_dir)
         await scalars.start()
@@ -102,6 +105,8 @@ async def _serve(parts: Parts) -> int:
             central.stop()
         if engine.machine.ending is not None and await _linger(engine, asked, parts.config.linger):
             journal.submit(lambda connection: records.write_meta(connection, **{rundir.FAREWELL: "1"}))
+        if watching is not None:
+            watching.cancel()
         await _stop(server)
         await engine.close()
         await asyncio.to_thread(journal.close)  # now, so that the last thing viewers see is the whole story
@@ -163,19 +168,33 @@ def _take_part(parts: Parts, engine: Engine) -> CentralTrainer | None:
     return central
 
 
-async def _bound(parts: Parts, engine: Engine) -> tuple[grpc.aio.Server, Address]:
+async def _watch(trusted: Certificates, journal: Journal) -> None:
+    """Say in log and journal when the certificate's time comes."""
+
+    def tell(reason: str) -> None:
+        log.warning("certificate", reason=reason)
+        journal.note("certificate", reason=reason)
+
+    await certificates.watch(trusted.pair, tell)
+
+
+async def _bound(
+    parts: Parts, engine: Engine, trusted: Certificates | None
+) -> tuple[grpc.aio.Server, Address]:
     """Bind the clients' service: what cannot be bound is said before anything is decided."""
     config = parts.config
     server = grpc.aio.server(options=server_options())
     pool = CreditPool(config.credit_mib * 1024 * 1024)
-    add_aggregator(server, AggregatorService(engine, parts.run, pool))
+    certified = trusted is not None and trusted.clients is not None
+    add_aggregator(server, AggregatorService(engine, parts.run, pool, certified=certified))
     healthy = health.aio.HealthServicer()  # pyright: ignore[reportAttributeAccessIssue] - made at import
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     if config.reflection:
         _add_reflection(server)
     await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
     await healthy.set("edgeflock.v1.Aggregator", health_pb2.HealthCheckResponse.SERVING)
-    return server, _bind(server, _wanted_address(parts), "--listen")
+    credentials = trusted.credentials() if trusted else None
+    return server, _bind(server, _wanted_address(parts), "--listen", credentials)
 
 
 def _wanted_address(parts: Parts) -> Address:
@@ -187,9 +206,14 @@ def _wanted_address(parts: Parts) -> Address:
     return address.with_port(parse_address(before, rundir.ADDRESS).port)
 
 
-def _bind(server: grpc.aio.Server, address: Address, flag: str) -> Address:
+def _bind(
+    server: grpc.aio.Server, address: Address, flag: str, credentials: grpc.ServerCredentials | None = None
+) -> Address:
     try:
-        port = server.add_insecure_port(address.target)
+        if credentials is None:
+            port = server.add_insecure_port(address.target)
+        else:
+            port = server.add_secure_port(address.target, credentials)
     except RuntimeError:
         port = 0
     if port == 0:

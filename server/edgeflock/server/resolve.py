@@ -17,7 +17,7 @@ from edgeflock.common.package import Kind
 from edgeflock.methods import load
 from edgeflock.methods.base import Method
 from edgeflock.methods.options import parse, texts
-from edgeflock.server import budget, target
+from edgeflock.server import budget, certificates, target
 from edgeflock.server.config import ServerConfig, default_run_dir, from_toml, identity_difference
 from edgeflock.server.web.listen import listen_at
 
@@ -270,7 +270,8 @@ def _check_evaluation(config: ServerConfig) -> None:
 
 def _check_network(config: ServerConfig) -> None:
     listen = parse_address(config.listen, "--listen", any_port=True)
-    require_trust(listen, "--listen", config.insecure)
+    certified = certificates.read(config) is not None
+    require_trust(listen, "--listen", config.insecure or certified, "--tls-cert and --tls-key")
     if config.reflection and not listen.local:
         raise UsageError(f"--reflection is for development on one machine: --listen is {listen.target}")
     listen_at(config.dashboard, config.dashboard_insecure)

@@ -15,6 +15,7 @@ import structlog
 from edgeflock.common.chunks import Piece
 from edgeflock.common.package import Package
 from edgeflock.common.transport import SMALL_CHUNK
+from edgeflock.server import certificates
 from edgeflock.server.admission import OFFENCES, check_data, check_join, check_ready, refusal
 from edgeflock.server.credit import CreditPool
 from edgeflock.server.delivery import Delivery, Refused, read_in_time
@@ -38,15 +39,16 @@ _RETRY_DRAINING_MS = 1000
 class AggregatorService:
     """Answers clients. Nothing that a peer sends raises here."""
 
-    def __init__(self, engine: Engine, run: pb.Run, pool: CreditPool) -> None:
+    def __init__(self, engine: Engine, run: pb.Run, pool: CreditPool, *, certified: bool = False) -> None:
         self._engine, self._run, self._pool = engine, run, pool
+        self._certified = certified  # clients show certificates, with their ids
         self._fetching = Fetching(engine)
         self.refusals: Counter[tuple[str, str]] = Counter()  # (client or peer, reason)
 
     # ------------------------------------------------------------------------------------- Join
 
     async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinResponse:
-        refused = self._refuse_join(request)
+        refused = self._refuse_join(request, context)
         if refused is not None:
             self._count(request.client_id or "?", refused)
             return pb.JoinResponse(refusal=refused)
@@ -69,9 +71,13 @@ class AggregatorService:
         log.info("client_joined", client=session.client_id, **session.device)
         return pb.JoinResponse(admission=pb.Admission(session=session.token, run=self._run))
 
-    def _refuse_join(self, request: pb.JoinRequest) -> pb.Refusal | None:
+    def _refuse_join(self, request: pb.JoinRequest, context: Context) -> pb.Refusal | None:
         if refused := check_join(request, _SOFTWARE):
             return refused
+        if self._certified and not certificates.allows(context, request.client_id):
+            names = ", ".join(certificates.names_of(context))[:200] or "nobody"
+            sentence = f"your certificate is for {names}, not for a client {request.client_id!r}"
+            return refusal(pb.REASON_WRONG_CERTIFICATE, sentence)
         machine = self._engine.machine
         if machine.draining and machine.ending is None:
             return refusal(pb.REASON_DRAINING, "the server is going down", retry_after_ms=_RETRY_DRAINING_MS)
@@ -141,6 +147,8 @@ class AggregatorService:
             return
         self._engine.post(Offline(session.client_id, time.monotonic()))
         if session.superseded:  # it is about to watch again, or never will
+            return
+        if session.client_id in self._engine.heard:  # how the run ended: it says goodbye itself
             return
         log.info("client_left", client=session.client_id)
         self._engine.journal.note("client_left", client=session.client_id)

@@ -11,7 +11,8 @@ from edgeflock.common.options import options
 from edgeflock.server.config import ServerConfig
 
 _ELSEWHERE = {  # where a run was held says nothing of what it is
-    "run_dir", "listen", "control", "insecure", "reflection", "log_level", "log_format", "data_root",
+    "run_dir", "listen", "control", "insecure", "tls_cert", "tls_key", "tls_client_ca", "reflection",
+    "log_level", "log_format", "data_root",
     "set", "drain_timeout", "linger", "min_updates", "public_fraction", "central",
 }  # fmt: skip
 
