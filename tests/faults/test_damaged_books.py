@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from edgeflock.common.errors import CorruptCheckpoint, UsageError
-from edgeflock.server.config import ServerConfig, from_toml, to_toml
+from edgeflock.server.config import ServerConfig
 from edgeflock.server.resolve import combine
+from edgeflock.server.sealed import from_toml, to_toml
 from support import damage
 from support.damage import Damaged
 from support.played_run import LAST, Played, come_back, decisions, play, same

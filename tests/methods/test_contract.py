@@ -18,7 +18,7 @@ from edgeflock.methods import load, names
 from edgeflock.methods.batches import LocalData
 from edgeflock.methods.values import State
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.events import Verdict
+from edgeflock.server.decisions import Verdict
 from edgeflock.server.resolve import resolve
 from support.contract import PLAN, SIZES, NormalisedNet, Trial, finite, plain_net, same, shards
 

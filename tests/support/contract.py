@@ -34,7 +34,7 @@ from edgeflock.methods.values import Plan, Setting, State
 from edgeflock.methods.workbench import Workbench
 from edgeflock.server.broadcast import Broadcast
 from edgeflock.server.checkpoint import Checkpoints, ModelLayouts
-from edgeflock.server.events import Verdict
+from edgeflock.server.decisions import Verdict
 from edgeflock.server.fold import SpooledUpdate
 from edgeflock.server.learner import Learner
 from edgeflock.server.round_work import RoundWork

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from edgeflock.server.decisions import Ended, Verdict
+from edgeflock.server.effects import CommitRound, Effect, Exit, FoldRound, Persist, PrepareRound
 from edgeflock.server.events import (
-    CommitRound,
     Committed,
-    Effect,
-    Ended,
     Event,
-    Exit,
     Folded,
-    FoldRound,
     Online,
-    Persist,
     Persisted,
-    PrepareRound,
     Ready,
     RoundPrepared,
     Started,
     Ticked,
     UpdateReceived,
-    Verdict,
 )
 from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.rules import Rules

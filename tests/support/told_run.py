@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgeflock.server.config import ServerConfig, to_toml
+from edgeflock.server.config import ServerConfig
 from edgeflock.server.journal import connect, write_event
 from edgeflock.server.resolve import resolve
+from edgeflock.server.sealed import to_toml
 
 COST = {
     "samples": 100,

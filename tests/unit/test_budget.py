@@ -9,8 +9,9 @@ import pytest
 
 from edgeflock.common.errors import BadValue, UnknownName
 from edgeflock.server.budget import Budget, parse, raised, size
-from edgeflock.server.config import ServerConfig, to_toml
+from edgeflock.server.config import ServerConfig
 from edgeflock.server.resolve import combine, resolve
+from edgeflock.server.sealed import to_toml
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from structlog.testing import capture_logs
 from edgeflock.methods.base import Method, Plan, Round, ServerHalf, State
 from edgeflock.server import rundir
 from edgeflock.server.budget import Budget
-from edgeflock.server.events import PauseAsked, Phase, Ready, ResumeAsked, StopAsked, Ticked, Verdict
+from edgeflock.server.decisions import Verdict
+from edgeflock.server.events import PauseAsked, Phase, Ready, ResumeAsked, StopAsked, Ticked
 from edgeflock.server.journal import connect, read_only
 from support.asks import Asks
 from support.tiny_run import answer, update

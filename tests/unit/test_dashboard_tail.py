@@ -10,7 +10,7 @@ import pytest
 
 from edgeflock.common.sensors import SOURCES
 from edgeflock.server import cost_rows, records
-from edgeflock.server.events import Outcome, Seated, Verdict
+from edgeflock.server.decisions import Outcome, Seated, Verdict
 from edgeflock.server.journal import Journal, write_event
 from edgeflock.server.web import tail as tail_module
 from edgeflock.server.web.tail import News, Tail

@@ -16,7 +16,7 @@ from edgeflock.common.errors import NonFinite
 from edgeflock.common.package import Kind, Package, Section
 from edgeflock.methods.base import Accumulators, Method, ServerHalf, Update
 from edgeflock.methods.options import Params
-from edgeflock.server.events import Verdict
+from edgeflock.server.decisions import Verdict
 from edgeflock.server.fold import SpooledUpdate, finite
 from edgeflock.server.learner import Learner
 from support.tiny_run import Made, layouts, learner, update, with_number

@@ -13,11 +13,13 @@ import torch
 from edgeflock.common import datasets
 from edgeflock.common.errors import BadData, MissingData, UsageError
 from edgeflock.common.partition import assign, public_split
+from edgeflock.common.settings_file import identity_difference
 from edgeflock.methods.batches import LocalData
 from edgeflock.server.assembly import build_learner, describe_data, load_test_set
-from edgeflock.server.config import ServerConfig, from_toml, identity_difference, to_toml
+from edgeflock.server.config import ServerConfig
 from edgeflock.server.describe import describe_method
 from edgeflock.server.resolve import combine, resolve
+from edgeflock.server.sealed import from_toml, to_toml
 from edgeflock.server.tools import ServerTools
 
 DIGITS = ServerConfig(method="pfedmo")

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from edgeflock.server.decisions import Conduct, Released, Verdict
+from edgeflock.server.effects import Announce, CommitRound, Persist
 from edgeflock.server.events import (
-    Announce,
-    CommitRound,
-    Conduct,
     Offended,
     OpenRound,
-    Persist,
     Ready,
     ReleaseAsked,
-    Released,
     RoundPrepared,
     Started,
     UpdateReceived,
-    Verdict,
 )
 from edgeflock.server.quarantine import Quarantine
 from edgeflock.server.rounds import RoundMachine

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgeflock.server import cost_rows, records
-from edgeflock.server.events import (
+from edgeflock.server.decisions import (
     Ended,
     EndingKind,
     Outcome,

@@ -4,38 +4,43 @@ from __future__ import annotations
 
 import pytest
 
-from edgeflock.server.events import (
+from edgeflock.server.decisions import (
+    Ended,
+    EndingKind,
+    Outcome,
+    RoundClosed,
+    RoundExtended,
+    RoundOpened,
+    Seated,
+    Verdict,
+)
+from edgeflock.server.effects import (
     Announce,
-    Broken,
     CommitRound,
+    Effect,
+    Exit,
+    FoldRound,
+    Persist,
+    PrepareRound,
+    Publish,
+)
+from edgeflock.server.events import (
+    Broken,
     Committed,
     Diverged,
     Done,
     DrainAsked,
-    Effect,
-    Ended,
-    EndingKind,
     Event,
-    Exit,
     Folded,
-    FoldRound,
     LimitReached,
     Offline,
     Online,
     OpenRound,
-    Outcome,
     PauseAsked,
-    Persist,
     Phase,
-    PrepareRound,
-    Publish,
     Ready,
     ResumeAsked,
-    RoundClosed,
-    RoundExtended,
-    RoundOpened,
     RoundPrepared,
-    Seated,
     SpaceMissing,
     Started,
     StopAsked,
@@ -43,7 +48,6 @@ from edgeflock.server.events import (
     TaskRefused,
     Ticked,
     UpdateReceived,
-    Verdict,
 )
 from edgeflock.server.space import RETRY_S
 from support.desk import NOTHING, Desk

@@ -8,39 +8,36 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from edgeflock.server.events import (
-    CommitRound,
-    Committed,
+from edgeflock.server.decisions import (
     Conduct,
-    DrainAsked,
-    Effect,
     Ended,
     EndingKind,
+    Record,
+    Released,
+    RoundClosed,
+    RoundExtended,
+    RoundOpened,
+    Seated,
+    Verdict,
+)
+from edgeflock.server.effects import CommitRound, Effect, Exit, FoldRound, Persist, PrepareRound, Publish
+from edgeflock.server.events import (
+    Committed,
+    DrainAsked,
     Event,
-    Exit,
     Folded,
-    FoldRound,
     LimitReached,
     Offended,
     Offline,
     Online,
     OpenRound,
     PauseAsked,
-    Persist,
     Persisted,
     Phase,
-    PrepareRound,
-    Publish,
     Ready,
-    Record,
     ReleaseAsked,
-    Released,
     ResumeAsked,
-    RoundClosed,
-    RoundExtended,
-    RoundOpened,
     RoundPrepared,
-    Seated,
     SpaceMissing,
     Started,
     StopAsked,
@@ -48,7 +45,6 @@ from edgeflock.server.events import (
     TaskRefused,
     Ticked,
     UpdateReceived,
-    Verdict,
 )
 from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.rules import Rules

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from edgeflock.common.errors import EdgeflockError, UsageError
+from edgeflock.common.settings_file import identity_difference
 from edgeflock.methods.base import Method, Training
 from edgeflock.server import resolve as resolving
-from edgeflock.server.config import ServerConfig, from_toml, identity_difference, to_toml
+from edgeflock.server.config import ServerConfig
 from edgeflock.server.resolve import combine, resolve
+from edgeflock.server.sealed import from_toml, to_toml
 
 PERSISTENT = Method(
     name="everybody",

@@ -11,7 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
-from edgeflock.server.events import EndingKind, Phase
+from edgeflock.server.decisions import EndingKind
+from edgeflock.server.events import Phase
 from edgeflock.v1 import aggregator_pb2, control_pb2_grpc
 from edgeflock.v1 import control_pb2 as pb
 from support.tiny_server import MIB, WAIT_S, Home, Served

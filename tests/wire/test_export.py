@@ -89,7 +89,7 @@ def test_the_final_model_is_the_runs_result_and_the_best_the_best_round(run_dir:
 
 def test_the_accuracy_of_the_exported_model_is_the_one_in_the_journal(run_dir: Path) -> None:
     from edgeflock.server.assembly import load_test_set
-    from edgeflock.server.config import from_toml
+    from edgeflock.server.sealed import from_toml
 
     test = load_test_set(from_toml(run_dir / "run.toml"))
     with torch.no_grad():

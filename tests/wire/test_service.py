@@ -21,7 +21,8 @@ import torch
 from edgeflock.common.checksum import GRANULE, extend
 from edgeflock.common.package import Package
 from edgeflock.common.transport import PROTOCOL
-from edgeflock.server.events import DrainAsked, EndingKind, Phase, StopAsked, Ticked
+from edgeflock.server.decisions import EndingKind
+from edgeflock.server.events import DrainAsked, Phase, StopAsked, Ticked
 from edgeflock.server.journal import read_only
 from edgeflock.server.spool import Entry
 from edgeflock.v1 import aggregator_pb2 as pb

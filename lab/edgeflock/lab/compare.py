@@ -153,7 +153,7 @@ class Comparison:
 
     def _finished(self, cell: Cell) -> History | None:
         """Return a cell's history if its run has ended as it should, and no more is asked of it."""
-        from edgeflock.server.events import EndingKind
+        from edgeflock.server.decisions import EndingKind
         from edgeflock.server.resolve import combine
         from edgeflock.server.startup import already_over  # brings torch
 

@@ -28,8 +28,9 @@ from edgeflock.lab.history_values import (
     RoundHistory,
     is_highest,
 )
-from edgeflock.server.config import ServerConfig, from_toml
+from edgeflock.server.config import ServerConfig
 from edgeflock.server.journal import read_only
+from edgeflock.server.sealed import from_toml
 
 __all__ = [
     "GLOBAL",

@@ -22,7 +22,8 @@ from edgeflock.common.ranges import between
 from edgeflock.lab.children import Child, Children, environment_without, program
 from edgeflock.lab.feed import Feed
 from edgeflock.lab.show import Display, Rows, display, summary
-from edgeflock.server.config import ServerConfig, default_run_dir, from_toml
+from edgeflock.server.config import ServerConfig, default_run_dir
+from edgeflock.server.sealed import from_toml
 from edgeflock.server.web.listen import OFF
 
 _HELP = """Run a server and its clients on this machine, to the end.

@@ -16,9 +16,10 @@ from edgeflock.common.errors import BadData, CorruptCheckpoint, UsageError
 from edgeflock.common.models import Net
 from edgeflock.server import assembly, records, rundir
 from edgeflock.server.checkpoint import Checkpoints
-from edgeflock.server.config import ServerConfig, from_toml
+from edgeflock.server.config import ServerConfig
 from edgeflock.server.journal import read_only
 from edgeflock.server.records import Story
+from edgeflock.server.sealed import from_toml
 
 _SAMPLES = 64  # that an export is checked on
 

@@ -10,7 +10,8 @@ from edgeflock.server import conduct_rows, records
 from edgeflock.server.checkpoint import Saved
 from edgeflock.server.client_scores import ClientScores
 from edgeflock.server.cost_rows import Row
-from edgeflock.server.events import CommitRound, Verdict
+from edgeflock.server.decisions import Verdict
+from edgeflock.server.effects import CommitRound
 from edgeflock.server.journal import write_event
 from edgeflock.server.ledger import Pending, RoundBooks
 from edgeflock.server.rounds import RoundMachine

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from edgeflock.server.events import Outcome, Verdict
+from edgeflock.server.decisions import Outcome, Verdict
 from edgeflock.server.scoring import told, write_score
 from edgeflock.server.summary import Score, Summary, summarise
 

@@ -16,7 +16,8 @@ from edgeflock.server.books import Commit, canonical_line
 from edgeflock.server.checkpoint import Checkpoints, Saved
 from edgeflock.server.client_scores import ClientScores
 from edgeflock.server.drive import Drive
-from edgeflock.server.events import CommitRound, Committed, TargetReached
+from edgeflock.server.effects import CommitRound
+from edgeflock.server.events import Committed, TargetReached
 from edgeflock.server.journal import Journal
 from edgeflock.server.learner import Learner
 from edgeflock.server.opened import Opened

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 
-from edgeflock.server.events import Conduct
+from edgeflock.server.decisions import Conduct
 
 _COLUMNS = "idx, refused, in_row, until, reason"
 

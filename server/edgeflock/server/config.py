@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from edgeflock.common import settings_file
-from edgeflock.common.checksum import extend
-from edgeflock.common.errors import UsageError
 from edgeflock.common.kinds import FLAG, INTEGER, LINES, NUMBER, PAIRS, PATH, SECONDS, TEXT
 from edgeflock.common.log import log_format_option, log_level_option
-from edgeflock.common.options import option, read_toml
+from edgeflock.common.options import option
 from edgeflock.common.ranges import above, at_least, between, one_of, unit
-from edgeflock.common.settings_file import identity_difference
-
-__all__ = [
-    "ServerConfig",
-    "default_run_dir",
-    "from_toml",
-    "identity_difference",
-    "to_toml",
-]
 
 _RUN, _DATA, _WORK = "Run", "Model and data", "Local training"
 _ROUND, _NET, _FILES = "Rounds and stragglers", "Network", "Files and logs"
@@ -373,30 +361,6 @@ class ServerConfig:
     )
     log_level: str = log_level_option(_FILES)
     log_format: str = log_format_option(_FILES)
-
-
-def to_toml(config: ServerConfig) -> str:
-    """Return the text of RUN_DIR/run.toml; where it lies says which directory it is of."""
-    text = settings_file.to_toml(replace(config, run_dir=None))
-    return text + _seal(text.encode())
-
-
-def from_toml(path: Path) -> ServerConfig:
-    """Return the configuration in a run.toml. Raises UsageError with a sentence."""
-    config = settings_file.from_toml(ServerConfig, read_toml(path), str(path))
-    content = path.read_bytes()
-    text = content[: -len(_seal(b""))]
-    if content != text + _seal(text).encode():
-        raise UsageError(
-            f"{str(path)!r} is not as fl-server wrote it: restore it, "
-            "or delete it and give the run's options as flags"
-        )
-    return replace(config, run_dir=path.parent)
-
-
-def _seal(text: bytes) -> str:
-    """Return the last line of a run.toml: half of it, or another number in it, would be another run."""
-    return f"\n# crc32c {extend(0, text):08x} of all above: options are changed by flags, not here\n"
 
 
 def default_run_dir(method: str) -> Path:

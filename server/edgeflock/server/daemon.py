@@ -28,9 +28,10 @@ from edgeflock.server.certificates import Certificates
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.control import ControlService
 from edgeflock.server.credit import CreditPool
+from edgeflock.server.decisions import Ended, EndingKind
 from edgeflock.server.engine import Engine
 from edgeflock.server.event_files import EventFiles
-from edgeflock.server.events import DrainAsked, Ended, EndingKind
+from edgeflock.server.events import DrainAsked
 from edgeflock.server.journal import Journal, JournalBroken, connect
 from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.scoring import Scoring

@@ -16,8 +16,8 @@ from edgeflock.common.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.common.wire import package_from_wire
 from edgeflock.server.admission import refusal
 from edgeflock.server.credit import CreditPool, Stream
+from edgeflock.server.decisions import Outcome, Verdict
 from edgeflock.server.engine import Engine
-from edgeflock.server.events import Outcome, Verdict
 from edgeflock.server.folding import CLOSED
 from edgeflock.server.journal import FULL
 from edgeflock.server.patience import Patience

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 import structlog
 
 from edgeflock.common.errors import EdgeflockError, NonFinite
-from edgeflock.server.events import Broken, Diverged, Effect, Event, SpaceMissing, Ticked
+from edgeflock.server.effects import Effect
+from edgeflock.server.events import Broken, Diverged, Event, SpaceMissing, Ticked
 from edgeflock.server.journal import FULL, JournalBroken
 from edgeflock.server.pools import started_pool
 from edgeflock.server.rounds import RoundMachine

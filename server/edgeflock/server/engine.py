@@ -20,27 +20,19 @@ from edgeflock.server.accounts import Accounts
 from edgeflock.server.budget import Budget
 from edgeflock.server.checkpoint import Checkpoints
 from edgeflock.server.committing import Committing
+from edgeflock.server.decisions import Ended, EndingKind, Outcome, RoundOpened
 from edgeflock.server.drive import Drive, in_words
-from edgeflock.server.events import (
+from edgeflock.server.effects import (
     Announce,
-    Broken,
     CommitRound,
-    Done,
     Effect,
-    Ended,
-    EndingKind,
-    Event,
     Exit,
     FoldRound,
-    Outcome,
     Persist,
-    Persisted,
     PrepareRound,
     Publish,
-    Ready,
-    RoundOpened,
-    RoundPrepared,
 )
+from edgeflock.server.events import Broken, Done, Event, Persisted, Ready, RoundPrepared
 from edgeflock.server.folding import Folding
 from edgeflock.server.journal import Journal, write_event
 from edgeflock.server.learner import Learner

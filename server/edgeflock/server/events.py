@@ -1,15 +1,13 @@
-"""The round machine's vocabulary: events that go in, effects that come out, records that become durable.
-
-Events are past participles and carry the time they happened at (seconds, monotonic) where it matters.
-Effects are imperatives that the shell executes. Records are decisions: nothing that reveals one
-leaves the server before it is in the journal.
-"""
+"""Events that go into the round machine: past participles, with their time (seconds, monotonic)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+
+from edgeflock.server.decisions import Conduct, Ended, Record, Verdict
+from edgeflock.server.effects import Effect
 
 
 class Phase(StrEnum):
@@ -24,110 +22,6 @@ class Phase(StrEnum):
     COMMITTED = "committed"  # between two rounds: paused or draining
     ENDING = "ending"  # the end is decided and on its way to the journal
     ENDED = "ended"
-
-
-class EndingKind(StrEnum):
-    """How a run ends."""
-
-    COMPLETED = "completed"
-    STOPPED = "stopped"
-    FAILED = "failed"
-
-
-class Verdict(StrEnum):
-    """Why an update counts or not; the names of the wire's reasons."""
-
-    COUNTED = "counted"
-    LATE = "late"
-    NON_FINITE = "non_finite"
-    MALFORMED = "malformed"
-    DISCARDED = "discarded"
-    REFUSED_BY_CLIENT = "refused_by_client"
-    QUARANTINED = "quarantined"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of one cohort member in one round."""
-
-    index: int
-    digest: bytes  # of the update; empty if none was received
-    verdict: Verdict
-
-
-# ---------------------------------------------------------------------------------------- records
-
-
-@dataclass(frozen=True)
-class Seated:
-    """Clients got their places; in roster mode all at once, in natural order."""
-
-    seats: tuple[tuple[int, str], ...]
-
-
-@dataclass(frozen=True)
-class RoundOpened:
-    """A round begins with this cohort.
-
-    `closing`: it is the one after the last that counts, and this is why none follows.
-    """
-
-    round: int
-    cohort: tuple[int, ...]
-    closing: str = ""
-
-
-@dataclass(frozen=True)
-class RoundExtended:
-    """A short round got more time, and these members."""
-
-    round: int
-    added: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class RoundClosed:
-    """The counted set is decided.
-
-    `limit`: the round was cut short by it, and this is why none follows.
-    """
-
-    round: int
-    counted: tuple[int, ...]
-    limit: str = ""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The run is over; an open round is discarded with these outcomes."""
-
-    kind: EndingKind
-    reason: str
-    round: int
-    discarded: tuple[Outcome, ...] = ()
-
-
-@dataclass(frozen=True)
-class Conduct:
-    """What a client's updates were like."""
-
-    index: int
-    refused: int  # bad updates in all
-    row: int  # of these since the last one that counted, or since its quarantine
-    until: int  # in quarantine to the end of that round; 0: it was not put there
-    reason: str  # of the last bad one
-
-
-@dataclass(frozen=True)
-class Released:
-    """An operator ends a client's quarantine."""
-
-    index: int
-
-
-Record = Seated | RoundOpened | RoundExtended | RoundClosed | Ended | Conduct | Released
-
-# ----------------------------------------------------------------------------------------- events
 
 
 @dataclass(frozen=True)
@@ -327,64 +221,3 @@ Event = (
     Started | FromClient | Ticked | Persisted | RoundPrepared | Folded | Committed | LimitReached
     | TargetReached | SpaceMissing | Done | Diverged | Broken | FromOperator
 )  # fmt: skip
-
-# ---------------------------------------------------------------------------------------- effects
-
-
-@dataclass(frozen=True)
-class Persist:
-    """Make the records durable, together; answer each with Persisted."""
-
-    records: tuple[Record, ...]
-
-
-@dataclass(frozen=True)
-class PrepareRound:
-    """Encode the broadcast, reserve the spool; answer RoundPrepared or SpaceMissing."""
-
-    round: int
-    cohort: tuple[int, ...]  # with whom it was opened
-    closing: bool = False
-    added: tuple[int, ...] = ()  # by an extension before a restart
-
-
-@dataclass(frozen=True)
-class FoldRound:
-    """Fold the counted set in ascending order; answer Folded."""
-
-    round: int
-    counted: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class CommitRound:
-    """Make the round durable, and the opening of the next one with it; answer Committed or SpaceMissing."""
-
-    round: int
-    outcomes: tuple[Outcome, ...]
-    next: RoundOpened | None = None
-    conduct: tuple[Conduct, ...] = ()  # becomes durable with it
-    words: tuple[Announce, ...] = ()  # so does what is said of that
-
-
-@dataclass(frozen=True)
-class Publish:
-    """Push every client its current view."""
-
-
-@dataclass(frozen=True)
-class Announce:
-    """Something the journal's readers want to know."""
-
-    name: str
-    fields: dict[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Exit:
-    """Leave the process: the run is over, parked, or cannot go on in this process (failed)."""
-
-    ending: Ended | None
-
-
-Effect = Persist | PrepareRound | FoldRound | CommitRound | Publish | Announce | Exit

@@ -23,7 +23,7 @@ from edgeflock.common.package import Kind, Package
 from edgeflock.methods.accumulate import Accumulators
 from edgeflock.methods.base import Round, ServerHalf, State
 from edgeflock.server.checkpoint import ModelLayouts
-from edgeflock.server.events import Verdict
+from edgeflock.server.decisions import Verdict
 
 Weigh = Callable[[int], float]  # samples -> weight in the mean
 

@@ -10,7 +10,8 @@ import structlog
 
 from edgeflock.common.package import Package
 from edgeflock.server.drive import Drive
-from edgeflock.server.events import Folded, FoldRound, Phase, UpdateReceived
+from edgeflock.server.effects import FoldRound
+from edgeflock.server.events import Folded, Phase, UpdateReceived
 from edgeflock.server.journal import Journal
 from edgeflock.server.learner import Learner
 from edgeflock.server.ledger import Ledger

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from edgeflock.server.events import Announce, CommitRound, Conduct, Effect, Outcome, Persist, Released
+from edgeflock.server.decisions import Conduct, Outcome, Released
+from edgeflock.server.effects import Announce, CommitRound, Effect, Persist
 from edgeflock.server.leaving import Leaving
 
 

@@ -28,7 +28,7 @@ from edgeflock.methods.tools import Tools
 from edgeflock.server import broadcast
 from edgeflock.server.broadcast import Broadcast
 from edgeflock.server.checkpoint import Checkpoints, ModelLayouts, Saved
-from edgeflock.server.events import Verdict
+from edgeflock.server.decisions import Verdict
 from edgeflock.server.fold import Fold, SpooledUpdate, finite
 from edgeflock.server.round_work import RoundWork, UploadSpec
 

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from edgeflock.server import events
-from edgeflock.server.events import (
-    Announce,
-    Conduct,
-    Effect,
-    Ended,
-    EndingKind,
-    Outcome,
-    Persist,
-    Phase,
-    Publish,
-    Record,
-    Released,
-    RoundClosed,
-)
+from edgeflock.server import effects
+from edgeflock.server.decisions import Conduct, Ended, EndingKind, Outcome, Record, Released, RoundClosed
+from edgeflock.server.effects import Announce, Effect, Persist, Publish
+from edgeflock.server.events import Phase
 from edgeflock.server.quarantine import WORDS as OF_QUARANTINE
 from edgeflock.server.standing import Standing
 
@@ -57,13 +46,13 @@ class Leaving(Standing):
     def _park(self) -> list[Effect]:
         """Go away with the round as it is; the journal and the spool hold it."""
         self.draining = self._parked = True
-        return [Announce("run_parked", {"round": self.round}), Publish(), events.Exit(None)]
+        return [Announce("run_parked", {"round": self.round}), Publish(), effects.Exit(None)]
 
     def _break(self, reason: str) -> list[Effect]:
         """Go away like that with a reason. It is no end of the run: clients keep what they have, and wait."""
         self.draining = self._parked = True
         broken = Announce("run_broken", {"round": self.round, "reason": reason})
-        return [broken, Publish(), events.Exit(Ended(EndingKind.FAILED, reason, self.round))]
+        return [broken, Publish(), effects.Exit(Ended(EndingKind.FAILED, reason, self.round))]
 
     def _end(self, kind: EndingKind, reason: str, outcomes: tuple[Outcome, ...] = ()) -> list[Effect]:
         self.phase, self._wake = Phase.ENDING, None
@@ -74,4 +63,4 @@ class Leaving(Standing):
         self.phase, self.ending = Phase.ENDED, ending
         self._wake = None
         self.space.forget()
-        return [*self.words(ending), Publish(), events.Exit(ending)]
+        return [*self.words(ending), Publish(), effects.Exit(ending)]

@@ -14,8 +14,9 @@ from edgeflock.server import cost_rows, records
 from edgeflock.server.accounts import Accounts
 from edgeflock.server.broadcast import Broadcast
 from edgeflock.server.checkpoint import Checkpoints
+from edgeflock.server.decisions import RoundOpened
 from edgeflock.server.drive import Drive
-from edgeflock.server.events import PrepareRound, RoundOpened
+from edgeflock.server.effects import PrepareRound
 from edgeflock.server.journal import Journal
 from edgeflock.server.learner import Learner
 from edgeflock.server.opened import Opened

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from edgeflock.server.events import Announce, Conduct, Outcome, Verdict
+from edgeflock.server.decisions import Conduct, Outcome, Verdict
+from edgeflock.server.effects import Announce
 from edgeflock.server.rules import Rules
 
 WORDS = ("client_quarantined", "client_released")

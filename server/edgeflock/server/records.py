@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from edgeflock.server import conduct_rows
-from edgeflock.server.events import (
+from edgeflock.server.decisions import (
     Conduct,
     Ended,
     EndingKind,

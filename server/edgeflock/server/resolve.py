@@ -14,11 +14,13 @@ from edgeflock.common.errors import BadValue, MissingData, UnknownName, UsageErr
 from edgeflock.common.kinds import duration
 from edgeflock.common.options import check
 from edgeflock.common.package import Kind
+from edgeflock.common.settings_file import identity_difference
 from edgeflock.methods import load
 from edgeflock.methods.base import Method
 from edgeflock.methods.options import parse, texts
 from edgeflock.server import budget, certificates, target
-from edgeflock.server.config import ServerConfig, default_run_dir, from_toml, identity_difference
+from edgeflock.server.config import ServerConfig, default_run_dir
+from edgeflock.server.sealed import from_toml
 from edgeflock.server.web.listen import listen_at
 
 _TRAINING = {

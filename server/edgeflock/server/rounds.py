@@ -15,22 +15,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from edgeflock.server import events
-from edgeflock.server.events import (
-    Announce,
-    Effect,
-    Ended,
-    EndingKind,
-    Event,
-    Outcome,
-    Persist,
-    Phase,
-    PrepareRound,
-    Publish,
-    Record,
-    RoundOpened,
-    Verdict,
-)
+from edgeflock.server import decisions, effects, events
+from edgeflock.server.decisions import Ended, EndingKind, Outcome, Record, RoundOpened, Verdict
+from edgeflock.server.effects import Announce, Effect, Persist, PrepareRound, Publish
+from edgeflock.server.events import Event, Phase
 from edgeflock.server.judging import Judging
 from edgeflock.server.space import is_ending
 from edgeflock.server.tally import Tally
@@ -121,7 +109,7 @@ class RoundMachine(Judging):
         if event.ended is not None:
             self.phase, self.ending = Phase.ENDED, event.ended
             self._closed = bool(event.closed)
-            return [Publish(), events.Exit(event.ended)]
+            return [Publish(), effects.Exit(event.ended)]
         if event.closed:  # the process went before it could say so
             self._closed, self.closing = True, event.closed
             return self._end(EndingKind.COMPLETED, event.closed)
@@ -238,9 +226,9 @@ class RoundMachine(Judging):
         wanted = self.rules.min_updates - len(self.tally.received)
         added = self.seats.spare(self.round, self.tally.cohort, wanted)
         self.deadline = self._wake = now + self.rules.deadline_s
-        return [Persist((events.RoundExtended(self.round, added),))]
+        return [Persist((decisions.RoundExtended(self.round, added),))]
 
-    def _extended(self, record: events.RoundExtended) -> list[Effect]:
+    def _extended(self, record: decisions.RoundExtended) -> list[Effect]:
         if self.phase is not Phase.OPEN or record.round != self.round:
             return []
         self.tally.add(record.added)
@@ -254,8 +242,8 @@ class RoundMachine(Judging):
         self.phase = Phase.FOLDING
         self.tally.closed, self.hold = counted, ""
         self.deadline = self._wake = None
-        closed = events.RoundClosed(self.round, counted, self.limit)
-        return [Persist((closed,)), events.FoldRound(self.round, counted)]
+        closed = decisions.RoundClosed(self.round, counted, self.limit)
+        return [Persist((closed,)), effects.FoldRound(self.round, counted)]
 
     def _limit(self, reason: str) -> list[Effect]:
         """A budget is used up: what is decided is committed, an open round with enough updates is closed,
@@ -353,27 +341,27 @@ class RoundMachine(Judging):
         if self.phase is Phase.ENDING and not isinstance(record, Ended):
             return []
         match record:
-            case events.Seated(seats=seats):
+            case decisions.Seated(seats=seats):
                 self.seats.take(seats)
                 return self._seated(seats, now)
             case RoundOpened():
                 self._begin(record)
                 return [PrepareRound(self.round, self.tally.cohort, bool(self.closing))]
-            case events.RoundExtended():
+            case decisions.RoundExtended():
                 return self._extended(record)
-            case events.RoundClosed():
+            case decisions.RoundClosed():
                 self.tally.durable = True
                 return [*self.words(record), *self._commit_if_decided()]
-            case events.Conduct():
+            case decisions.Conduct():
                 return self._judged(record, now)
-            case events.Released():
+            case decisions.Released():
                 self.quarantine.release(record.index)
                 return [*self.words(record), Publish(), *self._proceed(now)]
             case Ended():
                 return self._leave(record)
         assert_never(record)
 
-    def _judged(self, record: events.Conduct, now: float) -> list[Effect]:
+    def _judged(self, record: decisions.Conduct, now: float) -> list[Effect]:
         """A bad update is counted; a member that is left out from now on is waited for no more."""
         told: list[Effect] = [*self._told_conduct(record)]
         if not told:

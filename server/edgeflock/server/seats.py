@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgeflock.server.cohort import extension, natural_order, select
-from edgeflock.server.events import RoundOpened, Seated
+from edgeflock.server.decisions import RoundOpened, Seated
 from edgeflock.server.quarantine import Quarantine
 from edgeflock.server.rules import Rules
 

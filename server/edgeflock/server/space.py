@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from edgeflock.server.events import Effect, Ended, Persist, SpaceMissing
+from edgeflock.server.decisions import Ended
+from edgeflock.server.effects import Effect, Persist
+from edgeflock.server.events import SpaceMissing
 
 RETRY_S = 2.0  # between two tries
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from edgeflock.server.events import CommitRound, Conduct, Ended, Phase, RoundOpened
+from edgeflock.server.decisions import Conduct, Ended, RoundOpened
+from edgeflock.server.effects import CommitRound
+from edgeflock.server.events import Phase
 from edgeflock.server.quarantine import Quarantine
 from edgeflock.server.rules import Rules
 from edgeflock.server.seats import Seats

@@ -14,12 +14,14 @@ from edgeflock.methods.batches import LocalData
 from edgeflock.server import assembly, budget, records, rundir, target
 from edgeflock.server.central import load_union
 from edgeflock.server.checkpoint import Checkpoints
-from edgeflock.server.config import ServerConfig, from_toml, to_toml
-from edgeflock.server.events import Ended, EndingKind, OpenRound, Started
+from edgeflock.server.config import ServerConfig
+from edgeflock.server.decisions import Ended, EndingKind
+from edgeflock.server.events import OpenRound, Started
 from edgeflock.server.journal import connect, verify
 from edgeflock.server.learner import Learner
 from edgeflock.server.records import Story, read_story
 from edgeflock.server.recovery import Asked, check_known, recover
+from edgeflock.server.sealed import from_toml, to_toml
 from edgeflock.server.spool import Spool
 from edgeflock.v1 import aggregator_pb2 as pb
 

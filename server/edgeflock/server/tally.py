@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from edgeflock.server.events import Outcome, Verdict
+from edgeflock.server.decisions import Outcome, Verdict
 
 
 @dataclass

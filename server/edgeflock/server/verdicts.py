@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from edgeflock.server import records
-from edgeflock.server.events import Outcome
+from edgeflock.server.decisions import Outcome
 from edgeflock.server.journal import read_only
 
 _LAST = 2  # outcomes that a client is told again and again

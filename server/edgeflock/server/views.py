@@ -7,8 +7,9 @@ from functools import lru_cache
 
 from edgeflock.common.wire import choice_to_wire, kind_to_wire, package_to_wire
 from edgeflock.server.broadcast import Broadcast
+from edgeflock.server.decisions import EndingKind, Outcome, Verdict
 from edgeflock.server.engine import Engine
-from edgeflock.server.events import EndingKind, Outcome, Phase, Verdict
+from edgeflock.server.events import Phase
 from edgeflock.server.round_work import RoundWork
 from edgeflock.v1 import aggregator_pb2 as pb
 

@@ -17,7 +17,7 @@ from edgeflock.lab.report.names import differences
 from edgeflock.lab.report.subject import Subject
 from edgeflock.lab.report.units import UNKNOWN, amount
 from edgeflock.lab.show import model_digest
-from edgeflock.server.config import to_toml
+from edgeflock.server.sealed import to_toml
 
 
 @dataclass(frozen=True)

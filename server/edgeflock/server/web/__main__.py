@@ -15,7 +15,7 @@ from aiohttp import web
 from edgeflock.common import log
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.server import rundir, target
-from edgeflock.server.config import from_toml
+from edgeflock.server.sealed import from_toml
 from edgeflock.server.web.live import Live
 from edgeflock.server.web.metrics import Metrics
 from edgeflock.server.web.pages import Pages

@@ -1,0 +1,105 @@
+"""Decisions of the round machine, as records: nothing that reveals one goes out before they are durable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class EndingKind(StrEnum):
+    """How a run ends."""
+
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class Verdict(StrEnum):
+    """Why an update counts or not; the names of the wire's reasons."""
+
+    COUNTED = "counted"
+    LATE = "late"
+    NON_FINITE = "non_finite"
+    MALFORMED = "malformed"
+    DISCARDED = "discarded"
+    REFUSED_BY_CLIENT = "refused_by_client"
+    QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of one cohort member in one round."""
+
+    index: int
+    digest: bytes  # of the update; empty if none was received
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Seated:
+    """Clients got their places; in roster mode all at once, in natural order."""
+
+    seats: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
+class RoundOpened:
+    """A round begins with this cohort.
+
+    `closing`: it is the one after the last that counts, and this is why none follows.
+    """
+
+    round: int
+    cohort: tuple[int, ...]
+    closing: str = ""
+
+
+@dataclass(frozen=True)
+class RoundExtended:
+    """A short round got more time, and these members."""
+
+    round: int
+    added: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RoundClosed:
+    """The counted set is decided.
+
+    `limit`: the round was cut short by it, and this is why none follows.
+    """
+
+    round: int
+    counted: tuple[int, ...]
+    limit: str = ""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The run is over; an open round is discarded with these outcomes."""
+
+    kind: EndingKind
+    reason: str
+    round: int
+    discarded: tuple[Outcome, ...] = ()
+
+
+@dataclass(frozen=True)
+class Conduct:
+    """What a client's updates were like."""
+
+    index: int
+    refused: int  # bad updates in all
+    row: int  # of these since the last one that counted, or since its quarantine
+    until: int  # in quarantine to the end of that round; 0: it was not put there
+    reason: str  # of the last bad one
+
+
+@dataclass(frozen=True)
+class Released:
+    """An operator ends a client's quarantine."""
+
+    index: int
+
+
+Record = Seated | RoundOpened | RoundExtended | RoundClosed | Ended | Conduct | Released
