@@ -67,6 +67,13 @@ def test_a_server_of_another_authority_is_not_trusted(flock: Flock, files: Set, 
     assert "no authority that this client trusts vouches for" in refused(flock.client("c0", *files.trusting))
 
 
+def test_a_client_may_trust_whom_its_system_trusts(flock: Flock, files: Set) -> None:
+    server = flock.server("--clients=1", "--rounds=1", *files.server)
+    environ = {"SSL_CERT_FILE": str(files.folder / "ca.pem")}
+    client = spawn_client(flock, (), "c0", "--tls", environ=environ)
+    assert [server.ended(), client.ended()] == [0, 0]
+
+
 def test_a_server_of_another_name_is_not_trusted(flock: Flock, tmp_path: Path) -> None:
     elsewhere = make(tmp_path / "elsewhere", names=("elsewhere.example",))
     flock.server(*SHORT, *elsewhere.server)

@@ -10,7 +10,7 @@ import grpc
 from edgeflock.client.config import ClientConfig
 from edgeflock.common.address import Address, parse_address
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.common.tls import Pair, read_authority, read_pair
+from edgeflock.common.tls import Pair, read_authority, read_pair, system_authorities
 
 _CLOCK = "it has to be renewed, unless this device's clock is wrong: it says"
 _UNKNOWN = "no authority that this client trusts vouches for its certificate: see --tls-ca"
@@ -41,18 +41,19 @@ class Trust:
 
     address: Address
     tls: bool = False
-    authority: bytes | None = None  # None: those of the system
+    authority: bytes | None = None  # None: those that gRPC brings along
     pair: Pair | None = None
 
     @classmethod
     def of(cls, config: ClientConfig) -> Trust:
         """Read the files that the configuration names; raises UsageError with a sentence."""
-        return cls(
+        address, authority = (
             parse_address(config.server, "--server"),
-            config.tls,
             read_authority(config.tls_ca, "--tls-ca"),
-            read_pair(config.tls_cert, config.tls_key),
         )
+        if config.tls and authority is None:
+            authority = system_authorities()
+        return cls(address, config.tls, authority, read_pair(config.tls_cert, config.tls_key))
 
     def credentials(self) -> grpc.ChannelCredentials | None:
         """Return the credentials of a channel; None for plain text."""

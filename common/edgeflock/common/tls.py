@@ -58,6 +58,15 @@ def read_authority(path: Path | None, flag: str) -> bytes | None:
     return text
 
 
+def system_authorities() -> bytes | None:
+    """Return the certificates of the authorities that this system trusts (or SSL_CERT_FILE names).
+
+    None where they lie one by one in a folder: gRPC then takes those that it brings along.
+    """
+    found = ssl.create_default_context().get_ca_certs(binary_form=True)
+    return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode() or None
+
+
 def _read(path: Path, flag: str) -> bytes:
     try:
         with path.open("rb") as file:
