@@ -21,6 +21,7 @@ from benchmarks.result import Benchmark, Row, table
 FAMILIES = (
     "cli_help",
     "noop_round",
+    "tls_cost",
     "layout_cost",
     "client_cpu",
     "server_memory",

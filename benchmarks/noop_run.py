@@ -21,6 +21,8 @@ def run(
     tensors: int = 1,
     sample_s: float = 0.5,
     limit_s: float = 240.0,
+    at_server: tuple[str, ...] = (),
+    at_clients: tuple[str, ...] = (),
 ) -> Watched:
     """Run it to its end under observation, with every client in a process of its own."""
     folder.mkdir(exist_ok=True)
@@ -29,8 +31,8 @@ def run(
     server = (
         *("--model", MODEL, "--model-arg", f"mib={mib}", "--model-arg", f"tensors={tensors}"),
         *("--eval-data", str(data), "--eval-every", "0", "--steps", "0", "--lr", "0"),
-        *("--clients", str(clients), "--rounds", str(rounds), "--log-level", "warning"),
+        *("--clients", str(clients), "--rounds", str(rounds), "--log-level", "warning", *at_server),
     )
-    one = ("--model", MODEL, "--data", str(data), "--device", "cpu", "--log-level", "warning")
+    one = ("--model", MODEL, "--data", str(data), "--device", "cpu", "--log-level", "warning", *at_clients)
     started = tuple(("--id", f"c{number}", *one) for number in range(clients))
     return watch(folder, Spec(server, started, sample_s, limit_s))
