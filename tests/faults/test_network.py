@@ -129,14 +129,7 @@ HIDDEN = "--model-arg=hidden=[4000,2730]"  # 11.2 million parameters, 44.8 MB
 
 @pytest.mark.promise("R7")
 @pytest.mark.parametrize("target", ["up", "down"])
-@pytest.mark.parametrize(
-    ("cuts", "step"),
-    [
-        # Busy neighbours leave more unread at each cut.
-        pytest.param(20, 2_200_000, marks=[pytest.mark.long, pytest.mark.alone]),
-        pytest.param(8, 5_000_000),
-    ],
-)
+@pytest.mark.parametrize(("cuts", "step"), [(20, 2_200_000), (8, 5_000_000)])
 def test_a_transfer_that_is_cut_sends_little_twice(
     flock: Flock, figure: Figure, target: str, cuts: int, step: int
 ) -> None:

@@ -11,19 +11,25 @@ import grpc
 
 from edgeflock.client.stub import Stub
 from edgeflock.client.trust import Trust
-from edgeflock.common.transport import channel_options
+from edgeflock.common.transport import SMALL_CHUNK, channel_options
 
 _OPTIONS = [*channel_options(), ("grpc.enable_retries", 0)]  # our back-off is the only one
+# After a download was cut: what lies unread when the next cut comes is sent twice, so little may. By itself
+# gRPC lets megabytes come ahead of a slow reader.
+_CAREFUL = [*_OPTIONS, ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", SMALL_CHUNK)]
 
 
 class Channel:
     """One connection; closed when it is broken and nobody uses it any more."""
 
-    def __init__(self, target: str, credentials: grpc.ChannelCredentials | None = None) -> None:
+    def __init__(
+        self, target: str, credentials: grpc.ChannelCredentials | None = None, *, careful: bool = False
+    ) -> None:
+        options = _CAREFUL if careful else _OPTIONS
         if credentials is None:
-            self.channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
+            self.channel = grpc.aio.insecure_channel(target, options=options)
         else:
-            self.channel = grpc.aio.secure_channel(target, credentials, options=_OPTIONS)
+            self.channel = grpc.aio.secure_channel(target, credentials, options=options)
         self.stub: Stub = Stub(self.channel)
         self.users = 0
         self.broken = False
@@ -42,7 +48,8 @@ class Link:
         """Use the current channel; who leaves with an error of gRPC has found it broken."""
         channel = self._current
         if channel is None or channel.broken:
-            channel = self._current = Channel(self.target, self._credentials)
+            careful = channel is not None and channel.stub.cut
+            channel = self._current = Channel(self.target, self._credentials, careful=careful)
         channel.users += 1
         try:
             yield channel

@@ -18,6 +18,7 @@ class Stub:
     """All calls of edgeflock.v1.Aggregator on one channel."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.cut = False  # a download has broken off on this channel
         plain: Any = AggregatorStub(channel)
         self.Join, self.Watch = plain.Join, plain.Watch
         self.Report, self.Leave = plain.Report, plain.Leave

@@ -177,6 +177,7 @@ async def fetch(stub: Stub, session: bytes, incoming: Incoming) -> None:
         raise
     except BaseException:
         incoming.rest()
+        stub.cut = True
         raise
     finally:
         call.cancel()
