@@ -194,10 +194,10 @@ def died_with_an_update(flock: Flock) -> Path:
 
 def waits(flock: Flock, meta: Path) -> bool:
     """Whether the update of c1 is of an open round for which c0 has sent nothing."""
-    try:
-        number = json.loads(meta.read_bytes().splitlines()[0])["round"]
-    except FileNotFoundError:
+    content = meta.read_bytes() if meta.exists() else b""
+    if not content.startswith(b"{"):  # it holds nothing now
         return False
+    number = json.loads(content.splitlines()[0])["round"]
     ((opened,),) = flock.rows("SELECT max(round) FROM rounds WHERE committed = 0") or [(None,)]
     return bool(opened == number) and not (flock.run_dir / f"spool/{number:06d}/000000.log").exists()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from edgeflock.common.scores import ClientScore
 log = structlog.get_logger(__name__)
 
 _BLOCK = 1 << 20
+_NOTHING = b"\0"  # begins a description that counts no more
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,11 @@ class Entry:
 
 
 class Outbox:
-    """Holds at most one update. The small file `meta`, renamed into place last, is the commit point.
+    """Holds at most one update. The small file `meta`, written last, is the commit point.
 
     Nothing is fsynced: a power cut may tear an update; its checksums tell, and the round is trained again.
+    Both files are made once and written over: for a small update, making, renaming and removing a file
+    would be the most of the work.
     """
 
     def __init__(self, client_folder: Path) -> None:
@@ -54,13 +58,15 @@ class Outbox:
         """Write an update; when this returns it is there, whole, whatever happens to the process."""
         self.clear()
         write_pieces(self._payload, pieces)
-        replace_file(self._meta, _encode(entry))
+        if not _write_over(self._meta, _encode(entry)):
+            replace_file(self._meta, _encode(entry))
         self.entry = entry
 
     def clear(self) -> None:
         """Forget the update."""
-        self._meta.unlink(missing_ok=True)
-        self.entry = None
+        if self.entry is not None:
+            _write_over(self._meta, _NOTHING)
+            self.entry = None
 
     def open_payload(self) -> int:
         """Return a descriptor of the payload; the caller closes it."""
@@ -71,11 +77,13 @@ class Outbox:
             content = self._meta.read_bytes()
         except FileNotFoundError:
             return None
+        if content.startswith(_NOTHING):
+            return None
         try:
             return _decode(content, self._marks())
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             log.warning("outbox_discarded", reason=f"it is torn: {error}; the round is trained again")
-            self._meta.unlink()
+            _write_over(self._meta, _NOTHING)
             return None
 
     def _marks(self) -> Marks:
@@ -84,6 +92,23 @@ class Outbox:
             while count := file.readinto(block):
                 marks.add(block[:count])
         return marks
+
+
+def _write_over(path: Path, content: bytes) -> bool:
+    """Write over the beginning of a small file in one call; return whether there is one.
+
+    What a longer content before leaves behind its end means nothing.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        if os.pwrite(descriptor, content, 0) != len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _encode(entry: Entry) -> bytes:
@@ -104,8 +129,8 @@ def _encode(entry: Entry) -> bytes:
 
 
 def _decode(content: bytes, marks: Marks) -> Entry:
-    text, checksum, rest = content.rsplit(b"\n", 2)
-    if rest or checksum != b"%08x" % extend(0, text):
+    text, checksum, _ = content.split(b"\n", 2)
+    if checksum != b"%08x" % extend(0, text):
         raise ValueError("the description has another checksum")
     fields = json.loads(text)
     scalars = {name: float.fromhex(value) for name, value in fields["scalars"].items()}

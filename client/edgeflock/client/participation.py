@@ -70,6 +70,7 @@ class Participation:
         self._job: asyncio.Task[None] | None = None
         self._training: int | None = None
         self._progress = Progress()
+        self._reporter: asyncio.TimerHandle  # while a training goes on
 
     # -------------------------------------------------------------------------------- the connection
 
@@ -152,6 +153,7 @@ class Participation:
 
     async def act(self, line: Line) -> session.Finish:
         """Do what is to be done until the run is over, and return why; raises what breaks the line."""
+        line.lost.add_done_callback(lambda _: self._changed.set())
         while True:
             self._changed.clear()
             self._collect()
@@ -165,15 +167,10 @@ class Participation:
                 await self._do(decision, line)
 
     async def _something(self, line: Line) -> None:
-        """Wait until something has changed; raises what broke the line."""
-        waiting = asyncio.create_task(self._changed.wait())
-        try:
-            either: list[asyncio.Future[Any]] = [waiting, line.lost]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if line.lost.done() and not self._changed.is_set():  # the last view comes first
-                line.lost.result()
-        finally:
-            waiting.cancel()
+        """Wait until something has changed; raises what broke the line, when all before has been seen to."""
+        if line.lost.done() and not self._changed.is_set():
+            line.lost.result()
+        await self._changed.wait()
 
     def _collect(self) -> None:
         """Look at a job that has ended; raises what this client cannot go on with."""
@@ -276,7 +273,7 @@ class Participation:
         return Desk(self._setup, self._trainer, self._member, self._store, self._outbox, self._meter)
 
     async def _train(self, task: pb.Task) -> None:
-        reporter = asyncio.create_task(self._report_progress(task.round, self._progress))
+        self._tell_later(task.round, self._progress)
         try:
             await train_round(self._desk(), task, self._progress, self._contact.attempt)
         except Refused as refused:  # the round may have ended meanwhile: the next view will tell
@@ -288,7 +285,7 @@ class Participation:
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             self._refuse(task.round, EdgeflockError(f"training failed: {reason}"))
         finally:
-            reporter.cancel()
+            self._reporter.cancel()
         self._adopt()
 
     async def _deliver(self) -> None:
@@ -324,18 +321,22 @@ class Participation:
 
     # -------------------------------------------------------------------------------- reports
 
-    async def _report_progress(self, round: int, progress: Progress) -> None:
-        while True:
-            await asyncio.sleep(PROGRESS_EVERY_S)
-            if progress.total:
-                said = pb.Progress(
-                    round=round,
-                    steps_done=progress.done,
-                    steps_total=progress.total,
-                    cpu_s=self._meter.cpu_s(progress.cpu_s),
-                    temperature_c=self._meter.probe.temperature_c,
-                )
-                self._contact.tell(pb.ReportRequest(progress=said))
+    def _tell_later(self, round: int, progress: Progress) -> None:
+        """Tell how far a training is, every few seconds until its end cancels it."""
+        loop = asyncio.get_running_loop()
+        self._reporter = loop.call_later(PROGRESS_EVERY_S, self._tell_progress, round, progress)
+
+    def _tell_progress(self, round: int, progress: Progress) -> None:
+        if progress.total:
+            said = pb.Progress(
+                round=round,
+                steps_done=progress.done,
+                steps_total=progress.total,
+                cpu_s=self._meter.cpu_s(progress.cpu_s),
+                temperature_c=self._meter.probe.temperature_c,
+            )
+            self._contact.tell(pb.ReportRequest(progress=said))
+        self._tell_later(round, progress)
 
     def _refuse(self, round: int, error: EdgeflockError) -> None:
         """Say that this client cannot do the task; the round goes on without it."""

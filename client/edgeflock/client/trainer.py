@@ -70,12 +70,11 @@ class Trainer:
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run in a worker thread. When cancelled, wait for it: what it holds is in use until it ends."""
         future = self._threads.submit(work, *args, **kwargs)
-        waiting = asyncio.wrap_future(future)
         try:
-            return await asyncio.shield(waiting)
+            return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
-            if not future.cancel():
-                await asyncio.gather(waiting, return_exceptions=True)
+            if not future.cancel():  # it runs, or has just ended
+                await asyncio.gather(asyncio.wrap_future(future), return_exceptions=True)
             raise
 
     def forget_gpu_peak(self) -> None:
