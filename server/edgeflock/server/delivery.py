@@ -219,8 +219,9 @@ class Delivery:
         self._session.received(piece.message_bytes, size, package, piece.offset)
         if not 0 < size <= MAX_CHUNK or piece.offset + size > stream.limit:
             raise MalformedMessage(f"a chunk of {size} bytes at {piece.offset} is beyond your credit")
+        last = piece.offset + size == package.size_bytes
         try:
-            await self._engine.write(entry.append, piece.offset, piece.data, piece.crc32c)
+            await self._engine.write(entry.append, piece.offset, piece.data, piece.crc32c, last)
         except CorruptPayload:
             entry.forget()
             raise

@@ -56,13 +56,15 @@ class Entry:
                 raise CorruptPayload("the round is over")
             self._data, self._log = self._open()
 
-    def append(self, offset: int, data: Buffer, checksum: int) -> None:
-        """Write the next chunk.
+    def append(self, offset: int, data: Buffer, checksum: int, last: bool = False) -> None:
+        """Write the next chunk; the last one gives the descriptors back.
 
         Raises CorruptPayload if it does not continue the payload, OSError if the disk will not take it.
         """
         with self._lock:
             self._append(offset, data, checksum)
+            if last:
+                self._close()
 
     def _append(self, offset: int, data: Buffer, checksum: int) -> None:
         running = extend(self.running, data)
@@ -104,7 +106,7 @@ class Entry:
         self.header, self.held, self.running, self.complete = header, 0, 0, False
 
     def finish(self) -> None:
-        """Mark the payload as complete and checked, and give the descriptors back."""
+        """Mark the payload as complete and checked; nothing more is written."""
         with self._lock:
             self.complete = True
             self._close()
@@ -160,13 +162,15 @@ class Spool:
         Raises OSError (ENOSPC) when the disk is full; call again later.
         """
         folder = self._folder(round)
-        if not folder.exists():
+        begun = folder.exists()
+        if not begun:
             self._recycle(round - 2, folder, members)
         self._remove_before(round - 1)
         entries = {index: self._entry(round, index) for index in members}
         for entry in entries.values():
             _reserve(entry.data_path, size_bytes)
-            entry.recover()
+            if begun:
+                entry.recover()
         return entries
 
     def scan(self, round: int, members: Collection[int]) -> dict[int, Entry]:
@@ -225,6 +229,9 @@ class Spool:
 
 
 def _reserve(path: Path, size_bytes: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_size >= size_bytes:  # of a round before, which had reserved it
+            return
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if size_bytes and hasattr(os, "posix_fallocate"):  # not on macOS
