@@ -2,8 +2,9 @@
 
 As bare_grpc, and besides: the client checks what it fetched, puts it into place, writes its update to
 a file with checksums and sends from there; the server checks each chunk, writes it to a file used before,
-folds all updates when the last is there, and writes and syncs the result.
-No credit, no resumption, no messages, no journal.
+folds each update as soon as it is there, and writes and syncs the result when the last one is.
+Both ends keep the pages of their buffers, as the product does.
+No credit, no resumption, no order, no messages, no journal.
 `python -m benchmarks.promised_grpc server|client FOLDER --clients N --mib SIZE --rounds R [--number I]`.
 """
 
@@ -11,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ import torch
 
 from benchmarks import bare_grpc
 from benchmarks.bare_grpc import CHUNK
+from edgeflock.common.allocator import keep_pages
 from edgeflock.common.checksum import Buffer, extend
 
 Floats = npt.NDArray[np.float32]
@@ -65,6 +68,7 @@ class Promised(bare_grpc.Bare):
         self._results = [File(folder / f"result-{turn}", self._size) for turn in range(2)]
         self._sum: Floats = np.zeros(self._size // 4, np.float32)
         self._block: Floats = np.empty(CHUNK // 4, np.float32)
+        self._arithmetic = ThreadPoolExecutor(1)
 
     async def up(self, chunks: AsyncIterator[bytes], context: Any) -> bytes:
         messages = aiter(chunks)
@@ -73,23 +77,28 @@ class Promised(bare_grpc.Bare):
             checksum = extend(checksum, chunk)
             file.write(chunk, offset)
             offset += len(chunk)
+        await self._compute(self._fold, file)
         return await self.arrived()
 
     async def settle(self) -> None:
-        await asyncio.to_thread(self._commit)
+        await self._compute(self._commit)
+
+    async def _compute(self, work: Callable[..., None], *arguments: object) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._arithmetic, work, *arguments)
+
+    def _fold(self, file: File) -> None:
+        for offset in range(0, self._size, CHUNK):
+            part = slice(offset // 4, min(offset + CHUNK, self._size) // 4)
+            block = self._block[: part.stop - part.start]
+            file.read_into(block.data, offset)
+            torch.from_numpy(self._sum[part]).add_(torch.from_numpy(block), alpha=0.1)
 
     def _commit(self) -> None:
-        self._sum[:] = 0
-        for file in self._spool:
-            for offset in range(0, self._size, CHUNK):
-                part = slice(offset // 4, min(offset + CHUNK, self._size) // 4)
-                block = self._block[: part.stop - part.start]
-                file.read_into(block.data, offset)
-                torch.from_numpy(self._sum[part]).add_(torch.from_numpy(block), alpha=0.1)
         result = self._results[len(self.at) % 2]
         extend(0, self._sum.data.cast("B"))
         result.write(self._sum.data.cast("B"), 0)
         result.sync()
+        self._sum[:] = 0
 
 
 def call(folder: Path, number: int, payload: list[bytes], rounds: int) -> None:
@@ -127,6 +136,7 @@ def _leave(room: memoryview, outbox: File) -> None:
 
 def main() -> None:
     asked, payload = bare_grpc.asked()
+    keep_pages()
     if asked.role == "server":
         torch.set_num_threads(1)
         bare = Promised(asked.folder, asked.clients, payload, asked.rounds)
