@@ -53,6 +53,16 @@ def test_a_viewer_gets_all_rounds_and_then_the_changed_ones() -> None:
     assert curves.since(known) == {"round": [2], "loss": [0.5], "accuracy global": [0.75]}
 
 
+def test_a_whole_time_line_takes_the_place_of_what_the_commit_knew() -> None:
+    picture = Picture()
+    picture.take(News(events=[committed(1, open_s=0.375, commit_s=0.125)]))
+    picture.take(News(lines={1: {"open_s": 0.375, "commit_s": 0.25}, 2: {"open_s": 1.0}}))
+    assert (picture.sums["phase open"], picture.sums["phase commit"]) == (0.375, 0.25)
+    assert picture.sums["seconds"] == 0.625
+    rounds = picture.curves.since(0)
+    assert (rounds["round"], rounds["commit_s"], rounds["seconds"]) == ([1], [0.25], [0.625])
+
+
 def test_what_is_not_finite_is_no_number_of_a_curve() -> None:
     curves = Curves()
     curves.put(1, {"loss": math.nan, "tau": math.inf, "name": "x", "flag": True})

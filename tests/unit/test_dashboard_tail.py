@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,43 @@ def test_a_look_reads_the_rows_behind_its_cursors_only(journal: Journal, tail: T
     plans = [row[3] for text in large for row in tail._connection.execute(f"EXPLAIN QUERY PLAN {text}")]
     assert len(large) >= 6
     assert [plan for plan in plans if plan.startswith("SCAN")] == []
+
+
+def test_a_time_line_comes_once_and_when_it_is_whole(journal: Journal, tail: Tail) -> None:
+    """What the commit of a round itself takes is written with the next, or with the end."""
+
+    def write(round: int, name: str, seconds: float) -> None:
+        journal.submit(lambda c: cost_rows.add_round_costs(c, 0, round, {name: seconds})).result()
+
+    commit(journal, 1)
+    write(1, "open_s", 2.0)
+    assert look(tail).lines == {}
+    commit(journal, 2)
+    write(1, "commit_s", 0.5)
+    write(1, "server_cpu_s", 9.0)
+    assert look(tail).lines == {1: {"open_s": 2.0, "commit_s": 0.5}}
+    write(2, "fold_s", 0.25)
+    assert look(tail).lines == {}
+    ended = "INSERT INTO meta (name, value) VALUES ('ended_kind', 'completed')"
+    journal.submit(lambda c: c.execute(ended)).result()
+    assert look(tail).lines == {2: {"fold_s": 0.25}}
+
+
+def test_a_time_line_of_another_epoch_is_its_own(journal: Journal, tail: Tail) -> None:
+    for round in (1, 2, 3):
+        commit(journal, round)
+        journal.submit(
+            partial(cost_rows.add_round_costs, epoch=0, round=round, values={"open_s": 1.0})
+        ).result()
+    assert list(look(tail).lines) == [1, 2]
+
+    def raised(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('epoch', '1')")
+        for round in (2, 3):
+            connection.execute(
+                "INSERT INTO rounds (epoch, round, cohort, committed) VALUES (1, ?, '[0, 1]', 1)", (round,)
+            )
+            cost_rows.add_round_costs(connection, 1, round, {"open_s": 4.0})
+
+    journal.submit(raised).result()
+    assert look(tail).lines == {2: {"open_s": 4.0}}

@@ -44,6 +44,10 @@ class Curves:
         names = dict.fromkeys(name for row in found for name in row)
         return {name: [row.get(name) for row in reversed(found)] for name in names}
 
+    def row(self, round: int) -> Mapping[str, Value] | None:
+        """Return what is known of a round, None if that is nothing."""
+        return self._rows.get(round)
+
     def newest(self) -> Mapping[str, Value]:
         """Return the row of the highest round, empty if there is none."""
         return self._rows[max(self._rows)] if self._rows else {}

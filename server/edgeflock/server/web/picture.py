@@ -68,6 +68,8 @@ class Picture:
         for event in news.events:
             self.story.add(event)
             self._take_event(event)
+        for round, line in news.lines.items():
+            self._take_line(round, line)
         self.members.take(news)
 
     def _take_event(self, event: Event) -> None:
@@ -92,6 +94,17 @@ class Picture:
         for name, value in fields.items():
             if name.endswith("_s") and isinstance(value, float):
                 self.sums[f"phase {name.removesuffix('_s')}"] += value  # type: ignore[assignment]
+
+    def _take_line(self, round: int, line: dict[str, float]) -> None:
+        """Put a whole time line in place of what was known when the round was committed."""
+        before = self.curves.row(round)
+        after = {**line, "seconds": sum(line.values())}
+        if before is None:
+            return
+        for name, seconds in after.items():
+            known = "seconds" if name == "seconds" else f"phase {name.removesuffix('_s')}"
+            self.sums[known] += max(0.0, seconds - (before.get(name) or 0.0))  # type: ignore[assignment]
+        self.curves.put(round, after)
 
     def _take_score(self, fields: dict[str, Any]) -> None:
         model = str(fields.get("model", "global"))

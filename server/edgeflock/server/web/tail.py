@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgeflock.server.journal import read_only
+from edgeflock.server.time_line import OF_A_ROUND
 
 _PAGE = 5000  # events of one look; a long run is caught up with in several
 _UNSETTLED_ROUNDS = 2  # clients may still add to the costs of the last rounds
@@ -37,6 +38,7 @@ class News:
     settled: dict[int, Totals] = field(default_factory=dict)  # costs to be added for good, by seat
     recent: dict[int, Totals] = field(default_factory=dict)  # costs that may still grow, by seat
     latest: dict[int, Row] = field(default_factory=dict)  # the newest of these rows, by seat
+    lines: dict[int, dict[str, float]] = field(default_factory=dict)  # whole time lines, by round
     verdicts: list[tuple[int, str, int, int]] = field(
         default_factory=list
     )  # seat, verdict, how many, newest round
@@ -51,6 +53,7 @@ class Tail:
         self._connection: sqlite3.Connection | None = None
         self._version = -1
         self._cursor = self._outcome = self._cost = 0
+        self._epoch = self._line = 0  # the last round whose time line is whole, and its epoch
         self._columns: dict[str, str] = {}  # of costs: name -> kind
 
     def look(self) -> News | None:
@@ -87,6 +90,7 @@ class Tail:
             ).fetchall()
             self._read_verdicts(connection, news)
             self._read_costs(connection, news)
+            self._read_lines(connection, news)
         return news
 
     def _read_verdicts(self, connection: sqlite3.Connection, news: News) -> None:
@@ -98,12 +102,22 @@ class Tail:
         news.verdicts = connection.execute(query, (self._outcome, newest)).fetchall()
         self._outcome = newest
 
+    def _read_lines(self, connection: sqlite3.Connection, news: News) -> None:
+        """Read the time lines that are whole now: what a commit itself takes is written with the next."""
+        epoch = int(news.meta.get("epoch", "0"))
+        after = self._line if epoch == self._epoch else 0
+        upto = _last_round(connection, epoch) - ("ended_kind" not in news.meta)
+        query = "SELECT round, name, value FROM round_costs WHERE epoch = ? AND round > ? AND round <= ?"
+        for round, name, seconds in connection.execute(query, (epoch, after, upto)):
+            if name in OF_A_ROUND:
+                news.lines.setdefault(round, {})[name] = seconds
+        self._epoch, self._line = epoch, max(after, upto)
+
     def _read_costs(self, connection: sqlite3.Connection, news: News) -> None:
         """Sum rows that nobody will change any more once, and the few that may still grow every time."""
         newest = _newest_row(connection, "costs")
         epoch = int(news.meta.get("epoch", "0"))
-        query = "SELECT max(round) FROM rounds WHERE epoch = ? AND committed = 1"
-        last = connection.execute(query, (epoch,)).fetchone()[0] or 0
+        last = _last_round(connection, epoch)
         query = "SELECT min(rowid) FROM costs WHERE epoch = ? AND round > ?"
         first = connection.execute(query, (epoch, last - _UNSETTLED_ROUNDS)).fetchone()[0]
         border = max(self._cost, newest if first is None else first - 1)
@@ -136,6 +150,12 @@ class Tail:
             self._columns = {row[1]: row[2] for row in rows if row[1] not in ("epoch", "round", "idx")}
         numbers = [name for name, kind in self._columns.items() if kind in ("INTEGER", "REAL")]
         return numbers, list(self._columns)
+
+
+def _last_round(connection: sqlite3.Connection, epoch: int) -> int:
+    """Return the newest committed round."""
+    query = "SELECT max(round) FROM rounds WHERE epoch = ? AND committed = 1"
+    return connection.execute(query, (epoch,)).fetchone()[0] or 0
 
 
 def _newest_row(connection: sqlite3.Connection, table: str) -> int:
