@@ -20,6 +20,7 @@ _PATIENCE = 3  # rounds whose line waits for an evaluation, at most
 _GROUPS = {LOCAL: "clients, own test", POOLED: "clients, pooled test"}
 _COMMITTED = ("round_committed", "closing_committed")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
+_LITTLE = 0.01  # of a budget: so little is told in a unit of its own
 
 
 @dataclass
@@ -221,8 +222,16 @@ def _budgets(event: Event) -> list[tuple[str, float, float]]:
 
 def _shares(event: Event) -> str:
     """Return how much of every budget is used."""
-    told = ", ".join(f"{name} {used / limit:>4.0%}" for name, used, limit in _budgets(event))
+    told = ", ".join(
+        f"{name} {'-':>4}" if _unknown(name, used) else f"{name} {used / limit:>4.0%}"
+        for name, used, limit in _budgets(event)
+    )
     return f"  budget used: {told}" if told else ""
+
+
+def _unknown(name: str, used: float) -> bool:
+    """Whether nobody has told of it: what trains takes energy."""
+    return name == "energy" and used == 0
 
 
 def _spending(run_dir: Path, events: Iterable[Event]) -> Iterator[tuple[str, str]]:
@@ -234,11 +243,15 @@ def _spending(run_dir: Path, events: Iterable[Event]) -> Iterator[tuple[str, str
         used = max(then, later.get(name, 0.0))
         quantity = _QUANTITIES.get(name, "seconds")
         unit = scale(quantity, [limit])
-        beyond = f", {amount(quantity, used - limit)} beyond it" if used > limit else ""
-        yield (
-            f"budget of {name}",
-            f"{used / unit.divisor:.4g} of {limit / unit.divisor:.6g} {unit.unit}{beyond}",
-        )
+        whole = f"of {limit / unit.divisor:.6g} {unit.unit}"
+        if _unknown(name, used):
+            said = f"not known {whole}: no client stated its energy, see fl-client --watts"
+        elif used < _LITTLE * limit:
+            said = f"{amount(quantity, used)} {whole}"
+        else:
+            beyond = f", {amount(quantity, used - limit)} beyond it" if used > limit else ""
+            said = f"{used / unit.divisor:.4g} {whole}{beyond}"
+        yield f"budget of {name}", said
 
 
 def _ending(events: Iterable[Event]) -> str:
