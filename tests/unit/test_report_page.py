@@ -64,6 +64,21 @@ def test_the_page_tells_what_the_journal_holds(tmp_path: Path) -> None:
     assert "[model]  # identity" in page.text
 
 
+def test_budgets_and_the_target_stand_on_the_first_screen(tmp_path: Path) -> None:
+    limits = {"budget": {"bytes": "1MB", "energy": "50kJ"}, "target": {"accuracy": "0.985"}}
+    run_dir = told_run(tmp_path / "run", rounds=2, **limits)
+    assert "Target: accuracy 0.985, not reached." in page_of(tmp_path / "1", run_dir).text
+    used = {"bytes": [250_000, 1_000_000], "energy": [0.0, 50_000.0]}
+    with writing(run_dir) as journal:
+        write_event(journal, "run_ended", {"kind": "completed", "reason": "", "budget": used}, 2.0)
+    text = page_of(tmp_path / "2", run_dir).text
+    assert "Used of the budgets: bytes 250 of 1000 kB; energy not known of 50 kJ: no client stated" in text
+    going = told_run(tmp_path / "going", rounds=2, ended=False, **limits)
+    assert "Target: accuracy 0.985, not reached yet." in page_of(tmp_path / "3", going).text
+    met = told_run(tmp_path / "met", rounds=2, target={"accuracy": "0.15"})
+    assert "Target: accuracy 0.15, reached in round 2." in page_of(tmp_path / "4", met).text
+
+
 def test_names_of_any_kind_are_shown_and_never_run(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / HOSTILE.replace("/", "-"), names=("a<b>", HOSTILE))
     with writing(run_dir) as journal:

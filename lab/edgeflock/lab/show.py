@@ -162,7 +162,7 @@ def summary(run_dir: Path, events: Iterable[Event]) -> str:
         *_groups(events),
         *_paid(run_dir, committed),
         *totals(run_dir),
-        *_spending(run_dir, events),
+        *((f"budget of {name}", said) for name, said in spending(run_dir, events)),
         ("model SHA-256", model_digest(run_dir) or "no final model"),
         ("run directory", str(run_dir)),
     ]
@@ -234,8 +234,8 @@ def _unknown(name: str, used: float) -> bool:
     return name == "energy" and used == 0
 
 
-def _spending(run_dir: Path, events: Iterable[Event]) -> Iterator[tuple[str, str]]:
-    """Yield the lines of the budgets, from the last event that names them."""
+def spending(run_dir: Path, events: Iterable[Event]) -> Iterator[tuple[str, str]]:
+    """Yield every budget with what is used of it, in words, from the last event that names them."""
     telling = (*_COMMITTED, "run_ended")
     told = [event for event in events if event.fields.get("budget") and event.name in telling]
     later = stated(run_dir)
@@ -251,7 +251,7 @@ def _spending(run_dir: Path, events: Iterable[Event]) -> Iterator[tuple[str, str
         else:
             beyond = f", {amount(quantity, used - limit)} beyond it" if used > limit else ""
             said = f"{used / unit.divisor:.4g} {whole}{beyond}"
-        yield f"budget of {name}", said
+        yield name, said
 
 
 def _ending(events: Iterable[Event]) -> str:
