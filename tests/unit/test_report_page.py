@@ -7,11 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
+from safetensors.torch import save_file
 
 from edgeflock.common.errors import UsageError
 from edgeflock.lab.history import read
 from edgeflock.lab.report.album import Album
+from edgeflock.lab.report.exam import examine
 from edgeflock.lab.report.subject import scores, subjects
+from edgeflock.server.assembly import build_net, load_test_set
 from edgeflock.server.journal import write_event
 from support.told_run import insert, told_run, writing
 
@@ -124,6 +127,19 @@ def test_what_is_not_there_is_said_and_not_left_out(tmp_path: Path) -> None:
     assert f"Confusion matrix: {run_dir}/rounds/000003/model.safetensors is gone." in page.text
     samples = "the clients' numbers of samples are not those of the partition"
     assert f"Labels of the clients: {samples}" in page.text
+
+
+def test_a_run_that_goes_on_is_examined_by_the_model_that_it_has_by_now(tmp_path: Path) -> None:
+    """Rounds of milliseconds: that of the newest round in the journal is gone when the report looks."""
+    run_dir = told_run(tmp_path / "run", ended=False)
+    history = read(run_dir)
+    folder = run_dir / "rounds" / "000005"
+    folder.mkdir(parents=True)
+    net = build_net(history.config, load_test_set(history.config))
+    save_file(net.state_dict(), folder / "model.safetensors")
+    found = examine(history, None)
+    assert (found.round, found.final, found.journalled) == (5, False, None)
+    assert "Of the model of round 5, " in page_of(tmp_path / "report", run_dir).text
 
 
 def test_a_run_without_rounds_or_evaluations_has_a_page_too(tmp_path: Path) -> None:
