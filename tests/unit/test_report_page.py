@@ -5,6 +5,7 @@ from __future__ import annotations
 import html.parser
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import save_file
@@ -14,6 +15,7 @@ from edgeflock.lab.history import read
 from edgeflock.lab.report.album import Album
 from edgeflock.lab.report.exam import examine
 from edgeflock.lab.report.subject import scores, subjects
+from edgeflock.lab.show import summary
 from edgeflock.server.assembly import build_net, load_test_set
 from edgeflock.server.journal import write_event
 from support.told_run import insert, told_run, writing
@@ -68,7 +70,10 @@ def test_the_page_tells_what_the_journal_holds(tmp_path: Path) -> None:
 
 
 def test_budgets_and_the_target_stand_on_the_first_screen(tmp_path: Path) -> None:
-    limits = {"budget": {"bytes": "1MB", "energy": "50kJ"}, "target": {"accuracy": "0.985"}}
+    limits: dict[str, Any] = {
+        "budget": {"bytes": "1MB", "energy": "50kJ"},
+        "target": {"accuracy": "0.985"},
+    }
     run_dir = told_run(tmp_path / "run", rounds=2, **limits)
     assert "Target: accuracy 0.985, not reached." in page_of(tmp_path / "1", run_dir).text
     used = {"bytes": [250_000, 1_000_000], "energy": [0.0, 50_000.0]}
@@ -80,6 +85,14 @@ def test_budgets_and_the_target_stand_on_the_first_screen(tmp_path: Path) -> Non
     assert "Target: accuracy 0.985, not reached yet." in page_of(tmp_path / "3", going).text
     met = told_run(tmp_path / "met", rounds=2, target={"accuracy": "0.15"})
     assert "Target: accuracy 0.15, reached in round 2." in page_of(tmp_path / "4", met).text
+
+
+def test_a_pause_is_told_apart_from_the_time_of_the_rounds(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    with writing(run_dir) as journal:
+        insert(journal, "round_costs", {"epoch": 0, "round": 2, "name": "paused_s", "value": 30.0})
+    assert "time 45 s of the rounds, 30 s of it paused" in page_of(tmp_path, run_dir).text
+    assert "time            45 s of rounds, 30 s of them paused" in summary(run_dir, []).splitlines()
 
 
 def test_names_of_any_kind_are_shown_and_never_run(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.lab.feed import Event
 from edgeflock.lab.report.units import amount, scale
 from edgeflock.lab.totals import spent, stated, totals
-from edgeflock.server.time_line import GATHER
+from edgeflock.server.time_line import GATHER, PAUSED
 
 _PATIENCE = 3  # rounds whose line waits for an evaluation, at most
 _GROUPS = {LOCAL: "clients, own test", POOLED: "clients, pooled test"}
@@ -180,7 +180,8 @@ def _paid(run_dir: Path, committed: Sequence[Event]) -> Iterator[tuple[str, str]
     before = found.pop(GATHER, 0.0)
     seconds = sum(value for name, value in found.items() if not name.startswith("bytes"))
     waited = f", after {amount('seconds', before)} until the clients were there" if before else ""
-    yield "time", f"{amount('seconds', seconds)} of rounds{waited}"
+    rested = f", {amount('seconds', paused)} of them paused" if (paused := found.get(PAUSED, 0.0)) else ""
+    yield "time", f"{amount('seconds', seconds)} of rounds{rested}{waited}"
 
 
 def _groups(events: Iterable[Event]) -> Iterator[tuple[str, str]]:
