@@ -166,6 +166,17 @@ def test_a_run_without_rounds_or_evaluations_has_a_page_too(tmp_path: Path) -> N
     assert "No round is committed." in page.text
 
 
+def test_the_band_around_a_mean_of_models_is_explained(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    band = "Around a mean of several models: one standard deviation over them."
+    assert band not in page_of(tmp_path / "1", run_dir).text
+    several = {"epoch": 0, "model": "client_local", "members": 2, "deviation": 0.1, "samples": 50}
+    with writing(run_dir) as journal:
+        rows = ({**several, "round": round, "accuracy": 0.5, "loss": 1.0} for round in (1, 2, 3))
+        insert(journal, "evaluations", *rows)
+    assert page_of(tmp_path / "2", run_dir).text.count(band) == 3  # against rounds, bytes and seconds
+
+
 def test_labels_are_those_that_the_clients_have_told(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / "run")
     with writing(run_dir) as journal:
