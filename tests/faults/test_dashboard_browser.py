@@ -60,6 +60,8 @@ def test_a_real_run_is_shown_to_its_end(flock: Flock, shown: Any) -> None:
     page.wait(STATE, "completed")
     assert [server.ended(), *(client.ended() for client in clients)] == [0, 0, 0, 0]
     page.wait("() => document.getElementById('link').textContent.startsWith('the server left')")
+    page.wait("() => document.querySelectorAll('#timeline tbody tr').length === 3")  # nobody has looked there
+    assert page.text("#round-note").startswith("Round 25: 3 members")
     assert page.text("#because") == "all 25 rounds are done"
     assert page.text("#bars .bar-line").split("\n")[-1].startswith("25 of 25")
     assert "Budget of time" in page.text("#bars")
