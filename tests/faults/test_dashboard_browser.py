@@ -60,6 +60,8 @@ def test_a_real_run_is_shown_to_its_end(flock: Flock, shown: Any) -> None:
     page.wait(STATE, "completed")
     assert [server.ended(), *(client.ended() for client in clients)] == [0, 0, 0, 0]
     page.wait("() => document.getElementById('link').textContent.startsWith('the server left')")
+    page.wait("() => document.querySelectorAll('#timeline tbody tr').length === 3")  # nobody has looked there
+    assert page.text("#round-note").startswith("Round 25: 3 members")
     assert page.text("#because") == "all 25 rounds are done"
     assert page.text("#bars .bar-line").split("\n")[-1].startswith("25 of 25")
     assert "Budget of time" in page.text("#bars")
@@ -90,6 +92,46 @@ def test_curves_and_time_line_are_read_by_keyboard(flock: Flock, shown: Any) -> 
     assert {"open", "fold", "commit"} <= set(page.text("#server-line").split())
     page.page.locator("#after").click()
     page.wait("() => document.getElementById('round-note').textContent.startsWith('Round 2:')")
+
+
+def test_what_is_left_is_left_of_the_budget_that_ends_first(flock: Flock, shown: Any) -> None:
+    flock.server(*SHOWN, "--rounds=100000", "--budget=time=10m", "--budget=bytes=1GB", "--budget=energy=50kJ")
+    flock.clients("a", "b", "c")
+    page = shown()
+    page.wait(ROUNDS, 5)
+    page.wait(
+        "() => / left at this pace; then the budget of (time|bytes) is used up/"
+        ".test(document.getElementById('bars').textContent)"
+    )
+    energy = page.text("#bars .bar-line:has-text('Budget of energy')")
+    assert (
+        "not known of 50.0 kJ: no client states its energy" in energy or "J of 50.0 kJ" in energy
+    )  # a sensor
+
+
+def test_neighbouring_ticks_are_told_apart(flock: Flock, shown: Any) -> None:
+    flock.server(*SHOWN)
+    page = shown()
+    ticks = (
+        "async (all) => { const { tick } = await import('/static/format.js');"
+        " return all.map(([step, values]) => values.map((value) => tick(value, step))); }"
+    )
+    asked = [
+        [0.00025, [1, 1.00025, 1.0005]],
+        [0.2, [0, 0.2, 0.4]],
+        [2.5, [0, 2.5, 5]],
+        [50000, [0, 50_000, 100_000, 1_250_000]],
+        [0.0005, [0, 0.0005, 0.001]],
+        [100, [250_000, 250_100]],
+    ]
+    assert page.page.evaluate(ticks, asked) == [
+        ["1", "1.00025", "1.0005"],
+        ["0", "0.2", "0.4"],
+        ["0", "2.5", "5"],
+        ["0", "50,000", "1e+5", "1.25e+6"],
+        ["0", "5e-4", "0.001"],
+        ["2.5e+5", "2.501e+5"],
+    ]
 
 
 def test_it_comes_back_by_itself_when_the_server_does(flock: Flock, shown: Any) -> None:

@@ -443,7 +443,8 @@ def test_a_real_run_is_steered_by_other_budgets_too(tmp_path: Path, budget: str)
         clients = [made.client("c0", "--watts=20"), made.client("c1", "--watts=20")]
         assert [program.ended() for program in (server, *clients)] == [0, 0, 0]
         (ended,) = made.announced("run_ended")
-        assert re.search("leaves (no room for another|too little for a client's) round", ended["reason"])
+        ways = "leaves (no room for another|too little for a client's) round|is used up"
+        assert re.search(ways, ended["reason"])
         assert name in ended["reason"]  # by FedADM's own word, or as any run ends by a budget
         lines = made.announced("round_committed") + made.announced("closing_committed")
         used, limit = lines[-1]["budget"][name]

@@ -147,6 +147,13 @@ def test_what_is_left_is_shared_among_the_clients_of_a_round() -> None:
     assert Budget({"bytes": 5.0}).allowances(used, 3) == {}
 
 
+def test_after_an_allowance_that_was_too_small_a_budget_has_little_left_or_nothing() -> None:
+    budget = Budget({"energy": 3.0})
+    left = "the budget of energy leaves too little for a client's round: 2.9 J of 3 J are used"
+    assert budget.short({"energy": 2.9}, "energy") == left
+    assert budget.short({"energy": 3.06}, "energy") == "the budget of energy is used up: 3.06 J of 3 J"
+
+
 def test_a_limit_is_raised_if_it_is_higher_or_gone() -> None:
     assert raised({"time": 60.0}, {"time": 61.0})
     assert raised({"time": 60.0, "bytes": 5.0}, {"time": 60.0})

@@ -30,6 +30,7 @@ from edgeflock.lab.paired import Difference, Spread
 from edgeflock.lab.picture import draw, group_lines
 from edgeflock.lab.quantity import interval, quantity
 from edgeflock.lab.report.curves import AXES
+from edgeflock.lab.report.ledger import SENSOR, STATED
 from edgeflock.server.config import ServerConfig
 
 
@@ -105,6 +106,61 @@ def test_a_method_whose_models_take_long_to_test_is_named(
     shown = capsys.readouterr().out
     assert "75% of the seconds of fedprox went into testing its models" in shown
     assert "of the seconds of fedavg" not in shown
+
+
+def notes(made: Sequence[Result], grid: Grid, out: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return the sentences below the tables."""
+    tell(made, grid, out)
+    return capsys.readouterr().out.rpartition("\n\n")[2].splitlines()
+
+
+def test_a_target_that_no_run_reached_has_a_sentence_and_no_tables(
+    grid: Grid, results: list[Result], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    far = replace(grid, targets=(0.6, 0.95))
+    made = [
+        replace(r, outcome=outcome(history([0.5, 0.6]), "global", far.targets, 2) if r.outcome else None)
+        for r in results
+    ]
+    assert [b.title for b in blocks(made, groups(made, far), far) if "0.95" in b.title] == []
+    found = notes(made, far, tmp_path, capsys)
+    assert found[:2] == [
+        "1 of 4 runs did not reach 0.6: means and differences are of those that did.",
+        "No run reached 0.95.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sources", "sentence"),
+    [
+        ({STATED}, "Energy is a model, not measured: seconds times the watts that clients state."),
+        (
+            {STATED, SENSOR},
+            "Energy is in part a model, not measured: seconds times the watts that clients state.",
+        ),
+        (set(), "Energy is not known: no client has a sensor that can be read, and none was told its watts."),
+    ],
+)
+def test_it_is_said_where_energy_comes_from(
+    sources: set[str],
+    sentence: str,
+    grid: Grid,
+    results: list[Result],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = [replace(results[0], joules=frozenset(sources)), *results[1:]]
+    assert sentence in notes(made, grid, tmp_path, capsys)
+
+
+def test_it_is_said_whose_operations_are_not_all_in_the_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = make_grid(tomllib.loads(GRID.replace("fedprox", "pfedmo")), "g.toml")
+    made = [Result(cell, outcome(history([0.6]), "global", (0.6,), 1)) for cell in grid.cells]
+    assert "FLOPs are the clients': pfedmo trains on the server, too, which is not in them." in notes(
+        made, grid, tmp_path, capsys
+    )
 
 
 def test_every_life_of_a_server_lasts_to_its_last_word() -> None:

@@ -171,6 +171,18 @@ def test_budgets_are_shown_as_shares_and_summed_up(tmp_path: Path) -> None:
     ]
 
 
+def test_a_budget_that_nobody_measures_is_not_said_to_be_unused(tmp_path: Path) -> None:
+    spent = {"energy": [0.0, 50_000.0], "cpu": [4.262, 7200.0]}
+    done = event("round_committed", round=1, bytes_up=10, bytes_down=10, seconds=0.5, budget=spent)
+    (row,) = Rows(rounds=1, eval_every=0).take(done)
+    assert row.text().endswith("0.50 s  budget used: energy    -, cpu   0%")
+    lines = summary(tmp_path, [done]).splitlines()
+    assert [line for line in lines if line.startswith("budget")] == [
+        "budget of energy  not known of 50 kJ: no client stated its energy, see fl-client --watts",
+        "budget of cpu     4.26 s of 2 h",
+    ]
+
+
 def test_the_summary_of_a_run_that_was_cut_says_so(tmp_path: Path) -> None:
     text = summary(tmp_path, [committed(1)])
     assert "ended           not yet" in text

@@ -5,13 +5,18 @@ from __future__ import annotations
 import html.parser
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from safetensors.torch import save_file
 
 from edgeflock.common.errors import UsageError
 from edgeflock.lab.history import read
 from edgeflock.lab.report.album import Album
+from edgeflock.lab.report.exam import examine
 from edgeflock.lab.report.subject import scores, subjects
+from edgeflock.lab.show import summary
+from edgeflock.server.assembly import build_net, load_test_set
 from edgeflock.server.journal import write_event
 from support.told_run import insert, told_run, writing
 
@@ -64,6 +69,32 @@ def test_the_page_tells_what_the_journal_holds(tmp_path: Path) -> None:
     assert "[model]  # identity" in page.text
 
 
+def test_budgets_and_the_target_stand_on_the_first_screen(tmp_path: Path) -> None:
+    limits: dict[str, Any] = {
+        "budget": {"bytes": "1MB", "energy": "50kJ"},
+        "target": {"accuracy": "0.985"},
+    }
+    run_dir = told_run(tmp_path / "run", rounds=2, **limits)
+    assert "Target: accuracy 0.985, not reached." in page_of(tmp_path / "1", run_dir).text
+    used = {"bytes": [250_000, 1_000_000], "energy": [0.0, 50_000.0]}
+    with writing(run_dir) as journal:
+        write_event(journal, "run_ended", {"kind": "completed", "reason": "", "budget": used}, 2.0)
+    text = page_of(tmp_path / "2", run_dir).text
+    assert "Used of the budgets: bytes 250 of 1000 kB; energy not known of 50 kJ: no client stated" in text
+    going = told_run(tmp_path / "going", rounds=2, ended=False, **limits)
+    assert "Target: accuracy 0.985, not reached yet." in page_of(tmp_path / "3", going).text
+    met = told_run(tmp_path / "met", rounds=2, target={"accuracy": "0.15"})
+    assert "Target: accuracy 0.15, reached in round 2." in page_of(tmp_path / "4", met).text
+
+
+def test_a_pause_is_told_apart_from_the_time_of_the_rounds(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    with writing(run_dir) as journal:
+        insert(journal, "round_costs", {"epoch": 0, "round": 2, "name": "paused_s", "value": 30.0})
+    assert "time 45 s of the rounds, 30 s of it paused" in page_of(tmp_path, run_dir).text
+    assert "time            45 s of rounds, 30 s of them paused" in summary(run_dir, []).splitlines()
+
+
 def test_names_of_any_kind_are_shown_and_never_run(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / HOSTILE.replace("/", "-"), names=("a<b>", HOSTILE))
     with writing(run_dir) as journal:
@@ -111,6 +142,19 @@ def test_what_is_not_there_is_said_and_not_left_out(tmp_path: Path) -> None:
     assert f"Labels of the clients: {samples}" in page.text
 
 
+def test_a_run_that_goes_on_is_examined_by_the_model_that_it_has_by_now(tmp_path: Path) -> None:
+    """Rounds of milliseconds: that of the newest round in the journal is gone when the report looks."""
+    run_dir = told_run(tmp_path / "run", ended=False)
+    history = read(run_dir)
+    folder = run_dir / "rounds" / "000005"
+    folder.mkdir(parents=True)
+    net = build_net(history.config, load_test_set(history.config))
+    save_file(net.state_dict(), folder / "model.safetensors")
+    found = examine(history, None)
+    assert (found.round, found.final, found.journalled) == (5, False, None)
+    assert "Of the model of round 5, " in page_of(tmp_path / "report", run_dir).text
+
+
 def test_a_run_without_rounds_or_evaluations_has_a_page_too(tmp_path: Path) -> None:
     page = page_of(tmp_path / "report", told_run(tmp_path / "run", rounds=1, ended=False))
     assert "accuracy so far 0.1000" in page.text
@@ -120,6 +164,17 @@ def test_a_run_without_rounds_or_evaluations_has_a_page_too(tmp_path: Path) -> N
     page = page_of(tmp_path / "report", tmp_path / "run")
     assert "No evaluation is in the journal." in page.text
     assert "No round is committed." in page.text
+
+
+def test_the_band_around_a_mean_of_models_is_explained(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    band = "Around a mean of several models: one standard deviation over them."
+    assert band not in page_of(tmp_path / "1", run_dir).text
+    several = {"epoch": 0, "model": "client_local", "members": 2, "deviation": 0.1, "samples": 50}
+    with writing(run_dir) as journal:
+        rows = ({**several, "round": round, "accuracy": 0.5, "loss": 1.0} for round in (1, 2, 3))
+        insert(journal, "evaluations", *rows)
+    assert page_of(tmp_path / "2", run_dir).text.count(band) == 3  # against rounds, bytes and seconds
 
 
 def test_labels_are_those_that_the_clients_have_told(tmp_path: Path) -> None:

@@ -108,6 +108,17 @@ def test_what_it_took_asks_for_levels_that_were_reached(tmp_path: Path) -> None:
     assert found.rows[1][1:] == ("3 rounds\n11.4 kB\n15 s", *["not reached"] * 4)
 
 
+def test_what_it_took_asks_for_the_targets_of_the_runs(tmp_path: Path) -> None:
+    one = read(told_run(tmp_path / "one", rounds=8, target={"accuracy": "0.425"}))
+    two = read(told_run(tmp_path / "two", rounds=8, target={"accuracy": "0.9"}))
+    found = tables.reached([one, two], ["one", "two"])
+    assert found is not None
+    assert found.heads[1] == "accuracy 0.425"
+    assert found.heads[-1] == "accuracy 0.90"
+    assert found.rows[0][1].startswith("5 rounds\n")
+    assert found.rows[0][-1] == "not reached"
+
+
 def test_devices_of_one_kind_share_a_row(tmp_path: Path) -> None:
     found = tables.devices(read(told_run(tmp_path / "run", names=("a", "b", "c"))))
     assert found is not None

@@ -59,6 +59,13 @@ def half_of_the_pages(run_dir: Path) -> None:
     journal_of(whole[:4096] + b"\xff" * (len(whole) - 4096))(run_dir)
 
 
+def letters_in_the_schema(run_dir: Path) -> None:
+    path = run_dir / "journal.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as connection:  # all of it into the one file
+        connection.execute("PRAGMA journal_mode = DELETE")
+    journal_of(path.read_bytes().replace(b"tableseatsseats", b"tablese\xc8tsseats"))(run_dir)
+
+
 def a_folder_instead(run_dir: Path) -> None:
     journal_of(b"")(run_dir)
     (run_dir / "journal.sqlite").unlink()
@@ -70,6 +77,7 @@ SPOILED: dict[str, tuple[Callable[[Path], None], str]] = {
     "empty journal": (journal_of(b""), "is not the journal of a run: it has no tables"),
     "garbage": (journal_of(b"garbage " * 999), "cannot be read as a journal: file is not a database"),
     "overwritten pages": (half_of_the_pages, "cannot be read as a journal: database disk image is malformed"),
+    "letters of the schema": (letters_in_the_schema, "cannot be read as a journal: "),
     "a folder": (a_folder_instead, "is not a run directory: it has no journal.sqlite"),
     "another program's": (
         statement("DROP TABLE seats"),

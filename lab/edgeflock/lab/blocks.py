@@ -28,10 +28,16 @@ class Block:
 
 
 def blocks(results: Sequence[Result], found: Sequence[Group], grid: Grid) -> list[Block]:
-    """Return the tables: every run, then accuracy, the way to each target and the whole run over seeds."""
+    """Return the tables: every run, then accuracy, the way to each target and the whole run over seeds.
+
+    A target that no run has reached has none.
+    """
     known = _known(found)
     parts = {"Accuracy": list(_ACCURACY)}
-    parts |= {f"To accuracy {target:g}": _costs(target, known) for target in grid.targets}
+    reached = [
+        target for target in grid.targets if any(group.values.get((target, "rounds")) for group in found)
+    ]
+    parts |= {f"To accuracy {target:g}": _costs(target, known) for target in reached}
     several = any(group.cells > 1 for group in found)
     tables = [_every(results, title, figures) for title, figures in parts.items()] if several else []
     for title, figures in parts.items():

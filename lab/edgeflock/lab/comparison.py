@@ -22,6 +22,7 @@ class Result:
     outcome: Outcome | None
     failure: str = ""  # why there is no outcome
     run_dir: str = ""
+    joules: frozenset[str] = frozenset()  # what its energy is from: sensors, watts that somebody stated
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def require_run(run_dir: Path) -> Path:
             _require_schema(path, connection)
     except OSError as error:
         raise BadData(f"{path} cannot be read: {error.strerror}") from None
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise BadData(f"{path} cannot be read as a journal: {error}") from None
     return run_dir
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from edgeflock import methods
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.lab import farm, history, picture, tables
 from edgeflock.lab.blocks import blocks
@@ -20,6 +21,7 @@ from edgeflock.lab.comparison import (
 )
 from edgeflock.lab.grid import Cell, Grid
 from edgeflock.lab.outcome import outcome, overlap
+from edgeflock.lab.report.ledger import STATED, read_ledger
 
 PICTURE = "comparison"
 _MUCH = 0.1  # a share of seconds that is worth a sentence
@@ -38,8 +40,9 @@ def _result(grid: Grid, out: Path, cell: Cell, failure: str) -> Result:
     folder = farm.run_dir(out, cell)
     if not failure:
         try:
-            found = outcome(history.read(folder), grid.measure, grid.targets, cell.config.rounds)
-            return Result(cell, found, run_dir=str(folder))
+            read = history.read(folder)
+            found = outcome(read, grid.measure, grid.targets, cell.config.rounds)
+            return Result(cell, found, run_dir=str(folder), joules=read_ledger(read).sources)
         except EdgeflockError as error:
             failure = str(error)
     return Result(cell, None, failure, str(folder))
@@ -54,7 +57,8 @@ def tell(results: Sequence[Result], grid: Grid, out: Path) -> None:
         *_missed(results, grid),
         *_shared(results),
         *_tested(results),
-        *_unmeasured(results),
+        *_by_servers(results),
+        *_energy(results),
         _READING,
     ]
     click.echo("\n" + "\n\n".join(map(tables.as_text, shown)) + "\n")
@@ -101,7 +105,9 @@ def _missed(results: Sequence[Result], grid: Grid) -> list[str]:
     found: list[str] = []
     for target in grid.targets:
         reached = [bool(result.outcome and result.outcome.reached[target]) for result in results]
-        if not all(reached):
+        if not any(reached):
+            found.append(f"No run reached {target:g}.")
+        elif not all(reached):
             found.append(
                 f"{reached.count(False)} of {len(reached)} runs did not reach {target:g}: "
                 "means and differences are of those that did."
@@ -133,11 +139,24 @@ def _tested(results: Sequence[Result]) -> list[str]:
     ]
 
 
-def _unmeasured(results: Sequence[Result]) -> list[str]:
-    """Say why a column is not there."""
+def _by_servers(results: Sequence[Result]) -> list[str]:
+    """Say whose operations are not all in the tables."""
+    names = dict.fromkeys(r.cell.method for r in results if methods.load(r.cell.config.method).public_data)
+    if not names:
+        return []
+    verb = "train" if len(names) > 1 else "trains"
+    return [f"FLOPs are the clients': {', '.join(names)} {verb} on the server, too, which is not in them."]
+
+
+def _energy(results: Sequence[Result]) -> list[str]:
+    """Say where energy comes from if no sensor tells it, or why its column is not there."""
     known = {
         name for r in results if r.outcome for name, value in r.outcome.total.items() if value is not None
     }
+    sources = frozenset[str]().union(*(result.joules for result in results))
+    if STATED in sources:
+        partly = " in part" if sources != {STATED} else ""
+        return [f"Energy is{partly} a model, not measured: seconds times the watts that clients state."]
     if not known or "energy_j" in known:
         return []
     return ["Energy is not known: no client has a sensor that can be read, and none was told its watts."]

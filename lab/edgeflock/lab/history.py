@@ -72,7 +72,7 @@ def client_rows(run_dir: Path, table: str = "costs") -> Iterator[dict[str, Any]]
                 "ORDER BY epoch, round, idx"
             ):
                 yield dict(row)
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise BadData(f"{path} cannot be read as a journal: {error}") from None
 
 

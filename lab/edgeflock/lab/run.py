@@ -251,6 +251,8 @@ def _show(feed: Feed, rows: Rows, shown: Display) -> None:
     for event in feed.read():
         if event.name == "run_paused":
             shown.say(f"paused: {event.fields.get('reason', '')}")
+        if event.name == "budget_unmeasured":
+            shown.say(f"note: {event.fields.get('reason', '')}")
         for row in rows.take(event):
             shown.show(row)
 

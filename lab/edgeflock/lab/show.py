@@ -14,12 +14,13 @@ from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.lab.feed import Event
 from edgeflock.lab.report.units import amount, scale
 from edgeflock.lab.totals import spent, stated, totals
-from edgeflock.server.time_line import GATHER
+from edgeflock.server.time_line import GATHER, PAUSED
 
 _PATIENCE = 3  # rounds whose line waits for an evaluation, at most
 _GROUPS = {LOCAL: "clients, own test", POOLED: "clients, pooled test"}
 _COMMITTED = ("round_committed", "closing_committed")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
+_LITTLE = 0.01  # of a budget: so little is told in a unit of its own
 
 
 @dataclass
@@ -161,7 +162,7 @@ def summary(run_dir: Path, events: Iterable[Event]) -> str:
         *_groups(events),
         *_paid(run_dir, committed),
         *totals(run_dir),
-        *_spending(run_dir, events),
+        *((f"budget of {name}", said) for name, said in spending(run_dir, events)),
         ("model SHA-256", model_digest(run_dir) or "no final model"),
         ("run directory", str(run_dir)),
     ]
@@ -179,7 +180,8 @@ def _paid(run_dir: Path, committed: Sequence[Event]) -> Iterator[tuple[str, str]
     before = found.pop(GATHER, 0.0)
     seconds = sum(value for name, value in found.items() if not name.startswith("bytes"))
     waited = f", after {amount('seconds', before)} until the clients were there" if before else ""
-    yield "time", f"{amount('seconds', seconds)} of rounds{waited}"
+    rested = f", {amount('seconds', paused)} of them paused" if (paused := found.get(PAUSED, 0.0)) else ""
+    yield "time", f"{amount('seconds', seconds)} of rounds{rested}{waited}"
 
 
 def _groups(events: Iterable[Event]) -> Iterator[tuple[str, str]]:
@@ -221,12 +223,20 @@ def _budgets(event: Event) -> list[tuple[str, float, float]]:
 
 def _shares(event: Event) -> str:
     """Return how much of every budget is used."""
-    told = ", ".join(f"{name} {used / limit:>4.0%}" for name, used, limit in _budgets(event))
+    told = ", ".join(
+        f"{name} {'-':>4}" if _unknown(name, used) else f"{name} {used / limit:>4.0%}"
+        for name, used, limit in _budgets(event)
+    )
     return f"  budget used: {told}" if told else ""
 
 
-def _spending(run_dir: Path, events: Iterable[Event]) -> Iterator[tuple[str, str]]:
-    """Yield the lines of the budgets, from the last event that names them."""
+def _unknown(name: str, used: float) -> bool:
+    """Whether nobody has told of it: what trains takes energy."""
+    return name == "energy" and used == 0
+
+
+def spending(run_dir: Path, events: Iterable[Event]) -> Iterator[tuple[str, str]]:
+    """Yield every budget with what is used of it, in words, from the last event that names them."""
     telling = (*_COMMITTED, "run_ended")
     told = [event for event in events if event.fields.get("budget") and event.name in telling]
     later = stated(run_dir)
@@ -234,11 +244,15 @@ def _spending(run_dir: Path, events: Iterable[Event]) -> Iterator[tuple[str, str
         used = max(then, later.get(name, 0.0))
         quantity = _QUANTITIES.get(name, "seconds")
         unit = scale(quantity, [limit])
-        beyond = f", {amount(quantity, used - limit)} beyond it" if used > limit else ""
-        yield (
-            f"budget of {name}",
-            f"{used / unit.divisor:.4g} of {limit / unit.divisor:.6g} {unit.unit}{beyond}",
-        )
+        whole = f"of {limit / unit.divisor:.6g} {unit.unit}"
+        if _unknown(name, used):
+            said = f"not known {whole}: no client stated its energy, see fl-client --watts"
+        elif used < _LITTLE * limit:
+            said = f"{amount(quantity, used)} {whole}"
+        else:
+            beyond = f", {amount(quantity, used - limit)} beyond it" if used > limit else ""
+            said = f"{used / unit.divisor:.4g} {whole}{beyond}"
+        yield name, said
 
 
 def _ending(events: Iterable[Event]) -> str:

@@ -161,11 +161,16 @@ class Budget:
                 continue
             beyond = used[name] > limit if name == "bytes" else used[name] >= limit
             if beyond:
-                return f"the budget of {name} is used up: {shown(name, used[name])} of {shown(name, limit)}"
+                return self._used_up(name, used[name])
         return ""
+
+    def _used_up(self, name: str, used: float) -> str:
+        return f"the budget of {name} is used up: {shown(name, used)} of {shown(name, self.limits[name])}"
 
     def short(self, used: Mapping[str, float], name: str) -> str:
         """Return why no round follows one in which a client's allowance was too small."""
+        if used[name] >= self.limits[name]:
+            return self._used_up(name, used[name])
         return (
             f"the budget of {name} leaves too little for a client's round: "
             f"{shown(name, used[name])} of {shown(name, self.limits[name])} are used"
@@ -184,7 +189,7 @@ class Budget:
                 )
             own = steered and name in STEERED
             if name != "bytes" and not own and used[name] >= limit:
-                return f"the budget of {name} is used up: {shown(name, used[name])} of {shown(name, limit)}"
+                return self._used_up(name, used[name])
         return ""
 
     def told(self, used: Mapping[str, float]) -> dict[str, list[float]]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from edgeflock.server.assembly import TestSet
 
 _BATCH = 256
+_TRIES = 3  # while a run goes on, models come and go
+_MODEL = "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -43,34 +45,71 @@ def examine(history: History, data_root: Path | None) -> Exam:
         raise MissingData("no round is committed")
     if not points:
         raise MissingData("the run has not tested one model for all clients")
-    round = history.rounds[-1].number
-    journalled = points[-1].evaluation.accuracy if points[-1].round == round else None
     try:
-        table = _answers(history, _model_file(history), data_root)
+        weights = _weights(history)
+        table = _answers(history, weights, data_root)
     except MissingData:
         raise
     except EdgeflockError as error:
         raise BadData(str(error)) from None
-    return Exam(table, round, history.ending is not None, journalled)
+    told = next((point.evaluation.accuracy for point in points if point.round == weights.round), None)
+    return Exam(table, weights.round, history.ending is not None, told)
 
 
-def _model_file(history: History) -> Path:
-    last = history.run_dir / "rounds" / f"{history.rounds[-1].number:06d}" / "model.safetensors"
-    files = [history.run_dir / "model.safetensors", last] if history.ending is not None else [last]
-    found = next((path for path in files if path.is_file()), None)
-    if found is None:
-        raise MissingData(f"{files[-1]} is gone")
-    return found
+@dataclass(frozen=True)
+class _Weights:
+    """A model as it was read."""
+
+    path: Path
+    round: int
+    tensors: dict[str, Any]
 
 
-def _answers(history: History, path: Path, data_root: Path | None) -> tuple[tuple[int, ...], ...]:
+def _weights(history: History) -> _Weights:
+    """Read the newest model: a run that goes on may have a newer one by now, and not this one."""
+    last = history.rounds[-1].number
+    asked = history.run_dir / "rounds" / f"{last:06d}" / _MODEL
+    files = [(history.run_dir / _MODEL, last)] if history.ending is not None else []
+    for _ in range(_TRIES):
+        for path, round in [*files, (asked, last), *(() if history.ending else _later(history))]:
+            if (tensors := _read(path)) is not None:
+                return _Weights(path, round, tensors)
+    raise MissingData(f"{asked} is gone")
+
+
+def _later(history: History) -> list[tuple[Path, int]]:
+    """Return the models after the last one of the history, the newest first."""
+    found = sorted((history.run_dir / "rounds").glob(f"[0-9]*/{_MODEL}"), reverse=True)
+    named = [(path, int(path.parent.name)) for path in found if path.parent.name.isdigit()]
+    return [(path, round) for path, round in named if round > history.rounds[-1].number]
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Return the tensors of a file, None if there is none."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        return None
+    except (SafetensorError, RuntimeError, OSError) as error:
+        raise BadData(_foreign(path, error)) from None
+
+
+def _foreign(path: Path, error: Exception) -> str:
+    first = str(error).strip().partition("\n")[0]
+    return f"{path} does not hold this run's model: {first}"
+
+
+def _answers(history: History, weights: _Weights, data_root: Path | None) -> tuple[tuple[int, ...], ...]:
     import torch
 
     from edgeflock.server.assembly import build_net, load_test_set
 
     config = replace(history.config, data_root=data_root or history.config.data_root)
     test = load_test_set(config)
-    net = _filled(build_net(config, test), path)
+    net = _filled(build_net(config, test), weights)
     table = torch.zeros(test.classes, test.classes, dtype=torch.int64)
     with torch.no_grad():
         for start in range(0, len(test.y), _BATCH):
@@ -88,13 +127,9 @@ def _count(net: Net, test: TestSet, part: slice, table: Any) -> None:
     table += torch.bincount(places, minlength=test.classes**2).view(test.classes, test.classes)
 
 
-def _filled(net: Net, path: Path) -> Net:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
+def _filled(net: Net, weights: _Weights) -> Net:
     try:
-        net.load_state_dict(load_file(path))
-    except (SafetensorError, RuntimeError, OSError) as error:
-        first = str(error).strip().partition("\n")[0]
-        raise BadData(f"{path} does not hold this run's model: {first}") from None
+        net.load_state_dict(weights.tensors)
+    except RuntimeError as error:
+        raise BadData(_foreign(weights.path, error)) from None
     return net.eval()

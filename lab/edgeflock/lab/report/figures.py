@@ -45,8 +45,9 @@ def figures(history: History, ledger: Ledger) -> list[tuple[str, str, str]]:
 
 
 def _gathering(history: History) -> str:
-    waited = _of_values(history, "gather_s")
-    return f"of the rounds; {amount('seconds', waited)} before them" if waited else "of the rounds"
+    waited, paused = _of_values(history, "gather_s"), _of_values(history, "paused_s")
+    rested = f", {amount('seconds', paused)} of it paused" if paused else ""
+    return f"of the rounds{rested}" + (f"; {amount('seconds', waited)} before them" if waited else "")
 
 
 def _server_cpu(history: History) -> str:

@@ -35,6 +35,11 @@ class Ledger:
                 total[what] = total.get(what, 0) + size
         return dict(sorted(total.items()))
 
+    @property
+    def sources(self) -> frozenset[str]:
+        """What its joules are from: SENSOR, STATED, SERVER."""
+        return frozenset(name for round in self.joules.values() for name in round)
+
 
 def read_ledger(history: History) -> Ledger:
     """Read it from the journal. Raises BadData with a sentence if that cannot be done."""

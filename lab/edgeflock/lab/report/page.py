@@ -13,6 +13,7 @@ from edgeflock.lab.history import History
 from edgeflock.lab.report import plots, tables, theme
 from edgeflock.lab.report.album import Album, Plot
 from edgeflock.lab.report.figures import figures
+from edgeflock.lab.report.limits import limits
 from edgeflock.lab.report.names import differences
 from edgeflock.lab.report.subject import Subject
 from edgeflock.lab.report.units import UNKNOWN, amount
@@ -26,6 +27,7 @@ class Chapter:
 
     subject: Subject
     sentence: str  # what was run
+    limits: list[str]  # what it was to reach and might use, and how far it came
     figures: list[tuple[str, str, str]]
     costs: list[Plot]
     closing: str  # what the last bar of its plots is, if it is no round
@@ -84,6 +86,7 @@ def chapter(album: Album, subject: Subject) -> Chapter:
     return Chapter(
         subject=subject,
         sentence=sentence(history),
+        limits=limits(history),
         figures=figures(history, subject.ledger),
         costs=plots.by_round(album, subject),
         closing=_closing(history),

@@ -15,6 +15,7 @@ from edgeflock.lab.report.subject import Subject
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+BAND = "Around a mean of several models: one standard deviation over them."
 BEYOND = "A line that leaves the plot at the top has diverged."
 
 
@@ -28,7 +29,8 @@ def overlaid(album: Album, subjects: Sequence[Subject]) -> list[Plot]:
             top = curves.highest(lines) if what == "loss" else None
             draw = partial(curves.draw, lines, axis.title, _measured(subjects, what), axis.quantity, top=top)
             title = f"{what.capitalize()} against {axis.name}"
-            caption = "" if top is None else BEYOND
+            band = BAND if any(line.spread for line in lines) else ""
+            caption = band if top is None else BEYOND
             plots.append(_lines(album, f"{what}-{axis.name}", title, caption, draw, lines, len(subjects)))
     return _drawn(plots)
 

@@ -14,6 +14,7 @@ from edgeflock.lab.report.ledger import SENSOR, STATED, Ledger
 from edgeflock.lab.report.names import elided
 from edgeflock.lab.report.subject import Subject
 from edgeflock.lab.report.units import UNKNOWN, amount, decimal
+from edgeflock.server import target
 from edgeflock.server.config import ServerConfig
 
 _LEVEL = 0.05  # step between the accuracies that a report asks for
@@ -103,7 +104,7 @@ def runs(subjects: Sequence[Subject], differences: Sequence[str]) -> Table:
 
 
 def levels(histories: Sequence[History]) -> list[float]:
-    """Return accuracies worth asking for: the highest that was reached, and the highest that all reached."""
+    """Return accuracies worth asking for: the highest that were reached and by all, and the runs' targets."""
     best = [
         max(p.evaluation.accuracy for p in points) for history in histories if (points := measured(history))
     ]
@@ -111,7 +112,8 @@ def levels(histories: Sequence[History]) -> list[float]:
         return []
     steps = [round(number * _LEVEL, 2) for number in range(1, int(max(best) / _LEVEL + 1e-9) + 1)]
     shared = [step for step in steps if step <= min(best)][-1:]
-    return sorted({*shared, *steps[-_LEVELS:]})
+    targets = [target.parse(history.config.target).accuracy for history in histories]
+    return sorted({*shared, *steps[-_LEVELS:], *filter(None, targets)})
 
 
 def reached(histories: Sequence[History], names: Sequence[str]) -> Table | None:
@@ -123,7 +125,11 @@ def reached(histories: Sequence[History], names: Sequence[str]) -> Table | None:
     for history, name in zip(histories, names, strict=True):
         model = (history.models() or ["global"])[0]
         rows.append((name, *(_taken(history, history.reached(level, model)) for level in asked)))
-    return Table(("run", *(f"accuracy {level:.2f}" for level in asked)), tuple(rows))
+    return Table(("run", *(f"accuracy {_level(level)}" for level in asked)), tuple(rows))
+
+
+def _level(level: float) -> str:
+    return f"{level:.2f}" if level == round(level, 2) else f"{level:g}"
 
 
 def _taken(history: History, point: Point | None) -> str:

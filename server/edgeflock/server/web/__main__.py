@@ -22,7 +22,7 @@ from edgeflock.server.web.pages import Pages
 from edgeflock.server.web.picture import Picture
 
 _KINDER = 5  # the run comes first
-_GRACE_S = 0.5  # for answers in progress at the end
+_GRACE_S = 0.5  # for questions and answers at the end
 
 
 def main() -> None:
@@ -60,7 +60,8 @@ async def serve(asked: argparse.Namespace) -> None:
     await asyncio.wait({gone, looking}, return_when=asyncio.FIRST_COMPLETED)
     live.stop()
     await looking  # raises what has ended it, if it did not end for that; fl-server starts this process again
-    await pages.streams.leave()
+    if await pages.streams.leave() and picture.over:
+        await asyncio.sleep(_GRACE_S)  # a page may ask for the newest round once it knows of the end
     await runner.cleanup()
     await live.close()
 

@@ -159,7 +159,12 @@ class Picture:
         """Return the state in one word; `unreachable` if the server does not answer and has not ended."""
         if self.status is not None:
             return aggregator_pb2.RunState.Name(self.status.state).removeprefix("RUN_STATE_").lower()
-        return "finished" if "ended_kind" in self.meta else "unreachable"
+        return "finished" if self.over else "unreachable"
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended; a server that only goes away may be back on this port soon."""
+        return "ended_kind" in self.meta
 
     def _live(self, status: pb.StatusResponse) -> dict[str, Any]:
         budgets = [{"name": b.name, "used": round(b.used, 3), "limit": b.limit} for b in status.budgets]

@@ -63,10 +63,11 @@ class Streams:
             async with self._live.moved:
                 await self._live.moved.wait()
 
-    async def leave(self) -> None:
-        """Send the last picture to everybody and let them go."""
+    async def leave(self) -> bool:
+        """Send the last picture to everybody and let them go; return whether there was anybody."""
         self._leaving = True
         tasks = list(self._tasks)
         await self._live.look(last=True)
         if tasks:
             await asyncio.wait(tasks, timeout=TICK_S)
+        return bool(tasks)

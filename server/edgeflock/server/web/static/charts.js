@@ -103,7 +103,7 @@ class Figure {
       label: title, stroke: colour(`--c${(index % 6) + 1}`), width: 2, dash: DASHES[index % 6], spanGaps: true, points: { show: (plot) => plot.data[0].length < 30 },
     }));
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { stroke: colour("--grid"), width: 1 }, font: "12px system-ui, sans-serif" };
-    const values = (format_) => (plot, splits) => splits.map((value) => format_(value));
+    const values = (format_) => (plot, splits, axis, space, step) => splits.map((value) => format_(value, step));
     this.plot = new uPlot({
       ...this.size(), legend: { show: false }, scales: { x: { time: false }, y: this.zero ? { range: (plot, low, high) => [0, (high || 1) * 1.05] } : {} },
       cursor: { y: false, points: { size: 6 } },

@@ -44,8 +44,23 @@ export function plain(value) {
   return size >= 1e5 || size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
 }
 
-/** A number beside a tick of an axis, where there is little room. */
-export const tick = (value) => (Math.abs(value) >= 1e5 ? Number(value.toPrecision(3)).toExponential() : plain(value));
+/** A number beside a tick of an axis, where there is little room: as many digits as tell it from the next tick. */
+export function tick(value, step) {
+  if (!Number.isFinite(value)) return "";
+  const size = Math.abs(value);
+  if (size && (size >= 1e5 || size < 1e-3)) {
+    const digits = 1 + Math.floor(Math.log10(size)) + decimals(step);
+    return Number(value.toPrecision(Math.min(9, Math.max(3, digits)))).toExponential();
+  }
+  return Number.isInteger(value) ? number.format(value) : String(Number(value.toFixed(decimals(step))));
+}
+
+/** Decimals that a step has: 2 of 0.25, -3 of 1000. */
+function decimals(step) {
+  const power = -Math.floor(Math.log10(step) + 1e-9);
+  const whole = Number((step * 10 ** power).toFixed(6));
+  return Math.min(9, power + (Number.isInteger(whole) ? 0 : 1));
+}
 
 /** A moment, with its day if that is not today. */
 export function moment(unix) {

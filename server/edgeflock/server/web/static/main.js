@@ -32,8 +32,9 @@ function draw(changed = { rounds: true, clients: true }) {
 
 function take(picture) {
   const changed = store.take(picture);
-  if (document.hidden) stale = true;
-  else draw(changed);
+  if (document.hidden && store.run.state !== "finished") { stale = true; return; }
+  draw(stale ? undefined : changed);
+  stale = false;
 }
 
 function link(state) {

@@ -16,8 +16,9 @@ export function showOverview(store) {
   const committed = run.round ?? store.order.at(-1) ?? 0;
   showBar("rounds", "Rounds", committed, run.rounds, `${format.count(committed)} of ${format.count(run.rounds)}${remaining(store)}`);
   for (const { name, used, limit } of run.budgets ?? []) {
-    const share = `${Math.round((100 * used) / limit)} %`;
-    showBar(`budget ${name}`, `Budget of ${name}`, used, limit, `${format.amount(name, used)} of ${format.amount(name, limit)}, ${share}`);
+    const share = `${format.amount(name, used)} of ${format.amount(name, limit)}, ${Math.round((100 * used) / limit)} %`;
+    const unknown = name === "energy" && !used && committed;
+    showBar(`budget ${name}`, `Budget of ${name}`, used, limit, unknown ? `not known of ${format.amount(name, limit)}: no client states its energy` : share);
   }
   const [best] = accuracy(store);
   if (run.target) showBar("target", "Target accuracy", best ?? 0, run.target, `best ${best === undefined ? "none yet" : format.ratio(best)}, wanted ${run.target}`);
@@ -34,14 +35,19 @@ function showHead(run) {
   if (document.title !== title) document.title = title;
 }
 
-/** An estimate from the newest rounds; none where it would be a guess. */
+/** An estimate from the newest rounds; none where it would be a guess. A budget may end the run before its rounds do. */
 function remaining(store) {
   const { run, order } = store;
   if (run.state !== "running" || order.length < 3) return "";
   const newest = order.slice(-PACE_ROUNDS).map((round) => store.rows.get(round).at).filter(Boolean);
   const pace = (newest.at(-1) - newest[0]) / (newest.length - 1);
-  const left = (run.rounds - (run.round ?? 0)) * pace;
-  return Number.isFinite(left) && left > 0 ? `, about ${format.duration(left)} left at this pace` : "";
+  let [rounds, why] = [run.rounds - (run.round ?? 0), ""];
+  for (const { name, used, limit } of run.budgets ?? []) {
+    const within = used > 0 ? ((limit - used) / used) * run.round : Infinity;
+    if (within < rounds) [rounds, why] = [within, `; then the budget of ${name} is used up`];
+  }
+  const left = rounds * pace;
+  return Number.isFinite(left) && left > 0 ? `, about ${format.duration(left)} left at this pace${why}` : "";
 }
 
 function showBar(key, name, value, max, text) {

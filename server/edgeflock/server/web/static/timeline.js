@@ -35,9 +35,10 @@ export class Timeline {
   draw(store = this.store) {
     this.store = store;
     const newest = store?.order.at(-1);
-    if (!newest || !byId("follow").checked || !this.seen) return;
+    const over = store?.run.state === "finished"; // the server leaves: what nobody looks at now may be read later
+    if (!newest || !byId("follow").checked || !(this.seen || over)) return;
     if (newest === this.shown && this.complete) return;
-    if (Date.now() - this.asked < PAUSE_MS) return;
+    if (Date.now() - this.asked < PAUSE_MS && !(over && newest !== this.number)) return;
     this.number = newest;
     this.load();
   }
@@ -50,7 +51,7 @@ export class Timeline {
     try {
       answer = await fetch(`/api/rounds/${wanted}`);
     } catch {
-      say(byId("round-note"), "The server is not reached; this is what was seen last.");
+      say(byId("round-note"), this.shown ? `The server is not reached; this is round ${this.shown}, which was seen last.` : "The server is not reached.");
       return;
     }
     if (wanted !== this.number) return;
