@@ -150,27 +150,26 @@ class Meter:
 
     def cpu_s(self, thread_s: float) -> float:
         """Return the round's CPU seconds so far; `thread_s`: of the work at hand, not noted yet."""
-        alone_s = time.process_time() - self._process_s
-        return alone_s if self._alone else self._thread_s + thread_s
+        return time.process_time() - self._process_s if self._alone else self._thread_s + thread_s
 
     def finish(self, round: int) -> RoundCost:
         """Return the round's costs; the next round begins."""
-        readings = self.read()
-        seconds, process_s = self.line.take(), time.process_time()
+        seconds, cpu_s = self.line.take(), self.cpu_s(0.0)
+        active_s = sum(seconds.values()) - seconds[Activity.WAIT]
         cost = RoundCost(
             round=round,
             fetch_s=seconds[Activity.FETCH],
             train_s=seconds[Activity.TRAIN],
             deliver_s=seconds[Activity.DELIVER],
             wait_s=seconds[Activity.WAIT],
-            cpu_s=process_s - self._process_s if self._alone else self._thread_s,
+            cpu_s=cpu_s,
             peak_rss_bytes=peak_rss_bytes(),
             bytes_down=self.bytes_down,
             bytes_up=self.bytes_up,
             resent_bytes=self.resent_bytes,
-            readings=readings,
+            readings=self.probe.finish(cpu_s=cpu_s, active_s=active_s),
         )
-        self.probe.restart()
         self.bytes_down = self.bytes_up = self.resent_bytes = 0
-        self._thread_s, self._process_s = 0.0, process_s
+        self._thread_s = 0.0
+        self._process_s += cpu_s  # which only counts for one that is alone
         return cost

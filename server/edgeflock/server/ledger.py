@@ -193,9 +193,8 @@ class Ledger:
         self.line.move(round, time_line.COMMIT, time_line.EVALUATE, tested_s)
         before, self._cpu_s = self._cpu_s, time.process_time()
         self.line.add(round, "server_cpu_s", self._cpu_s - before)
-        energy_j = self._share.used(self._cpu_s - before)
+        energy_j = self._share.take(self._cpu_s - before)
         if energy_j is not None:
             self.line.add(round, "energy_j", energy_j)
-            self._share.restart()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
         return {"server_peak_rss_bytes": float(peak)}
