@@ -46,6 +46,7 @@ class Gauge:
         self.sensors = sensors or Sensors()
         self.watts = None if watts is None else watts / slots
         self.source = self.sensors.source or (MODEL if watts is not None else "")
+        self.blind = not self.sensors.any and not self.source
         self._probes: list[Probe] = []
 
     def probe(self) -> Probe:
@@ -97,19 +98,20 @@ class Probe:
     def read(self, *, cpu_s: float, active_s: float) -> Readings:
         """Look at the sensors; return what is known of the round so far."""
         self.note(self.gauge.sensors.temperature_c(), self.gauge.sensors.throttled())
-        return self._readings(self.energy_j(cpu_s=cpu_s, active_s=active_s))
+        return self.known(self.energy_j(cpu_s=cpu_s, active_s=active_s))
 
     def finish(self, *, cpu_s: float, active_s: float) -> Readings:
         """Return what is known of the whole round; the next one begins."""
         measured = self._share.take(cpu_s)
-        readings = self._readings(self._modelled(active_s) if measured is None else measured)
+        readings = self.known(self._modelled(active_s) if measured is None else measured)
         self.temperature_c = self._throttled = self._gpu_bytes = None
         return readings
 
     def _modelled(self, active_s: float) -> float | None:
         return None if self.gauge.watts is None else self.gauge.watts * active_s
 
-    def _readings(self, energy_j: float | None) -> Readings:
+    def known(self, energy_j: float | None) -> Readings:
+        """Return what was noted in the round, and these joules."""
         source = 0 if energy_j is None else SOURCES.index(self.gauge.source) + 1
         return Readings(self._gpu_bytes, self.temperature_c, self._throttled, energy_j, source)
 

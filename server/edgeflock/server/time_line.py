@@ -83,10 +83,9 @@ class TimeLine:
         self._cut(self._round)
 
     def _cut(self, round: int) -> None:
-        now = self._clock()
+        before, self._since = self._since, self._clock()
         if not self._over:
-            self.add(round, self._name, now - self._since)
-        self._since = now
+            self.add(round, self._name, self._since - before)
 
     def of(self, round: int) -> dict[str, float]:
         """Return the line of a round as far as this life knows it; older rounds are forgotten."""
