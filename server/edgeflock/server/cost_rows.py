@@ -57,8 +57,8 @@ def write_bundles(
 ) -> None:
     """Write the bytes of a round, by seat, and by direction, kind and codec."""
     connection.executemany(
-        "INSERT OR REPLACE INTO bundle_bytes (epoch, round, idx, direction, kind, codec, bytes) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO bundle_bytes (epoch, round, idx, direction, kind, codec, bytes) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET bytes = excluded.bytes",
         [
             (epoch, round, index, *what, size)
             for index, sizes in bundles.items()
