@@ -73,12 +73,14 @@ class Gate:
         setattr(owner, name, guarded)
 
     def _timed(self, meter: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        began, self._thread.inside = time.thread_time(), True
+        self._thread.inside = True
+        before, began = time.thread_time(), time.thread_time()
         try:
             return meter(*args, **kwargs)
         finally:
+            ended = time.thread_time()
             self._thread.inside = False
-            self._spent.append(time.thread_time() - began)
+            self._spent.append(ended - began - (began - before))  # without what a look at the clock takes
 
     def follow(self, owner: Any, name: str, round_of: Callable[..., int]) -> None:
         """Look at the round that a coroutine begins with."""

@@ -61,3 +61,14 @@ def test_bundles_add_up_to_the_payload_with_what_came_twice() -> None:
     }
     traffic.forget()
     assert traffic == Traffic()
+
+
+def test_what_is_noted_of_many_messages_stays_small() -> None:
+    traffic = Traffic()
+    for _ in range(1000):
+        traffic.sent(12, 2, PACKAGE)
+        traffic.received(7)
+    assert len(traffic._down) + len(traffic._up) < 200
+    assert traffic.counted()["message_bytes_down"] == 12_000
+    assert traffic.counted()["wire_bytes_up"] == 1000 * framed(7)
+    assert traffic.bundles == Counter({("down", "delta", "int8+zstd"): 2000})

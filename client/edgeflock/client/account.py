@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from functools import partial
 
 from edgeflock.client.contact import Contact
@@ -22,6 +23,7 @@ class Account:
         self._meter, self._contact = meter, contact
         self._owed: dict[int, RoundCost] = {}  # by round
         self._last: RoundCost | None = None  # of the newest settled round
+        self._waiting: deque[tuple[float, RoundCost]] = deque()  # until when for a header, in this order
 
     @property
     def previous(self) -> RoundCost | None:
@@ -32,11 +34,24 @@ class Account:
         """A round has its verdict: the next one begins."""
         cost = self._meter.finish(round)
         self._owe(cost)
-        asyncio.get_running_loop().call_later(WITHIN_S, self._tell, cost)
+        self._waiting.append((asyncio.get_running_loop().time() + WITHIN_S, cost))
+        if len(self._waiting) == 1:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        asyncio.get_running_loop().call_at(self._waiting[0][0], self._look)
+
+    def _look(self) -> None:
+        """Tell what has waited long enough; most of it a header has carried meanwhile."""
+        now = asyncio.get_running_loop().time()
+        while self._waiting and (self._waiting[0][0] <= now or not self._owes(self._waiting[0][1])):
+            self._tell(self._waiting.popleft()[1])
+        if self._waiting:
+            self._look_again()
 
     def heard(self, cost: RoundCost | None) -> None:
         """The server has these."""
-        if cost is not None and self._owed.get(cost.round) is cost:
+        if cost is not None and self._owes(cost):
             del self._owed[cost.round]
 
     def tell(self) -> None:
@@ -52,13 +67,16 @@ class Account:
         self.tell()
         await self._contact.told(LAST_WORDS_S)
 
+    def _owes(self, cost: RoundCost) -> bool:
+        return self._owed.get(cost.round) is cost
+
     def _owe(self, cost: RoundCost) -> None:
         self._last = self._owed[cost.round] = cost
         while len(self._owed) > _MOST:
             del self._owed[min(self._owed)]
 
     def _tell(self, cost: RoundCost) -> None:
-        if self._owed.get(cost.round) is cost:  # no header has carried it meanwhile
+        if self._owes(cost):  # no header has carried it meanwhile
             self._contact.tell(pb.ReportRequest(cost=to_wire(cost)), partial(self.heard, cost))
 
 

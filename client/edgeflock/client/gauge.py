@@ -46,6 +46,7 @@ class Gauge:
         self.sensors = sensors or Sensors()
         self.watts = None if watts is None else watts / slots
         self.source = self.sensors.source or (MODEL if watts is not None else "")
+        self.blind = not self.sensors.any and not self.source
         self._probes: list[Probe] = []
 
     def probe(self) -> Probe:
@@ -92,23 +93,31 @@ class Probe:
     def energy_j(self, *, cpu_s: float, active_s: float) -> float | None:
         """Return the round's joules so far, for so many CPU seconds and seconds of work."""
         measured = self._share.used(cpu_s)
-        if measured is None and self.gauge.watts is not None:
-            return self.gauge.watts * active_s
-        return measured
+        return self._modelled(active_s) if measured is None else measured
 
     def read(self, *, cpu_s: float, active_s: float) -> Readings:
-        """Return what is known of the round so far."""
+        """Look at the sensors; return what is known of the round so far."""
         self.note(self.gauge.sensors.temperature_c(), self.gauge.sensors.throttled())
-        energy_j = self.energy_j(cpu_s=cpu_s, active_s=active_s)
+        return self.known(self.energy_j(cpu_s=cpu_s, active_s=active_s))
+
+    def finish(self, *, cpu_s: float, active_s: float) -> Readings:
+        """Return what is known of the whole round; the next one begins."""
+        measured = self._share.take(cpu_s)
+        readings = self.known(self._modelled(active_s) if measured is None else measured)
+        self.temperature_c = self._throttled = self._gpu_bytes = None
+        return readings
+
+    def _modelled(self, active_s: float) -> float | None:
+        return None if self.gauge.watts is None else self.gauge.watts * active_s
+
+    def known(self, energy_j: float | None) -> Readings:
+        """Return what was noted in the round, and these joules."""
         source = 0 if energy_j is None else SOURCES.index(self.gauge.source) + 1
         return Readings(self._gpu_bytes, self.temperature_c, self._throttled, energy_j, source)
-
-    def restart(self) -> None:
-        """The next round begins."""
-        self._share.restart()
-        self.temperature_c = self._throttled = self._gpu_bytes = None
 
 
 def _highest(one: T | None, other: T | None) -> T | None:
     """Return the higher of what is known."""
-    return max((value for value in (one, other) if value is not None), default=None)
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)

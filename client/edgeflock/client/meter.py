@@ -6,9 +6,9 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from edgeflock.client.gauge import Gauge, Readings
 
@@ -22,6 +22,9 @@ class Activity(StrEnum):
     TRAIN = "train"
     DELIVER = "deliver"
     WAIT = "wait"
+
+
+_NONE = dict.fromkeys(Activity, 0.0)
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,7 @@ class TrainCost:
         return cls(**{**fields, "readings": Readings(**fields.get("readings", {}))})
 
 
-@dataclass(frozen=True)
-class RoundCost:
+class RoundCost(NamedTuple):
     """Costs of a round, known when its verdict is there. The four times sum to the round's wall time."""
 
     round: int
@@ -61,17 +63,17 @@ class RoundCost:
     bytes_down: int
     bytes_up: int
     resent_bytes: int
-    readings: Readings = field(default_factory=Readings)
+    readings: Readings = Readings()
 
     def fields(self) -> dict[str, Any]:
-        """Return what `asdict` would, many times faster."""
-        return {**vars(self), "readings": vars(self.readings)}
+        """Return all of it as plain values."""
+        return {**self._asdict(), "readings": vars(self.readings)}
 
     def with_rest(self, rest: RoundCost) -> RoundCost:
         """Return these and what came after the verdict: a run's end has no round of its own."""
         sums = {name: getattr(self, name) + getattr(rest, name) for name in _SUMS}
         peak = max(self.peak_rss_bytes, rest.peak_rss_bytes)
-        return replace(self, **sums, peak_rss_bytes=peak, readings=self.readings.with_rest(rest.readings))
+        return self._replace(**sums, peak_rss_bytes=peak, readings=self.readings.with_rest(rest.readings))
 
 
 _SUMS = ("fetch_s", "train_s", "deliver_s", "wait_s", "cpu_s", "bytes_down", "bytes_up", "resent_bytes")
@@ -88,7 +90,7 @@ class Timeline:
 
     clock: Callable[[], float] = time.monotonic
     activity: Activity = Activity.WAIT
-    seconds: dict[Activity, float] = field(default_factory=lambda: dict.fromkeys(Activity, 0.0))
+    seconds: dict[Activity, float] = field(default_factory=_NONE.copy)
 
     def __post_init__(self) -> None:
         self._since = self.clock()
@@ -107,7 +109,7 @@ class Timeline:
     def take(self) -> dict[Activity, float]:
         """Return the seconds since the last call and begin again at zero."""
         self.enter(self.activity)
-        taken, self.seconds = self.seconds, dict.fromkeys(Activity, 0.0)
+        taken, self.seconds = self.seconds, _NONE.copy()
         return taken
 
 
@@ -146,31 +148,32 @@ class Meter:
 
     def read(self, thread_s: float = 0.0) -> Readings:
         """Return what the sensors say of the round so far."""
+        if self.probe.gauge.blind:
+            return self.probe.known(None)
         return self.probe.read(cpu_s=self.cpu_s(thread_s), active_s=self.line.active_s())
 
     def cpu_s(self, thread_s: float) -> float:
         """Return the round's CPU seconds so far; `thread_s`: of the work at hand, not noted yet."""
-        alone_s = time.process_time() - self._process_s
-        return alone_s if self._alone else self._thread_s + thread_s
+        return time.process_time() - self._process_s if self._alone else self._thread_s + thread_s
 
     def finish(self, round: int) -> RoundCost:
         """Return the round's costs; the next round begins."""
-        readings = self.read()
-        seconds, process_s = self.line.take(), time.process_time()
+        seconds, cpu_s = self.line.take(), self.cpu_s(0.0)
+        active_s = sum(seconds.values()) - seconds[Activity.WAIT]
         cost = RoundCost(
             round=round,
             fetch_s=seconds[Activity.FETCH],
             train_s=seconds[Activity.TRAIN],
             deliver_s=seconds[Activity.DELIVER],
             wait_s=seconds[Activity.WAIT],
-            cpu_s=process_s - self._process_s if self._alone else self._thread_s,
+            cpu_s=cpu_s,
             peak_rss_bytes=peak_rss_bytes(),
             bytes_down=self.bytes_down,
             bytes_up=self.bytes_up,
             resent_bytes=self.resent_bytes,
-            readings=readings,
+            readings=self.probe.finish(cpu_s=cpu_s, active_s=active_s),
         )
-        self.probe.restart()
         self.bytes_down = self.bytes_up = self.resent_bytes = 0
-        self._thread_s, self._process_s = 0.0, process_s
+        self._thread_s = 0.0
+        self._process_s += cpu_s  # which only counts for one that is alone
         return cost

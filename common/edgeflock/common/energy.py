@@ -28,15 +28,22 @@ class Share:
         self._joules, self._busy_s = self._look()
 
     def used(self, cpu_s: float) -> float | None:
-        """Return the joules since `restart` for so many CPU seconds in this time; None without a sensor."""
+        """Return the joules since `take` for so many CPU seconds in this time; None without a sensor."""
+        return self._of(self._look(), cpu_s) if self._sensors.source else None
+
+    def take(self, cpu_s: float) -> float | None:
+        """Return the same and begin again at zero."""
         if not self._sensors.source:
             return None
-        joules, busy_s = self._look()
+        looked = self._look()
+        joules = self._of(looked, cpu_s)
+        self._joules, self._busy_s = looked
+        return joules
+
+    def _of(self, looked: tuple[float, float], cpu_s: float) -> float:
+        joules, busy_s = looked
         in_use = max(busy_s - self._busy_s, cpu_s)
         return (joules - self._joules) * cpu_s / in_use if in_use > 0 else 0.0
-
-    def restart(self) -> None:
-        self._joules, self._busy_s = self._look()
 
     def _look(self) -> tuple[float, float]:
         return (self._sensors.joules(), busy_cpu_s()) if self._sensors.source else (0.0, 0.0)

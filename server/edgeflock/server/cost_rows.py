@@ -57,8 +57,8 @@ def write_bundles(
 ) -> None:
     """Write the bytes of a round, by seat, and by direction, kind and codec."""
     connection.executemany(
-        "INSERT OR REPLACE INTO bundle_bytes (epoch, round, idx, direction, kind, codec, bytes) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO bundle_bytes (epoch, round, idx, direction, kind, codec, bytes) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET bytes = excluded.bytes",
         [
             (epoch, round, index, *what, size)
             for index, sizes in bundles.items()
@@ -89,11 +89,11 @@ def read_costs(
 
 
 def add_round_costs(
-    connection: sqlite3.Connection, epoch: int, round: int, values: Mapping[str, float]
+    connection: sqlite3.Connection, epoch: int, rounds: Mapping[int, Mapping[str, float]]
 ) -> None:
-    """Add to what is written of a round."""
+    """Add to what is written of rounds."""
     connection.executemany(
         "INSERT INTO round_costs (epoch, round, name, value) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (epoch, round, name) DO UPDATE SET value = value + excluded.value",
-        [(epoch, round, name, value) for name, value in values.items()],
+        [(epoch, round, name, value) for round, values in rounds.items() for name, value in values.items()],
     )

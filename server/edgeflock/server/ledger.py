@@ -49,8 +49,7 @@ class Pending:
 
     def write(self, connection: sqlite3.Connection, epoch: int) -> None:
         cost_rows.write_costs(connection, epoch, self.late)
-        for round, values in self.seconds.items():
-            cost_rows.add_round_costs(connection, epoch, round, values)
+        cost_rows.add_round_costs(connection, epoch, self.seconds)
 
 
 class Ledger:
@@ -113,29 +112,30 @@ class Ledger:
         fresh: dict[int, Row] = {}
         for index in self._machine.tally.cohort:
             traffic = self._sessions.traffic(self._machine.seats.names[index])
-            kept, before = self._kept.get(index, ({}, {}))
             counted = traffic.counted()
-            whole = {name: amount + int(kept.get(name) or 0) for name, amount in counted.items()}
-            rows[index] = {
-                **_known(opened, index),
-                **whole,
-                **self._derived(opened, index, whole["bytes_up"]),
-            }
-            bundles[index] = Counter(before) + traffic.bundles if before else dict(traffic.bundles)
-            fresh[index] = {**rows[index], **counted}
+            rows[index] = fresh[index] = self._row(opened, index, counted)
+            bundles[index] = dict(traffic.bundles)
+            if index in self._kept:
+                kept, before = self._kept[index]
+                whole = {name: amount + int(kept.get(name) or 0) for name, amount in counted.items()}
+                rows[index] = self._row(opened, index, whole)
+                fresh[index] = {**rows[index], **counted}
+                bundles[index] = Counter(before) + traffic.bundles
         return RoundBooks(opened.number, rows, bundles, fresh)
 
-    def _derived(self, opened: Opened, index: int, bytes_up: int) -> dict[str, float | int | None]:
-        """Return what follows from the update: bytes that came twice, operations."""
+    def _row(self, opened: Opened, index: int, counted: Mapping[str, int]) -> Row:
+        """Return what was counted, what the client stated, and what follows from its update: bytes that came
+        twice, operations."""
         update, stated = opened.updates.get(index), opened.costs.get(index, {})
-        found: dict[str, float | int | None] = {
-            "resent_bytes": max(0, bytes_up - update.package.size_bytes) if update is not None else 0
-        }
+        if update is None:
+            return {**stated, **counted, "resent_bytes": 0}
+        held, steps = (int(update.package.scalars[name]) for name in ("samples", "steps"))
+        resent = max(0, counted["bytes_up"] - update.package.size_bytes)
+        row = {"samples": held, "steps": steps, **stated, **counted, "resent_bytes": resent}
         samples = stated.get("samples_done")
-        if update is not None and isinstance(samples, int):
-            steps, held = (int(update.package.scalars[name]) for name in ("steps", "samples"))
-            found |= self._learner.operations(steps=steps, samples=samples, held=held)
-        return found
+        if isinstance(samples, int):
+            row |= self._learner.operations(steps=steps, samples=samples, held=held)
+        return row
 
     def close_round(self, opened: Opened) -> tuple[RoundBooks, bool]:
         """Return the final rows of a round, and whether this is the first time: a full disk may ask again."""
@@ -193,18 +193,8 @@ class Ledger:
         self.line.move(round, time_line.COMMIT, time_line.EVALUATE, tested_s)
         before, self._cpu_s = self._cpu_s, time.process_time()
         self.line.add(round, "server_cpu_s", self._cpu_s - before)
-        energy_j = self._share.used(self._cpu_s - before)
+        energy_j = self._share.take(self._cpu_s - before)
         if energy_j is not None:
             self.line.add(round, "energy_j", energy_j)
-            self._share.restart()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
         return {"server_peak_rss_bytes": float(peak)}
-
-
-def _known(opened: Opened, index: int) -> dict[str, float | int | None]:
-    """Return what the client stated, and what its update itself says."""
-    update = opened.updates.get(index)
-    told = (
-        {} if update is None else {name: int(update.package.scalars[name]) for name in ("samples", "steps")}
-    )
-    return {**told, **opened.costs.get(index, {})}

@@ -103,7 +103,7 @@ def _write_roster(connection: sqlite3.Connection) -> int:
 def write_meta(connection: sqlite3.Connection, **values: str) -> None:
     connection.executemany(
         "INSERT INTO meta (name, value) VALUES (?, ?) "
-        "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        "ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value <> excluded.value",
         values.items(),
     )
 
@@ -144,8 +144,9 @@ def write_measured(
 
 
 def write_used(connection: sqlite3.Connection, used: Mapping[str, float]) -> None:
-    """Write what the run has used so far."""
-    write_meta(connection, **{f"{_USED}{name}": repr(value) for name, value in used.items()})
+    """Write what the run has used so far, if anything is said of it."""
+    if used:
+        write_meta(connection, **{f"{_USED}{name}": repr(value) for name, value in used.items()})
 
 
 def read_story(connection: sqlite3.Connection) -> Story:

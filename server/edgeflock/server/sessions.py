@@ -63,7 +63,10 @@ class Sessions:
 
     def traffic(self, client_id: str) -> Traffic:
         """Return what a client has moved since the last commit."""
-        return self._traffic.setdefault(client_id, Traffic())
+        found = self._traffic.get(client_id)
+        if found is None:
+            found = self._traffic[client_id] = Traffic()
+        return found
 
     @property
     def moved(self) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from edgeflock.server.cost_rows import Row
 from edgeflock.v1 import aggregator_pb2 as pb
 
@@ -27,25 +25,34 @@ def of_training(cost: pb.TrainCost) -> Row:
 
 def of_round(cost: pb.RoundCost) -> Row:
     """Return what a report states; what it says of bytes is not taken, the server counts them."""
-    names = ("fetch_s", "train_s", "deliver_s", "wait_s", "cpu_s")
-    row = {name: _amount(getattr(cost, name), LONGEST_S) for name in names}
-    return {**row, "peak_rss_bytes": min(cost.peak_rss_bytes, MOST), **_of_sensors(cost.readings)}
+    return {
+        "fetch_s": _amount(cost.fetch_s, LONGEST_S),
+        "train_s": _amount(cost.train_s, LONGEST_S),
+        "deliver_s": _amount(cost.deliver_s, LONGEST_S),
+        "wait_s": _amount(cost.wait_s, LONGEST_S),
+        "cpu_s": _amount(cost.cpu_s, LONGEST_S),
+        "peak_rss_bytes": min(cost.peak_rss_bytes, MOST),
+        **_of_sensors(cost.readings),
+    }
 
 
 def _of_sensors(readings: pb.Readings) -> dict[str, float | int]:
     """Return what the device told; a column that it did not tell is left as it is."""
     found: dict[str, float | int] = {}
-    if readings.HasField("peak_gpu_bytes"):
+    told = {field.name for field, _ in readings.ListFields()}
+    if not told:
+        return found
+    if "peak_gpu_bytes" in told:
         found["peak_gpu_bytes"] = min(readings.peak_gpu_bytes, MOST)
-    if readings.HasField("temperature_c") and _HOT[0] < readings.temperature_c < _HOT[1]:
+    if "temperature_c" in told and _HOT[0] < readings.temperature_c < _HOT[1]:
         found["temperature_c"] = readings.temperature_c
-    if readings.HasField("throttled"):
+    if "throttled" in told:
         found["throttled"] = int(readings.throttled)
-    energy_j = _amount(readings.energy_j, MOST_J) if readings.HasField("energy_j") else None
+    energy_j = _amount(readings.energy_j, MOST_J) if "energy_j" in told else None
     if energy_j is not None and readings.energy_source in pb.EnergySource.values()[1:]:
         found |= {"energy_j": energy_j, "energy_source": int(readings.energy_source)}
     return found
 
 
 def _amount(stated: float, most: float) -> float | None:
-    return stated if math.isfinite(stated) and 0 <= stated <= most else None
+    return stated if 0 <= stated <= most else None  # nor is NaN

@@ -16,25 +16,26 @@ OF_A_ROUND = (SELECT, OPEN, FOLD, COMMIT, EVALUATE, PAUSED)
 
 Seconds = Mapping[int, Mapping[str, float]]  # by round, then by name
 
-_DOING = {
-    Phase.IDLE: GATHER,
-    Phase.GATHERING: GATHER,
-    Phase.OPENING: SELECT,
-    Phase.COMMITTED: SELECT,
-    Phase.OPEN: OPEN,
-    Phase.FOLDING: FOLD,
-    Phase.COMMITTING: COMMIT,
-    Phase.ENDING: COMMIT,
+_DOING = {  # and whether it is for the round to come
+    Phase.IDLE: (GATHER, True),
+    Phase.GATHERING: (GATHER, True),
+    Phase.OPENING: (SELECT, False),
+    Phase.COMMITTED: (SELECT, True),
+    Phase.OPEN: (OPEN, False),
+    Phase.FOLDING: (FOLD, False),
+    Phase.COMMITTING: (COMMIT, False),
+    Phase.ENDING: (COMMIT, False),
 }
+_MOST = 64  # amounts that wait to be counted
 
 
 def doing(machine: Standing) -> tuple[str, int] | None:
     """Return what the server does and for which round; None: the run is over."""
-    name = _DOING.get(machine.phase)
-    if name is None:
+    found = _DOING.get(machine.phase)
+    if found is None:
         return None
-    waits = machine.phase in (Phase.IDLE, Phase.GATHERING, Phase.COMMITTED)
-    return PAUSED if machine.pause else name, machine.committed + 1 if waits else max(1, machine.round)
+    name, waits = found
+    return PAUSED if machine.pause else name, machine.committed + 1 if waits else machine.round or 1
 
 
 class TimeLine:
@@ -45,12 +46,13 @@ class TimeLine:
         self._since = clock()
         self._name, self._round = GATHER, 0  # of which round, the first `enter` tells
         self._over = False
+        self._noted: list[tuple[int, str, float]] = []  # counted in what follows when that is asked for
         self._unwritten: dict[int, defaultdict[str, float]] = {}
         self._all: dict[int, defaultdict[str, float]] = {}  # of the last rounds, in this life
 
     def enter(self, name: str, round: int) -> None:
         """From now on it is this that the server does."""
-        if self._over or (name, round) != (self._name, self._round):
+        if name != self._name or round != self._round or self._over:
             self._cut(self._round or round)
             self._name, self._round, self._over = name, round, False
 
@@ -61,8 +63,15 @@ class TimeLine:
 
     def add(self, round: int, name: str, amount: float) -> None:
         """Count something of a round; also what is beside the line."""
-        for books in (self._unwritten, self._all):
-            books.setdefault(round, defaultdict(float))[name] += amount
+        self._noted.append((round, name, amount))
+        if len(self._noted) > _MOST:
+            self._count()
+
+    def _count(self) -> None:
+        for round, name, amount in self._noted:
+            for books in (self._unwritten, self._all):
+                books.setdefault(round, defaultdict(float))[name] += amount
+        self._noted.clear()
 
     def move(self, round: int, source: str, target: str, seconds: float) -> None:
         """What was counted as one was another."""
@@ -74,13 +83,13 @@ class TimeLine:
         self._cut(self._round)
 
     def _cut(self, round: int) -> None:
-        now = self._clock()
+        before, self._since = self._since, self._clock()
         if not self._over:
-            self.add(round, self._name, now - self._since)
-        self._since = now
+            self.add(round, self._name, self._since - before)
 
     def of(self, round: int) -> dict[str, float]:
         """Return the line of a round as far as this life knows it; older rounds are forgotten."""
+        self._count()
         for old in [number for number in self._all if number < round - 1]:
             del self._all[old]
         known: Mapping[str, float] = self._all.get(round, {})
@@ -88,6 +97,7 @@ class TimeLine:
 
     def take(self) -> Seconds:
         """Return what is not written yet; `give_back` undoes it."""
+        self._count()
         taken, self._unwritten = self._unwritten, {}
         return taken
 

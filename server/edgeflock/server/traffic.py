@@ -12,56 +12,87 @@ from edgeflock.common.package import Package
 UNKNOWN = ("unknown", "unknown")  # bytes that belong to no bundle: beyond the end of their package
 DOWN, UP = "down", "up"
 _NOTHING = Package(())
+_MOST = 64  # messages that wait to be counted
+
+_Note = tuple[int, int, Package | None, int]  # bytes of a message, of its payload; whose, and from where on
 
 
 @dataclass
 class Traffic:
-    """Bytes of one client. Those of the bundles add up to the payload, what came twice included."""
+    """Bytes of one client. Those of the bundles add up to the payload, what came twice included.
+
+    A message is only noted when it passes: to count many at a time is several times cheaper.
+    """
 
     bytes_down: int = 0  # payload
     bytes_up: int = 0
-    message_bytes_down: int = 0  # with the messages around it
-    message_bytes_up: int = 0
-    wire_bytes_down: int = 0  # with everything around those, as `framing` estimates it
-    wire_bytes_up: int = 0
-    bundles: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    _message_bytes_down: int = 0  # with the messages around it
+    _message_bytes_up: int = 0
+    _wire_bytes_down: int = 0  # with everything around those, as `framing` estimates it
+    _wire_bytes_up: int = 0
+    _bundles: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    _down: list[_Note] = field(default_factory=list)
+    _up: list[_Note] = field(default_factory=list)
 
     def sent(
         self, message_bytes: int, payload: int = 0, package: Package | None = None, offset: int = 0
     ) -> None:
         """Note a message to the client, with so much of a package's payload from an offset on."""
         self.bytes_down += payload
-        self.message_bytes_down += message_bytes
-        self.wire_bytes_down += framed(message_bytes)
-        if payload:
-            self._divide(DOWN, package, offset, payload)
+        self._down.append((message_bytes, payload, package, offset))
+        if len(self._down) > _MOST:
+            self._count()
 
     def received(
         self, message_bytes: int, payload: int = 0, package: Package | None = None, offset: int = 0
     ) -> None:
         """Note a message from the client."""
         self.bytes_up += payload
-        self.message_bytes_up += message_bytes
-        self.wire_bytes_up += framed(message_bytes) if message_bytes else 0
-        if payload:
+        self._up.append((message_bytes, payload, package, offset))
+        if len(self._up) > _MOST:
+            self._count()
+
+    def _count(self) -> None:
+        for size, payload, package, offset in self._down:
+            self._message_bytes_down += size
+            self._wire_bytes_down += framed(size)
+            self._divide(DOWN, package, offset, payload)
+        for size, payload, package, offset in self._up:
+            self._message_bytes_up += size
+            self._wire_bytes_up += framed(size) if size else 0
             self._divide(UP, package, offset, payload)
+        self._down.clear()
+        self._up.clear()
 
     def _divide(self, way: str, package: Package | None, offset: int, size: int) -> None:
-        for kind, codec, part in parts(package or _NOTHING, offset, size):
-            self.bundles[way, kind, codec] += part
+        for kind, codec, part in parts(package or _NOTHING, offset, size) if size else ():
+            self._bundles[way, kind, codec] += part
+
+    @property
+    def bundles(self) -> Counter[tuple[str, str, str]]:
+        """The payload by direction, kind and codec."""
+        self._count()
+        return self._bundles
 
     def counted(self) -> dict[str, int]:
         """Return the columns of the ledger."""
-        return {name: int(getattr(self, name)) for name in COLUMNS}
+        self._count()
+        return {
+            "bytes_down": self.bytes_down,
+            "bytes_up": self.bytes_up,
+            "message_bytes_down": self._message_bytes_down,
+            "message_bytes_up": self._message_bytes_up,
+            "wire_bytes_down": self._wire_bytes_down,
+            "wire_bytes_up": self._wire_bytes_up,
+        }
 
     def forget(self) -> None:
         """Begin again at zero."""
-        for name in COLUMNS:
-            setattr(self, name, 0)
-        self.bundles.clear()
-
-
-COLUMNS = tuple(name for name in Traffic.__dataclass_fields__ if name != "bundles")
+        self.bytes_down = self.bytes_up = 0
+        self._message_bytes_down = self._message_bytes_up = 0
+        self._wire_bytes_down = self._wire_bytes_up = 0
+        for noted in (self._bundles, self._down, self._up):
+            noted.clear()
 
 
 def parts(package: Package, offset: int, size: int) -> Iterator[tuple[str, str, int]]:
