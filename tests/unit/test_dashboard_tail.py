@@ -122,7 +122,7 @@ def test_a_time_line_comes_once_and_when_it_is_whole(journal: Journal, tail: Tai
     """What the commit of a round itself takes is written with the next, or with the end."""
 
     def write(round: int, name: str, seconds: float) -> None:
-        journal.submit(lambda c: cost_rows.add_round_costs(c, 0, round, {name: seconds})).result()
+        journal.submit(lambda c: cost_rows.add_round_costs(c, 0, {round: {name: seconds}})).result()
 
     commit(journal, 1)
     write(1, "open_s", 2.0)
@@ -141,9 +141,7 @@ def test_a_time_line_comes_once_and_when_it_is_whole(journal: Journal, tail: Tai
 def test_a_time_line_of_another_epoch_is_its_own(journal: Journal, tail: Tail) -> None:
     for round in (1, 2, 3):
         commit(journal, round)
-        journal.submit(
-            partial(cost_rows.add_round_costs, epoch=0, round=round, values={"open_s": 1.0})
-        ).result()
+        journal.submit(partial(cost_rows.add_round_costs, epoch=0, rounds={round: {"open_s": 1.0}})).result()
     assert list(look(tail).lines) == [1, 2]
 
     def raised(connection: sqlite3.Connection) -> None:
@@ -152,7 +150,7 @@ def test_a_time_line_of_another_epoch_is_its_own(journal: Journal, tail: Tail) -
             connection.execute(
                 "INSERT INTO rounds (epoch, round, cohort, committed) VALUES (1, ?, '[0, 1]', 1)", (round,)
             )
-            cost_rows.add_round_costs(connection, 1, round, {"open_s": 4.0})
+            cost_rows.add_round_costs(connection, 1, {round: {"open_s": 4.0}})
 
     journal.submit(raised).result()
     assert look(tail).lines == {2: {"open_s": 4.0}}
