@@ -48,11 +48,9 @@ def text() -> str:
     member = pb.ClientStatus(
         client_id="a", seated=True, online=True, ready=True, unseen_s=1, bad_updates=5, quarantine=quarantine
     )
-    share = pb.BudgetShare(name="time", used=3, limit=12)
+    shares = [pb.BudgetShare(name="time", used=3, limit=12), pb.BudgetShare(name="energy", used=0, limit=9)]
     state = aggregator_pb2.RUN_STATE_RUNNING
-    picture.observe(
-        pb.StatusResponse(state=state, rounds=9, clients=2, members=[member], budgets=[share]), {}
-    )
+    picture.observe(pb.StatusResponse(state=state, rounds=9, clients=2, members=[member], budgets=shares), {})
     return Metrics(picture, os.getpid(), most_clients=5).text().decode()
 
 
@@ -69,6 +67,7 @@ def values(text: str) -> dict[str, float]:
 
 def test_the_values_are_those_of_the_run(text: str) -> None:
     found = values(text)
+    assert 'edgeflock_budget_used_ratio{budget="energy"}' not in found, "nobody states it: that is not 0"
     wanted = {
         'edgeflock_run_info{method="fedavg",run_id=""}': 1,
         'edgeflock_updates_total{verdict="counted"}': 1,

@@ -104,6 +104,10 @@ def test_a_baseline_may_be_any_axis() -> None:
 
 REFUSALS = [
     (
+        "# nothing",
+        "g.toml describes no run: options of the runs stand in [run], or in [grid] as lists",
+    ),
+    (
         "targets = 0.8",
         "unknown key in g.toml: targets, known are grid, run, method, baseline, target, measure",
     ),

@@ -76,6 +76,17 @@ def test_a_file_gives_the_logits_of_the_model(
     assert said[1].endswith(" on 64 test samples")
 
 
+def test_the_ending_says_the_format_and_must_not_say_another(run_dir: Path, tmp_path: Path) -> None:
+    export(run_dir, "--out", tmp_path / "model.pt")
+    assert exported.largest_error(take(run_dir, "final"), "torchscript", tmp_path / "model.pt") < 1e-5
+    said = refusal(run_dir, "--format", "safetensors", "--out", tmp_path / "other.pt2")
+    assert said.endswith(
+        "ends as a file of exported, allowed with --format safetensors is .safetensors or another ending "
+        "that is no other format's"
+    )
+    assert not (tmp_path / "other.pt2").exists()
+
+
 def test_the_final_model_is_the_runs_result_and_the_best_the_best_round(run_dir: Path) -> None:
     from safetensors.torch import load_file
 

@@ -25,9 +25,8 @@ SUFFIXES = {"safetensors": ".safetensors", "torchscript": ".pt", "exported": ".p
     "--format",
     "kind",
     type=click.Choice(list(SUFFIXES)),
-    default="safetensors",
-    show_default=True,
-    help="safetensors: the numbers; the others: the model with its code, from samples to logits.",
+    help="safetensors: the numbers; the others: the model with its code, from samples to logits.  "
+    "[default: as FILE ends, else safetensors]",
 )
 @click.option(
     "--out",
@@ -41,9 +40,10 @@ SUFFIXES = {"safetensors": ".safetensors", "torchscript": ".pt", "exported": ".p
     metavar="DIR",
     help="Folder with data sets, if it is not where the run had it; test samples check the file.",
 )
-def export(run: Path, which: str, kind: str, out: Path | None, data_root: Path | None) -> int:
+def export(run: Path, which: str, kind: str | None, out: Path | None, data_root: Path | None) -> int:
     """Write a model of the run directory RUN for other programs."""
     require_run(run)
+    kind = _agreed(kind, out)
     from edgeflock.lab import exported, taken  # they bring torch
 
     if kind == "onnx":
@@ -61,3 +61,15 @@ def export(run: Path, which: str, kind: str, out: Path | None, data_root: Path |
         f"its logits differ from the model's by at most {apart:.1e} on {len(model.samples)} test samples"
     )
     return 0
+
+
+def _agreed(kind: str | None, out: Path | None) -> str:
+    """Return the format that is asked for; the file's ending may say it, and must not say another."""
+    ending = out.suffix if out is not None else ""
+    meant = next((name for name, suffix in SUFFIXES.items() if suffix == ending), None)
+    if kind and meant and kind != meant:
+        wanted = f"{SUFFIXES[kind]} or another ending that is no other format's"
+        raise UsageError(
+            f"--out {str(out)!r} ends as a file of {meant}, allowed with --format {kind} is {wanted}"
+        )
+    return kind or meant or "safetensors"

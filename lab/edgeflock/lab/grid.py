@@ -86,6 +86,8 @@ def read_grid(path: Path) -> Grid:
 
 def make_grid(table: Mapping[str, Any], where: str) -> Grid:
     """Return the grid of parsed TOML."""
+    if not table:
+        raise UsageError(f"{where} describes no run: {_INSIDE}")
     for key in table:
         if key not in _TOP:
             raise UsageError(f"unknown key in {where}: {key}, known are {', '.join(_TOP)}; {_INSIDE}")

@@ -58,7 +58,9 @@ class RunCollector(Collector):
         yield _single("up", "Whether fl-server answers.", float(status is not None))
         rounds = status.rounds if status is not None else picture.started.get("rounds", 0)
         yield _single("rounds_planned", "Rounds that are asked for.", rounds)
-        shares = {b.name: b.used / b.limit for b in status.budgets if b.limit} if status is not None else {}
+        budgets = status.budgets if status is not None else ()
+        known = [b for b in budgets if b.limit and (b.used or b.name != "energy")]  # nobody may state energy
+        shares = {b.name: b.used / b.limit for b in known}
         yield _gauge("budget_used_ratio", "Part of each budget that is used up.", "budget", shares)
         events = dict(list(picture.story.counts.items())[:_MOST_EVENTS])
         yield _counter("events", "Events in the journal.", "event", events)
