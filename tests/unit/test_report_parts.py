@@ -14,7 +14,7 @@ from edgeflock.lab.report import curves, tables, theme
 from edgeflock.lab.report.curves import Line
 from edgeflock.lab.report.figures import figures
 from edgeflock.lab.report.ledger import Ledger, read_ledger
-from edgeflock.lab.report.names import differences, elide, elided, run_names, without_beginning
+from edgeflock.lab.report.names import cell_names, differences, elide, elided, run_names, without_beginning
 from edgeflock.lab.report.stacks import BYTES, by_bundle
 from edgeflock.lab.report.units import UNKNOWN, amount, means, scale, spans
 from edgeflock.server.config import ServerConfig
@@ -96,6 +96,21 @@ def test_plots_leave_out_the_words_that_all_names_begin_with() -> None:
     assert without_beginning(names) == ["…fedavg", "…fedprox"]
     assert without_beginning(["run-fedavg", "run-fedprox"]) == ["run-fedavg", "run-fedprox"]
     assert without_beginning(names[:1]) == names[:1]
+
+
+def test_cells_of_a_comparison_are_called_by_what_tells_them_apart() -> None:
+    methods, seeds = ("fedavg", "fedavg", "fedprox", "fedprox"), (0, 1, 0, 1)
+    configs = [ServerConfig(method=method, seed=seed) for method, seed in zip(methods, seeds, strict=True)]
+    names = [f"{method}-{number:012x}" for number, method in enumerate(methods)]
+    assert cell_names(names, configs) == [
+        "fedavg seed 0",
+        "fedavg seed 1",
+        "fedprox seed 0",
+        "fedprox seed 1",
+    ]
+    assert cell_names(["mine", *names[1:]], configs) == ["mine", *names[1:]]
+    assert cell_names(names[:1], configs[:1]) == names[:1]
+    assert cell_names(names, [configs[0]] * 4) == names, "nothing tells them apart"
 
 
 def test_what_it_took_asks_for_levels_that_were_reached(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -17,6 +18,7 @@ _ELSEWHERE = {  # where a run was held says nothing of what it is
 }  # fmt: skip
 
 _LONG = 12  # characters
+_CELL = re.compile(r"(?:.*/)?(.+)-[0-9a-f]{12}")
 
 
 def elide(text: str, width: int) -> str:
@@ -42,6 +44,18 @@ def run_names(paths: Sequence[Path]) -> list[str]:
         if len(set(names)) == len(set(parts)):
             return names
     return [str(path) for path in paths]
+
+
+def cell_names(names: Sequence[str], configs: Sequence[ServerConfig]) -> list[str]:
+    """Return for cells of a comparison, whose names end with a digest, what tells them apart instead."""
+    found = [_CELL.fullmatch(name) for name in names]
+    if len(names) < 2 or None in found:
+        return list(names)
+    told = [
+        " ".join([cell[1], *(f"{key} {value}" for key, value in mine if key != "method")])
+        for cell, mine in zip(filter(None, found), differences(configs), strict=True)
+    ]
+    return told if len(set(told)) == len(told) else list(names)
 
 
 def without_beginning(names: Sequence[str]) -> list[str]:

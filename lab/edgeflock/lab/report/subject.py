@@ -16,7 +16,7 @@ from edgeflock.lab.history import History
 from edgeflock.lab.report.exam import Exam, examine
 from edgeflock.lab.report.labels import Table, distribution
 from edgeflock.lab.report.ledger import Ledger, read_ledger
-from edgeflock.lab.report.names import run_names
+from edgeflock.lab.report.names import cell_names, run_names
 
 T = TypeVar("T")
 _SCORE = re.compile(r"score (\d+)")
@@ -62,7 +62,8 @@ class Subject:
 
 def subjects(histories: Sequence[History], data_root: Path | None) -> list[Subject]:
     """Compute what there is to compute of every run."""
-    names = run_names([history.run_dir for history in histories])
+    configs = [history.config for history in histories]
+    names = cell_names(run_names([history.run_dir for history in histories]), configs)
     return [
         Subject(
             number,
