@@ -53,7 +53,7 @@ class Scoring:
         self.busy: Callable[[int, float], None] = lambda round, seconds: None  # told of tests beside a round
         self.took_s = 0.0  # the last `take`
         self.best = best  # accuracy, round
-        self.accuracies: dict[int, float] = {}  # by round, once the journal holds them
+        self.accuracies: dict[int, float] = {}  # of the newest rounds, once the journal holds them
         self.listener: Callable[[int], None] = lambda round: None  # called for each of these
         self._evaluator, self._journal, self._epoch = evaluator, journal, epoch
         self._every, self._last = every, last
@@ -146,6 +146,8 @@ class Scoring:
             )
             if model == GLOBAL:
                 self.accuracies[round] = found.accuracy
+                for old in [number for number in self.accuracies if number < round - 1]:
+                    del self.accuracies[old]
 
 
 def told(round: int, model: str, found: Summary) -> dict[str, object]:
