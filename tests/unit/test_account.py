@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import selectors
+from collections.abc import Callable, Coroutine
 from random import Random
+from typing import Any
 
 import pytest
 
-from edgeflock.client import account
-from edgeflock.client.account import Account
+from edgeflock.client.account import WITHIN_S, Account
 from edgeflock.client.backoff import Backoff
 from edgeflock.client.contact import Contact
 from edgeflock.client.meter import Meter
@@ -29,39 +30,59 @@ class Told(Contact):
         self.at.append(asyncio.get_running_loop().time())
 
 
-def test_what_no_header_has_carried_is_told_in_its_time_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account, "WITHIN_S", 0.05)
+class Clock(selectors.DefaultSelector):
+    """Where others would wait, its time goes on instead."""
 
-    async def run() -> list[list[int]]:
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.now += timeout or 0.0
+        return super().select(0)
+
+
+class QuickLoop(asyncio.SelectorEventLoop):
+    """A loop in which a second takes no time."""
+
+    def __init__(self) -> None:
+        self._clock = Clock()
+        super().__init__(self._clock)
+
+    def time(self) -> float:
+        return self._clock.now
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=QuickLoop) as runner:
+        runner.run(work)
+
+
+def test_what_no_header_has_carried_is_told_in_its_time_and_once() -> None:
+    async def check() -> None:
         contact = Told()
         mine = Account(Meter(alone=False), contact)
-        seen = []
         for round in (1, 2, 3):
             mine.settle(round)
             if round != 2:
                 mine.heard(mine.previous)
-        seen.append(list(contact.rounds))
-        await asyncio.sleep(0.2)
-        seen.append(list(contact.rounds))
+        assert contact.rounds == []
+        await asyncio.sleep(5 * WITHIN_S)
+        assert contact.rounds == [2]
         mine.settle(4)  # nothing has waited meanwhile
-        await asyncio.sleep(0.2)
-        return [*seen, contact.rounds]
+        await asyncio.sleep(5 * WITHIN_S)
+        assert contact.rounds == [2, 4]
 
-    assert asyncio.run(run()) == [[], [2], [2, 4]]
+    run(check())
 
 
-def test_each_round_waits_from_its_own_verdict_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account, "WITHIN_S", 0.1)
-
-    async def run() -> list[float]:
-        contact, began = Told(), []
+def test_each_round_waits_from_its_own_verdict_on() -> None:
+    async def check() -> None:
+        contact = Told()
         mine = Account(Meter(alone=False), contact)
-        for round in (1, 2):
-            began.append(asyncio.get_running_loop().time())
-            mine.settle(round)
-            await asyncio.sleep(0.06)
-        await asyncio.sleep(0.3)
+        mine.settle(1)
+        await asyncio.sleep(0.6 * WITHIN_S)
+        mine.settle(2)
+        await asyncio.sleep(5 * WITHIN_S)
         assert contact.rounds == [1, 2]
-        return [at - since for at, since in zip(contact.at, began, strict=True)]
+        assert contact.at == pytest.approx([WITHIN_S, 1.6 * WITHIN_S])
 
-    assert min(asyncio.run(run())) > 0.099
+    run(check())
