@@ -147,7 +147,8 @@ def test_a_restart_forgets_neither_the_count_nor_the_quarantine(tmp_path: Path) 
         view = await quarantined(peers[0])
         assert (view.quarantine.until_round, view.HasField("task")) == (1 + ROUNDS, False)
         assert (await peers[0].deliver(served.made(0))).refusal.reason == pb.REASON_QUARANTINED
-        assert peers[1].last.HasField("task")
+        if not peers[1].last.HasField("task"):
+            await peers[1].view(lambda view: view.HasField("task"))
         await offend(served, peers[1], 1)
         assert (await quarantined(peers[1])).quarantine.until_round == 1 + ROUNDS
         assert (await peers[2].deliver(served.made(2))).HasField("received")
