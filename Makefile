@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-long faults promises lint format bench stubs check-stubs compose clean distclean
+.PHONY: help setup run test test-long faults hour promises lint format bench stubs check-stubs compose clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -24,7 +24,7 @@ run: $(STAMP)  ## FedAvg on digits with 4 clients, 20 rounds, as real processes 
 	$(BIN)/fl-lab run $(RUN_ARGS)
 
 test: lint  ## format, lint, types, import contracts, stubs, then the quick tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m 'not long' -n 2 -q -rs $(TEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m 'not long and not hour' -n 2 -q -rs $(TEST_ARGS)
 
 test-long: $(STAMP)  ## the tests that take minutes, but for those of `make faults`
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m long --ignore tests/faults -n 2 -q $(TEST_ARGS)
@@ -35,9 +35,12 @@ faults: $(STAMP)  ## every promise under faults, about an hour; `make promises` 
 	export OMP_NUM_THREADS=1 PROMISES_BOOK=build/promises.json; \
 	export PROMISES_COMMAND="make faults$(if $(TEST_ARGS), TEST_ARGS='$(TEST_ARGS)')"; \
 	try() { $(BIN)/python -m pytest tests/faults -q --durations=20 "$$@" || [ $$? = 5 ] || failed=1; }; \
-	try $(TEST_ARGS) -m 'not alone'; \
+	try $(TEST_ARGS) -m 'not alone and not hour'; \
 	try $(TEST_ARGS) -m alone -n 0; \
 	exit $$failed
+
+hour: $(STAMP)  ## a server that is away for an hour, three times at once; it needs little of the machine
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/faults -m hour -n 3 -q -rA --show-capture=no $(TEST_ARGS)
 
 promises: $(STAMP)  ## put the table of the last `make faults` into docs/reliability.md
 	PYTHONPATH=tests $(BIN)/python -m support.promises build/promises.json docs/reliability.md

@@ -509,6 +509,38 @@ def test_a_final_refusal_ends_the_client_with_its_sentence(
     assert (str(end), end.exit_code) == ("that cannot be", 1)
 
 
+@pytest.mark.parametrize("reason", [pb.REASON_DUPLICATE_ID, pb.REASON_ROSTER_FULL])
+def test_a_client_that_had_a_seat_waits_until_the_strangers_behind_its_servers_address_are_gone(
+    tmp_path: Path, reason: pb.Reason.ValueType
+) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on, on.living():
+            await on.round(1)
+            stranger = pb.Refusal(reason=reason, sentence="another lives here")
+            on.server.join_refusals = [stranger, stranger]
+            await on.server.cut()
+            await on.server.until(lambda: len(on.server.joins) == 4)
+            await on.settle(1, on.server.received[-1])
+            await on.round(2)
+            assert len(on.server.received) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_client_without_its_seat_gives_up_after_the_time_it_was_given(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on, asyncio.timeout(20):
+            life = asyncio.create_task(on.agent(give_up_after_s=1.0).run())
+            await on.round(1)
+            refusal = pb.Refusal(reason=pb.REASON_DUPLICATE_ID, sentence="it is taken")
+            on.server.join_refusals = [refusal] * 1000
+            await on.server.cut()
+            with pytest.raises(GaveUp, match=r"for 1 s: it is taken"):
+                await life
+
+    asyncio.run(scenario())
+
+
 def test_a_temporary_refusal_is_waited_out(tmp_path: Path) -> None:
     server = rehearsal()
     later = pb.Refusal(reason=pb.REASON_DRAINING, sentence="later", temporary=True, retry_after_ms=50)

@@ -36,6 +36,7 @@ LEAVE_TIMEOUT_S = 2.0
 STEADY_S = 10.0  # a connection that lasted so long was a good one
 
 _REJOIN = (Reason.REASON_UNKNOWN_SESSION, Reason.REASON_SUPERSEDED)
+_OTHERS = (Reason.REASON_DUPLICATE_ID, Reason.REASON_ROSTER_FULL)  # others are where this client was
 
 
 class GaveUp(EdgeflockError):
@@ -71,6 +72,7 @@ class Agent:
         self._outbox = Outbox(folder)
         self._meter = Meter(alone=rules.alone, gauge=trainer.gauge)
         self._part: Participation | None = None
+        self._seated = False  # a server has shown this client a run: it had its id and a seat to itself
         self._heard = time.monotonic()
         self._return_within_ms = 0
         self._finished = ""  # the run that is over, with --stay
@@ -126,10 +128,15 @@ class Agent:
         if refused.reason == Reason.REASON_ANOTHER_RUN and self._outbox.entry:
             self._log.warning("outbox_discarded", round=self._outbox.entry.round, reason=str(refused))
             self._outbox.clear()
-        elif not refused.temporary and refused.reason not in _REJOIN:
+        elif not (refused.temporary or refused.reason in _REJOIN or self._waits_out(refused)):
             raise refused
         await self._pause(str(refused), refused.retry_after_ms)
         return None
+
+    def _waits_out(self, refused: Refused) -> bool:
+        """Whether others merely stand where this client had its place, as strangers behind a reused port do
+        while its server is away. At first contact they are a mistake that somebody should hear of."""
+        return self._seated and refused.reason in _OTHERS
 
     async def _pause(self, reason: str, retry_after_ms: int = 0) -> None:
         """Wait before the next attempt; raises GaveUp when no server was heard for too long."""
@@ -221,7 +228,7 @@ class Agent:
             async for answer in line.stub.Watch(pb.WatchRequest(session=line.session)):
                 if answer.HasField("refusal"):
                     raise Refused(answer.refusal)
-                self._heard = time.monotonic()
+                self._heard, self._seated = time.monotonic(), True
                 self._return_within_ms = answer.view.return_within_ms
                 part.see(answer.view, line)
                 over = answer.view.HasField("ending")
