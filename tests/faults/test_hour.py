@@ -14,6 +14,7 @@ import pytest
 from edgeflock.client.backoff import MOST_S
 from faults.conftest import RUN, Figure
 from support import processes
+from support.operator import pause
 from support.processes import Flock, Program
 
 AWAY_S = float(os.environ.get("AWAY_S", "3600"))
@@ -34,6 +35,8 @@ def strangers(folder: Path, address: str, ids: tuple[str, ...]) -> Iterator[Prog
         server = others.server(*FULL, f"--listen={address}")
         others.clients(*ids)
         server.wait_for("round_committed")
+        pause(others)  # they are only to be there
+        server.wait_for("run_paused")
         yield server
 
 
