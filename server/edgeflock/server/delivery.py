@@ -24,6 +24,7 @@ from edgeflock.server.patience import Patience
 from edgeflock.server.sessions import Session
 from edgeflock.server.spool import Entry
 from edgeflock.server.stated import of_training
+from edgeflock.server.turns import Turns
 from edgeflock.server.uploads import Unfit, check_package, check_scores, stored_header
 from edgeflock.server.views import outcome_to_wire
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -64,9 +65,15 @@ class Delivery:
     """The server's side of one upload."""
 
     def __init__(
-        self, engine: Engine, pool: CreditPool, session: Session, header: pb.UpdateHeader, context: Context
+        self,
+        engine: Engine,
+        pool: CreditPool,
+        turns: Turns,
+        session: Session,
+        header: pb.UpdateHeader,
+        context: Context,
     ) -> None:
-        self._engine, self._pool, self._session = engine, pool, session
+        self._engine, self._pool, self._turns, self._session = engine, pool, turns, session
         self._header, self._context = header, context
 
     async def run(self) -> pb.Refusal | None:
@@ -111,10 +118,11 @@ class Delivery:
             return
         entry = self._entry(index, package)
         if not entry.complete:
-            await self._take_turn()
-            self._check_open(index)
-            self._start_costs(index, package)
-            await self._receive(index, entry, package)
+            await self._take_over()
+            async with self._turns.one(package.size_bytes):
+                self._check_open(index)
+                self._start_costs(index, package)
+                await self._receive(index, entry, package)
             self._engine.received(index, package)
         await self.say(pb.DeliverResponse(received=pb.Received()))
 
@@ -173,7 +181,7 @@ class Delivery:
         if engine.opened is None or engine.opened.number != number or not engine.machine.has_task(index):
             raise Refused(refusal(pb.REASON_BUSY, CLOSED))
 
-    async def _take_turn(self) -> None:
+    async def _take_over(self) -> None:
         """A newer stream of the same client ends the older one: a half-open connection may still hold it."""
         me = asyncio.current_task()
         old, self._session.upload = self._session.upload, me
@@ -225,6 +233,7 @@ class Delivery:
         except CorruptPayload:
             entry.forget()
             raise
+        self._turns.moved(size)
         self._engine.accounts.limits.admits()  # if not, the round is over now
         if (self._pool.spooled(stream, size) or self._scarce) and entry.held < stream.size:
             await self._offer(entry, stream, chunk)

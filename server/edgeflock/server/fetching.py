@@ -11,10 +11,10 @@ from edgeflock.server.admission import refusal
 from edgeflock.server.broadcast import Broadcast
 from edgeflock.server.engine import Engine
 from edgeflock.server.sessions import Session
+from edgeflock.server.turns import Turns
 from edgeflock.v1 import aggregator_pb2 as pb
 
 ROUND_OVER = "the round is over: look at your view again"
-MANY = 16  # streams
 
 
 class Fetching:
@@ -22,7 +22,7 @@ class Fetching:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._streams = 0  # that send a package now
+        self._turns = Turns()
 
     async def find(self, session: Session, request: pb.FetchRequest) -> Broadcast | None:
         """Return the package that is meant, if the client has a task in that round and can ask so for it."""
@@ -52,14 +52,16 @@ class Fetching:
     async def messages(
         self, session: Session, request: pb.FetchRequest, broadcast: Broadcast
     ) -> AsyncGenerator[pb.FetchResponse | bytes]:
-        """Yield the package from the offset on, as long as its round is open and the budget has room."""
+        """Yield the package from the offset on, as long as its round is open and the budget has room.
+
+        Without a turn in small chunks: gRPC holds one or two of each stream, and memory is bounded.
+        """
         if not request.digest:
             described = pb.FetchResponse(package=package_to_wire(broadcast.package))
             session.sent(described.ByteSize())
             yield described
-        size = request.chunk_bytes or self._chunk()
-        self._streams += 1
-        try:
+        async with self._turns.one(broadcast.package.size_bytes) as mine:
+            size = request.chunk_bytes or (CHUNK if mine else SMALL_CHUNK)
             opened = self._engine.opened
             for offset in range(request.offset, broadcast.package.size_bytes, size):
                 payload = min(size, broadcast.package.size_bytes - offset)
@@ -71,9 +73,4 @@ class Fetching:
                     message = await self._engine.write(broadcast.message, offset, size)
                 session.sent(len(message), payload, broadcast.package, offset)
                 yield message
-        finally:
-            self._streams -= 1
-
-    def _chunk(self) -> int:
-        """Many streams at a time get small chunks: gRPC holds one or two of each, and memory is bounded."""
-        return CHUNK if self._streams < MANY else SMALL_CHUNK
+                self._turns.moved(payload)

@@ -25,6 +25,7 @@ from edgeflock.server.fetching import Fetching
 from edgeflock.server.patience import Patience
 from edgeflock.server.sessions import DuplicateId, Session
 from edgeflock.server.stated import of_round
+from edgeflock.server.turns import Turns
 from edgeflock.server.views import same, send_once, view_of
 from edgeflock.v1 import aggregator_pb2 as pb
 
@@ -42,7 +43,7 @@ class AggregatorService:
     def __init__(self, engine: Engine, run: pb.Run, pool: CreditPool, *, certified: bool = False) -> None:
         self._engine, self._run, self._pool = engine, run, pool
         self._certified = certified  # clients show certificates, with their ids
-        self._fetching = Fetching(engine)
+        self._fetching, self._delivering = Fetching(engine), Turns()
         self.refusals: Counter[tuple[str, str]] = Counter()  # (client or peer, reason)
 
     # ------------------------------------------------------------------------------------- Join
@@ -194,7 +195,7 @@ class AggregatorService:
         index = self._engine.machine.seats.index_of.get(session.client_id)
         if index is not None and first.header.HasField("previous"):
             self._take_cost(index, first.header.previous)
-        delivery = Delivery(self._engine, self._pool, session, first.header, context)
+        delivery = Delivery(self._engine, self._pool, self._delivering, session, first.header, context)
         refused_later = await delivery.run()
         if refused_later is not None:
             self._count(session.client_id, refused_later)

@@ -1,0 +1,157 @@
+"""Turns of large transfers: in order, given back by everybody, and not waited for where networks limit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from edgeflock.common.transport import SMALL_CHUNK
+from edgeflock.server.turns import Turns
+
+LARGE = SMALL_CHUNK + 1
+FOREVER_S = 3600.0
+
+
+class Stage:
+    """Two turns, and transfers that are over when they are told so."""
+
+    def __init__(self, *, look_s: float = FOREVER_S, quick: int = 1) -> None:
+        self.turns = Turns(2, look_s=look_s, quick=quick)
+        self.began: list[tuple[str, bool]] = []
+        self._begun: dict[str, asyncio.Event] = {}
+        self._over: dict[str, asyncio.Event] = {}
+        self._lives: dict[str, asyncio.Task[None]] = {}
+
+    async def begin(self, *names: str, size: int = LARGE) -> None:
+        """Begin transfers; return when each has its turn or waits for it."""
+        for name in names:
+            self._begun[name], self._over[name] = asyncio.Event(), asyncio.Event()
+            self._lives[name] = asyncio.create_task(self._transfer(name, size))
+            await _settled()
+
+    async def end(self, name: str) -> None:
+        self._over[name].set()
+        await self._lives[name]
+        await _settled()
+
+    async def cut(self, name: str) -> None:
+        self._lives[name].cancel()
+        await asyncio.gather(self._lives[name], return_exceptions=True)
+        await _settled()
+
+    async def _transfer(self, name: str, size: int) -> None:
+        async with self.turns.one(size) as mine:
+            self.began.append((name, mine))
+            self._begun[name].set()
+            await self._over[name].wait()
+
+    async def until(self, name: str) -> bool:
+        """Wait until a transfer goes on; return whether it has a turn."""
+        await self._begun[name].wait()
+        return dict(self.began)[name]
+
+
+async def _settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def played(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(20):
+            await scene()
+
+    asyncio.run(bounded())
+
+
+def test_turns_come_in_order() -> None:
+    async def scene() -> None:
+        stage = Stage()
+        await stage.begin("a", "b", "c", "d")
+        assert stage.began == [("a", True), ("b", True)]
+        await stage.end("b")
+        await stage.end("a")
+        assert stage.began[2:] == [("c", True), ("d", True)]
+
+    played(scene)
+
+
+def test_a_small_transfer_needs_none() -> None:
+    async def scene() -> None:
+        stage = Stage()
+        await stage.begin("a", "b")
+        await stage.begin("small", size=SMALL_CHUNK)
+        assert stage.began[-1] == ("small", True)
+        await stage.end("small")
+        await stage.begin("c")
+        assert "c" not in dict(stage.began)  # the small one has given nothing back
+
+    played(scene)
+
+
+@pytest.mark.parametrize("victim", ["a", "c"], ids=["with a turn", "waiting"])
+def test_who_is_cut_off_leaves_the_turn_to_the_next(victim: str) -> None:
+    async def scene() -> None:
+        stage = Stage()
+        await stage.begin("a", "b", "c", "d")
+        await stage.cut(victim)
+        await stage.end("b")
+        assert stage.began[-1] == ("d", True)
+        async with AsyncExitStack() as rest, asyncio.timeout(5):
+            await stage.end("d")
+            assert await rest.enter_async_context(stage.turns.one(LARGE))  # no turn was lost
+
+    played(scene)
+
+
+def test_who_is_cut_off_at_the_very_moment_of_its_turn_gives_it_on() -> None:
+    async def scene() -> None:
+        stage = Stage()
+        await stage.begin("a", "b", "c", "d")
+        stage._over["a"].set()
+        stage._lives["a"].add_done_callback(lambda _: stage._lives["c"].cancel())
+        await stage.end("a")
+        assert await stage.until("d")
+        assert "c" not in dict(stage.began)
+
+    played(scene)
+
+
+def test_nobody_waits_where_the_others_are_slow() -> None:
+    async def scene() -> None:
+        stage = Stage(look_s=0.01)
+        await stage.begin("a", "b", "c")
+        assert not await stage.until("c")
+        await stage.begin("d")
+        await stage.end("c")  # it had none to give back
+        assert not await stage.until("d")
+
+    played(scene)
+
+
+def test_who_waits_goes_on_waiting_while_the_others_are_quick() -> None:
+    async def scene() -> None:
+        looks, looked = 0, asyncio.Event()
+
+        class Watched(Turns):
+            async def _all_are_quick(self, mine: asyncio.Future[None]) -> bool:
+                nonlocal looks
+                looks += 1
+                if looks > 3:
+                    looked.set()
+                asyncio.get_running_loop().call_soon(self.moved, 10)
+                return await super()._all_are_quick(mine)
+
+        stage = Stage()
+        stage.turns = Watched(2, look_s=0.01, quick=10)
+        await stage.begin("a", "b", "c")
+        await looked.wait()
+        assert "c" not in dict(stage.began)
+        await stage.end("a")
+        assert await stage.until("c")
+
+    played(scene)
