@@ -119,7 +119,7 @@ def test_bytes_are_predicted_and_seconds_are_not() -> None:
     used = {"time": 59.9, "bytes": 700.0, "cpu": 6.9}
     assert budget.beyond(used, 300) == ""
     assert budget.beyond(used, 301) == (
-        "the budget of bytes leaves no room for another round: 700 of 1000 are used, a round may take 301"
+        "the budget of bytes leaves no room for another round: 700 of 1000 B are used, a round may take 301 B"
     )
     assert budget.beyond(used | {"time": 61.0}, 0) == "the budget of time is used up: 61 s of 60 s"
     assert budget.beyond(used | {"cpu": 7.0}, 0) == "the budget of cpu is used up: 7 s of 7 s"
@@ -134,7 +134,7 @@ def test_a_round_at_hand_ends_when_a_limit_is_reached_and_bytes_when_they_are_be
     assert budget.reached(used) == ""
     assert budget.reached(used | {"time": 60.0}) == "the budget of time is used up: 60 s of 60 s"
     assert budget.reached(used | {"time": 60.0}, but=["time"]) == ""
-    assert budget.reached(used | {"bytes": 1001.0}) == "the budget of bytes is used up: 1001 of 1000"
+    assert budget.reached(used | {"bytes": 1001.0}) == "the budget of bytes is used up: 1001 B of 1000 B"
     assert budget.reached(used | {"energy": 5e4}) == "the budget of energy is used up: 50000 J of 50000 J"
 
 

@@ -27,6 +27,8 @@ from support.told_run import insert, told_run, writing
         ("bytes", 0, "0 B"),
         ("bytes", 999, "999 B"),
         ("bytes", 1500, "1.50 kB"),
+        ("bytes", 999_499, "999 kB"),
+        ("bytes", 999_600, "1.00 MB"),
         ("bytes", 3.8e12, "3.80 TB"),
         ("seconds", 0.0000005, "0.50 µs"),
         ("seconds", 0.25, "250 ms"),

@@ -76,6 +76,18 @@ def test_a_file_gives_the_logits_of_the_model(
     assert said[1].endswith(" on 64 test samples")
 
 
+def test_the_model_after_a_closing_task_is_of_no_round(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with flock(tmp_path / "closing") as made:
+        made.folder.mkdir()
+        server = made.server("--rounds=2", "--clients=2", "--method=fedadm", "--set=tau=fixed:2")
+        client = made.client("c0,c1")
+        assert (server.ended(), client.ended()) == (0, 0)
+        export(made.run_dir, "--out", tmp_path / "m")
+    assert capsys.readouterr().out.startswith(f"final model after the closing task in {tmp_path / 'm'}")
+
+
 def test_the_ending_says_the_format_and_must_not_say_another(run_dir: Path, tmp_path: Path) -> None:
     export(run_dir, "--out", tmp_path / "model.pt")
     assert exported.largest_error(take(run_dir, "final"), "torchscript", tmp_path / "model.pt") < 1e-5

@@ -82,6 +82,18 @@ def test_the_server_s_time_line_is_its_wall_time(made: tuple[Path, str]) -> None
         assert shown[name] == ROUNDS, name
 
 
+def test_the_cpu_seconds_of_the_books_are_those_of_the_budget(tmp_path: Path) -> None:
+    """With what the server does after the last commit: its last test of the model is most of this run."""
+    with processes.flock(tmp_path) as flock:
+        server = flock.server("--rounds=1", "--clients=1", "--model=lenet5", "--steps=1")
+        client = flock.client("c0")
+        assert (server.ended(), client.ended()) == (0, 0)
+        ((own,),) = flock.rows("SELECT sum(value) FROM round_costs WHERE name = 'server_cpu_s'")
+        ((clients,),) = flock.rows("SELECT sum(cpu_s) FROM costs")
+        ((used,),) = flock.rows("SELECT value FROM meta WHERE name = 'used_cpu'")
+    assert own + clients == pytest.approx(float(used), rel=0.02)
+
+
 def test_a_client_s_time_line_is_its_wall_time(made: tuple[Path, str]) -> None:
     """From the start of its process to the end of the run, also if it had no task in the last rounds."""
     spent = {row["client"]: 0.0 for row in client_rows(made[0])}

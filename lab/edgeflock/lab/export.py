@@ -56,7 +56,8 @@ def export(run: Path, which: str, kind: str | None, out: Path | None, data_root:
     except OSError as error:
         raise UsageError(f"--out {str(path)!r} cannot be written: {error.strerror or error}") from None
     apart = exported.largest_error(model, kind, path)
-    click.echo(f"{which} model of round {model.round} in {path}")
+    when = "after the closing task" if model.closing else f"of round {model.round}"
+    click.echo(f"{which} model {when} in {path}")
     click.echo(
         f"its logits differ from the model's by at most {apart:.1e} on {len(model.samples)} test samples"
     )

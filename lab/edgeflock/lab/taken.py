@@ -44,6 +44,7 @@ class Taken:
     round: int
     samples: Tensor  # real ones, of the test set
     about: Mapping[str, str]
+    closing: bool = False  # the round is the closing task's, after the last one of training
 
     @torch.no_grad()
     def logits(self) -> Tensor:
@@ -62,7 +63,7 @@ def take(run_dir: Path, which: str, data_root: Path | None = None) -> Taken:
         raise UsageError(
             f"{config.method} leaves every client its own head: there is no global model to export"
         )
-    round, digests = _find(run_dir, which)
+    round, digests, closing = _find(run_dir, which)
     try:
         learner.load(Checkpoints(run_dir, learner.layouts), round, digests)
     except CorruptCheckpoint as error:
@@ -70,7 +71,7 @@ def take(run_dir: Path, which: str, data_root: Path | None = None) -> Taken:
     net = assembly.build_net(config, test)
     _fill(FlatModel(net), learner.result(), learner.result_state().vectors)
     about = _about(config, test, which, round)
-    return Taken(Classifier(net).eval(), round, test.x[:_SAMPLES], about)
+    return Taken(Classifier(net).eval(), round, test.x[:_SAMPLES], about, closing)
 
 
 def _fill(flat: FlatModel, parameters: Tensor, vectors: Mapping[str, Tensor]) -> None:
@@ -79,8 +80,8 @@ def _fill(flat: FlatModel, parameters: Tensor, vectors: Mapping[str, Tensor]) ->
     flat.counters.copy_(vectors["counters"])
 
 
-def _find(run_dir: Path, which: str) -> tuple[int, tuple[str, str]]:
-    """Return the round of that model, and the digests of its files."""
+def _find(run_dir: Path, which: str) -> tuple[int, tuple[str, str], bool]:
+    """Return the round of that model, the digests of its files, and whether it is the closing task's."""
     path = run_dir / rundir.JOURNAL
     try:
         with contextlib.closing(read_only(path)) as connection:
@@ -91,7 +92,7 @@ def _find(run_dir: Path, which: str) -> tuple[int, tuple[str, str]]:
         raise BadData(f"{path} cannot be read as a journal: {error}") from None
     if digests is None:
         raise BadData(f"{path} names no model of round {round}")
-    return round, digests
+    return round, digests, bool(story.over) and round == story.newest
 
 
 def _round(run_dir: Path, which: str, story: Story, best: tuple[float, int] | None) -> int:

@@ -151,5 +151,6 @@ class Accounts:
         if self._keeping is not None:
             self._keeping.cancel()
         self.rest()
+        self.ledger.charge(self._drive.machine.round or 1)
         self._note(self.used())
         await self._write_rest()

@@ -71,7 +71,7 @@ _READ = {"time": seconds, "bytes": size, "cpu": seconds, "energy": joules}
 
 def shown(name: str, amount: float) -> str:
     """Return an amount of a resource for people."""
-    return f"{amount:.0f}" if name == "bytes" else f"{amount:.6g} {'J' if name == 'energy' else 's'}"
+    return f"{amount:.0f} B" if name == "bytes" else f"{amount:.6g} {'J' if name == 'energy' else 's'}"
 
 
 def credible(stated: float | None) -> float:
@@ -185,7 +185,8 @@ class Budget:
             if name == "bytes" and used[name] + expected > limit:
                 return (
                     f"the budget of bytes leaves no room for another round: "
-                    f"{used[name]:.0f} of {limit:.0f} are used, a round may take {expected:.0f}"
+                    f"{used[name]:.0f} of {shown(name, limit)} are used, "
+                    f"a round may take {shown(name, expected)}"
                 )
             own = steered and name in STEERED
             if name != "bytes" and not own and used[name] >= limit:

@@ -218,6 +218,7 @@ class Engine(Drive):
             await self._scoring.finish()
         if ending.kind is not EndingKind.FAILED:
             await self.compute(self._write_result)
+        self.ledger.charge(ending.round or 1)
 
     def _write_result(self) -> None:
         self._checkpoints.write_result(self.learner.result_state(), self.learner.result())

@@ -191,10 +191,14 @@ class Ledger:
         `tested_s` of the commit were a test of other models.
         """
         self.line.move(round, time_line.COMMIT, time_line.EVALUATE, tested_s)
+        self.charge(round)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+        return {"server_peak_rss_bytes": float(peak)}
+
+    def charge(self, round: int) -> None:
+        """Count CPU and energy of this process since the last call."""
         before, self._cpu_s = self._cpu_s, time.process_time()
         self.line.add(round, "server_cpu_s", self._cpu_s - before)
         energy_j = self._share.take(self._cpu_s - before)
         if energy_j is not None:
             self.line.add(round, "energy_j", energy_j)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
-        return {"server_peak_rss_bytes": float(peak)}

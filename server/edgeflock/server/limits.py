@@ -45,8 +45,8 @@ class Limits:
         used = self._used()["bytes"]
         if used + size <= limit:
             return True
-        more = f", and a message has {size}" if size else ""
-        self._say(f"the budget of bytes is used up: {shown('bytes', used)} of {limit:.0f}{more}")
+        more = f", and a message has {shown('bytes', size)}" if size else ""
+        self._say(f"the budget of bytes is used up: {shown('bytes', used)} of {shown('bytes', limit)}{more}")
         return False
 
     def bytes_left(self) -> float:

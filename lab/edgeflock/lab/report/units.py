@@ -20,6 +20,7 @@ _STEPS: dict[str, _Steps] = {
     "flops": _FLOPS,
     "celsius": ((1.0, "°C"),),
 }
+_ROUNDS_UP = 0.9995  # of the next unit: it would read as 1000 of the smaller one
 _FROM = 2.0  # so many of a unit must be there before it is used for an axis
 
 
@@ -55,7 +56,7 @@ def amount(quantity: str, value: float | None) -> str:
     if value is None:
         return UNKNOWN
     steps = _STEPS[quantity]
-    fitting = [step for step in steps if abs(value) >= step[0]]
+    fitting = [step for step in steps if abs(value) >= _ROUNDS_UP * step[0]]
     divisor, unit = fitting[-1] if fitting else _smallest(quantity, value)
     if quantity == "count" and abs(value) < 1e6:
         return f"{value:,.0f}"

@@ -11,7 +11,7 @@ export function bytes(value) {
   if (!Number.isFinite(value)) return "";
   const units = ["B", "kB", "MB", "GB", "TB", "PB"];
   let power = 0;
-  while (value >= 1000 && power < units.length - 1) { value /= 1000; power += 1; }
+  while (value >= 999.5 && power < units.length - 1) { value /= 1000; power += 1; }
   return `${power === 0 || value >= 100 ? value.toFixed(0) : value.toFixed(1)} ${units[power]}`;
 }
 

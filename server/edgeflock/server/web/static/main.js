@@ -40,7 +40,8 @@ function take(picture) {
 function link(state) {
   lostAt = state === "live" ? 0 : lostAt || Date.now();
   const since = lostAt ? format.moment(lostAt / 1000) : "";
-  const words = { live: "live", lost: `no connection since ${since}; trying again`, left: `the server left at ${since}; trying again` };
+  const again = store.run.state === "finished" ? "" : "; trying again";
+  const words = { live: "live", lost: `no connection since ${since}; trying again`, left: `the server left at ${since}${again}` };
   say(byId("link"), words[state]);
   mark(byId("link"), "data-lost", state === "lost" || (state === "left" && store.run.state !== "finished") ? "yes" : "");
 }
