@@ -17,7 +17,7 @@ from support import processes
 from support.operator import pause
 from support.processes import Flock, Program
 
-AWAY_S = float(os.environ.get("AWAY_S", "3600"))
+AWAY_S = float(os.environ.get("AWAY_S", "3600"))  # less to try the test itself
 IDS = ("c0", "c1", "c2")
 FULL = ("--clients=3", "--min-updates=3", "--rounds=100000", "--steps=0", "--eval-every=0", "--model=linear")
 
