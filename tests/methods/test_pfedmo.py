@@ -305,6 +305,7 @@ def test_the_model_is_the_mean_of_the_personal_models(tmp_path: Path) -> None:
         run.round()
     tested = [(name, vector.double().numpy().copy()) for name, vector in run.learner.models()]
     assert [name for name, _ in tested] == ["representation", "personal", "personal", "personal"]
+    assert load("pfedmo").models == ("representation", "personal")
     mean = sum(n * vector for n, (_, vector) in zip(run.sizes, tested[1:], strict=True)) / sum(run.sizes)
     np.testing.assert_allclose(mean, run.model, atol=1e-6)
     assert not np.array_equal(tested[1][1], tested[2][1])

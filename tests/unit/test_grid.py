@@ -145,6 +145,11 @@ REFUSALS = [
     ),
     ("baseline = 'fedavg'", "baseline in g.toml is 'method', allowed is one of the grid's axes: none"),
     ("measure = 1", "measure in g.toml is 1, allowed is a text"),
+    (
+        "measure = 'globl'",
+        "measure in g.toml is 'globl', allowed is client_local, client_pooled, global, personal, "
+        "representation",
+    ),
     ("run = 1", "run in g.toml is 1, allowed is a table, [run]"),
 ]
 

@@ -104,6 +104,14 @@ def test_a_table_that_an_earlier_version_did_not_have_may_be_missing(tmp_path: P
     assert len(read(run_dir).rounds) == 3
 
 
+def test_a_table_that_this_version_has_must_not_be_missing(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    with writing(run_dir) as journal:
+        journal.execute("DROP TABLE costs")
+    with pytest.raises(BadData, match=r"journal.sqlite cannot be read as a journal: it has no table costs$"):
+        read(run_dir)
+
+
 def test_what_clients_say_of_their_classes_and_the_server_of_itself_is_known(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / "run")
     with writing(run_dir) as journal:

@@ -15,8 +15,9 @@ import pytest
 from edgeflock.common.errors import BadData
 from edgeflock.lab.events import line
 from edgeflock.lab.feed import Event, Feed
-from edgeflock.lab.show import Rows, size, summary
+from edgeflock.lab.show import Rows, size, spending, summary
 from edgeflock.server.journal import Journal
+from edgeflock.server.records import read_used
 
 
 def event(name: str, /, **fields: object) -> Event:
@@ -158,6 +159,12 @@ def test_the_summary_holds_the_whole_run(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("goal", "said"), [(0.9, "reached"), (0.95, "not reached")])
+def test_the_summary_says_what_became_of_the_target(tmp_path: Path, goal: float, said: str) -> None:
+    lines = summary(tmp_path, [committed(1), evaluated(1, 0.9), evaluated(1, 0.99, model="own")], goal)
+    assert f"target          accuracy {goal:g}, {said}" in lines.splitlines()
+
+
 def test_budgets_are_shown_as_shares_and_summed_up(tmp_path: Path) -> None:
     spent = {"time": [30.25, 60.0], "bytes": [4_100_000, 5_000_000], "energy": [1010.0, 1000.0]}
     done = event("round_committed", round=1, bytes_up=10, bytes_down=10, seconds=0.5, budget=spent)
@@ -165,10 +172,22 @@ def test_budgets_are_shown_as_shares_and_summed_up(tmp_path: Path) -> None:
     assert row.text().endswith("0.50 s  budget used: time  50%, bytes  82%, energy 101%")
     lines = summary(tmp_path, [done, event("run_started", budget={"time": "60s"})]).splitlines()
     assert [line for line in lines if line.startswith("budget")] == [
-        "budget of time    30.25 of 60 s",
-        "budget of bytes   4.1 of 5 MB",
-        "budget of energy  1010 of 1000 J, 10 J beyond it",
+        "budget of time    30.2 s of 1 min",
+        "budget of bytes   4.10 MB of 5 MB",
+        "budget of energy  1.01 kJ of 1 kJ, 10 J beyond it",
     ]
+
+
+def test_what_the_journal_knows_of_an_open_round_counts_for_every_budget() -> None:
+    done = event("round_committed", round=1, budget={"time": [2.0, 60.0], "cpu": [0.5, 9.0]})
+    meta = {"used_time": "9.04", "used_cpu": "0.75", "used_bytes": "7.0", "used_energy": "0.0"}
+    assert list(spending([done], read_used(meta))) == [("time", "9.04 s of 1 min"), ("cpu", "750 ms of 9 s")]
+
+
+def test_a_method_s_own_clock_is_not_mixed_up_with_the_time_that_passes() -> None:
+    done = event("round_committed", round=1, budget={"time": [2.0, 60.0]})
+    meta = {"used_time": "50.0", "own_time": "2.0"}
+    assert list(spending([done], read_used(meta))) == [("time", "2 s of 1 min")]
 
 
 def test_a_budget_that_nobody_measures_is_not_said_to_be_unused(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_budgets_and_the_target_stand_on_the_first_screen(tmp_path: Path) -> Non
     with writing(run_dir) as journal:
         write_event(journal, "run_ended", {"kind": "completed", "reason": "", "budget": used}, 2.0)
     text = page_of(tmp_path / "2", run_dir).text
-    assert "Used of the budgets: bytes 250 of 1000 kB; energy not known of 50 kJ: no client stated" in text
+    assert "Used of the budgets: bytes 250 kB of 1 MB; energy not known of 50 kJ: no client stated" in text
     going = told_run(tmp_path / "going", rounds=2, ended=False, **limits)
     assert "Target: accuracy 0.985, not reached yet." in page_of(tmp_path / "3", going).text
     met = told_run(tmp_path / "met", rounds=2, target={"accuracy": "0.15"})

@@ -43,7 +43,7 @@ def test_what_is_beyond_a_budget_is_stated(tmp_path: Path) -> None:
     """The clients of no epoch's end stop in mid-round, and the table says by how much that was too late."""
     done = lab("--epochs=1000000", "--budget=time=500ms", "--model=linear", f"--run-dir={tmp_path / 'run'}")
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(r"[\d.]+ of 500 ms, [\d.]+ \S+ beyond it", field(done.stdout, "budget of time"))
+    assert re.fullmatch(r"[\d.]+ \S+ of 500 ms, [\d.]+ \S+ beyond it", field(done.stdout, "budget of time"))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from edgeflock.common.errors import UsageError
+from edgeflock.common.errors import MissingData, UsageError
 from edgeflock.lab.cli import group
 from edgeflock.lab.feed import Event
 from edgeflock.lab.tensorboard import scalars
@@ -54,7 +54,7 @@ def test_the_servers_child_writes_every_round_of_all_its_lives_once(
         files = made.run_dir / "report" / "tensorboard"
         assert curve(files, "accuracy/global") == told(made)
         assert [step for step, _ in curve(files, "round/bytes_up")] == [1, 2, 3, 4, 5]
-        assert write(made.run_dir, capsys).startswith("0 scalars in ")
+        assert write(made.run_dir, capsys).startswith("0 new scalars in ")
 
 
 def test_the_command_writes_what_the_journal_holds(
@@ -88,6 +88,15 @@ def test_numbers_of_events_become_scalars_and_nothing_else_does() -> None:
         "worst_tenth/local": 0.1,
     }
     assert list(scalars(Event(3, 0.0, "client_joined", {"round": 2, "samples": 7}))) == []
+
+
+def test_a_missing_run_is_named_wherever_the_files_go(tmp_path: Path) -> None:
+    for out in ((), (f"--out={tmp_path / 'files'}",)):
+        with pytest.raises(MissingData, match=r"nosuch is not a run directory"):
+            group.main(
+                ["tensorboard", str(tmp_path / "nosuch"), *out], prog_name="fl-lab", standalone_mode=False
+            )
+    assert not (tmp_path / "files").exists()
 
 
 def test_a_missing_package_is_named_before_anything_starts(

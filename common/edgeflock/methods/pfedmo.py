@@ -266,5 +266,6 @@ METHOD = Method(
     own_momentum=True,
     extra_flops=extra_flops,
     public_data=True,
+    models=(TEACHER, "personal"),
     client_models="local",
 )

@@ -18,7 +18,7 @@ from edgeflock.common import signals
 from edgeflock.common.errors import EdgeflockError, Locked, UsageError
 from edgeflock.lab import farm, findings, history, time_left
 from edgeflock.lab.farm import Ended, Living
-from edgeflock.lab.grid import Cell, Grid, read_baseline, read_grid, read_targets
+from edgeflock.lab.grid import Cell, Grid, read_baseline, read_grid, read_measure, read_targets
 from edgeflock.lab.history import History
 from edgeflock.lab.outcome import lives
 from edgeflock.lab.ticker import Ticker, ticker
@@ -56,7 +56,7 @@ def _compare(
         asked,
         targets=read_targets(target, "--target") if target else asked.targets,
         baseline=asked.baseline if baseline is None else read_baseline(baseline, asked.axes, "--baseline"),
-        measure=measure or asked.measure,
+        measure=asked.measure if measure is None else read_measure(measure, "--measure"),
         cells=tuple(cell if data_root is None else cell.with_data(data_root) for cell in asked.cells),
     )
     signals.on_leaving(_interrupt)

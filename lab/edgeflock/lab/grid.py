@@ -12,6 +12,7 @@ from typing import Any
 
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
 from edgeflock.common.options import options, public, read_toml, unknown
+from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.lab.grid_options import (
     METHOD,
     Choice,
@@ -22,7 +23,9 @@ from edgeflock.lab.grid_options import (
     text_of,
     values_of,
 )
+from edgeflock.lab.history_values import GLOBAL
 from edgeflock.lab.run import LabConfig
+from edgeflock.methods import load, names
 from edgeflock.server.config import ServerConfig
 
 SEED = "seed"
@@ -107,8 +110,17 @@ def make_grid(table: Mapping[str, Any], where: str) -> Grid:
         axes=labels,
         targets=read_targets(table.get("target", []), f"target in {where}"),
         baseline=read_baseline(table.get("baseline", {}), labels, f"baseline in {where}"),
-        measure=text_of(table.get("measure", "global"), f"measure in {where}"),
+        measure=read_measure(table.get("measure", GLOBAL), f"measure in {where}"),
     )
+
+
+def read_measure(value: Any, label: str) -> str:
+    """Return the name of the model whose accuracy counts: one that some method has tested."""
+    name = text_of(value, label)
+    known = {GLOBAL, LOCAL, POOLED, *(model for method in names() for model in load(method).models)}
+    if name not in known:
+        raise BadValue(label, name, ", ".join(sorted(known)))
+    return name
 
 
 def read_targets(value: Any, label: str) -> tuple[float, ...]:

@@ -29,7 +29,7 @@ from edgeflock.lab.history_values import (
     is_highest,
 )
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.journal import read_only
+from edgeflock.server.journal import SCHEMA_VERSION, read_only
 from edgeflock.server.sealed import from_toml
 
 __all__ = [
@@ -248,7 +248,11 @@ def _rows(connection: sqlite3.Connection, table: str, order: str = "") -> list[d
 
 def _ask(connection: sqlite3.Connection, table: str, statement: str) -> list[dict[str, Any]]:
     """Return the rows that are asked of a table, none if an older edgeflock had no such table."""
-    return [dict(row) for row in connection.execute(statement)] if _has(connection, table) else []
+    if _has(connection, table):
+        return [dict(row) for row in connection.execute(statement)]
+    if connection.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
+        raise sqlite3.DatabaseError(f"it has no table {table}")
+    return []
 
 
 def _has(connection: sqlite3.Connection, table: str) -> bool:

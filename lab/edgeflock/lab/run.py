@@ -24,6 +24,7 @@ from edgeflock.lab.feed import Feed
 from edgeflock.lab.show import Display, Rows, display, summary
 from edgeflock.server.config import ServerConfig, default_run_dir
 from edgeflock.server.sealed import from_toml
+from edgeflock.server.target import parse
 from edgeflock.server.web.listen import OFF
 
 _HELP = """Run a server and its clients on this machine, to the end.
@@ -82,8 +83,9 @@ def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
         raise
     finally:
         _forget_if_empty(run_dir, ours)
+    goal = parse(from_toml(run_dir / "run.toml").target).accuracy
     with closing(Feed(run_dir)) as feed:
-        click.echo("\n" + summary(run_dir, feed.read()))
+        click.echo("\n" + summary(run_dir, feed.read(), goal))
     return 0
 
 

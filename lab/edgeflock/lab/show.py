@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,15 +12,15 @@ import click
 
 from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.lab.feed import Event
-from edgeflock.lab.report.units import amount, scale
-from edgeflock.lab.totals import spent, stated, totals
+from edgeflock.lab.report.units import amount
+from edgeflock.lab.totals import spent, totals, used
 from edgeflock.server.time_line import GATHER, PAUSED
 
 _PATIENCE = 3  # rounds whose line waits for an evaluation, at most
 _GROUPS = {LOCAL: "clients, own test", POOLED: "clients, pooled test"}
 _COMMITTED = ("round_committed", "closing_committed")
+_TELLING = (*_COMMITTED, "run_ended")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
-_LITTLE = 0.01  # of a budget: so little is told in a unit of its own
 
 
 @dataclass
@@ -147,8 +147,8 @@ def display(rounds: int, terminal: bool) -> Display:
 # ------------------------------------------------------------------------------------------------ the end
 
 
-def summary(run_dir: Path, events: Iterable[Event]) -> str:
-    """Return the table at the end of a run, over all its lives."""
+def summary(run_dir: Path, events: Iterable[Event], goal: float | None = None) -> str:
+    """Return the table at the end of a run, over all its lives; `goal` is the accuracy it was to reach."""
     events = list(events)
     committed = [event for event in events if event.name in _COMMITTED]
     rounds = [event for event in committed if event.name == "round_committed"]
@@ -159,15 +159,21 @@ def summary(run_dir: Path, events: Iterable[Event]) -> str:
         ("rounds", str(max((int(event.number("round") or 0) for event in rounds), default=0))),
         ("final accuracy", _decimal(accuracies[-1] if accuracies else None)),
         ("best accuracy", _decimal(max(accuracies, default=None))),
+        *([("target", _target(goal, accuracies))] if goal else []),
         *_groups(events),
         *_paid(run_dir, committed),
         *totals(run_dir),
-        *((f"budget of {name}", said) for name, said in spending(run_dir, events)),
+        *((f"budget of {name}", said) for name, said in spending(events, used(run_dir))),
         ("model SHA-256", model_digest(run_dir) or "no final model"),
         ("run directory", str(run_dir)),
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _target(goal: float, accuracies: Iterable[float]) -> str:
+    came = "reached" if any(accuracy >= goal for accuracy in accuracies) else "not reached"
+    return f"accuracy {goal:g}, {came}"
 
 
 def _paid(run_dir: Path, committed: Sequence[Event]) -> Iterator[tuple[str, str]]:
@@ -235,24 +241,22 @@ def _unknown(name: str, used: float) -> bool:
     return name == "energy" and used == 0
 
 
-def spending(run_dir: Path, events: Iterable[Event]) -> Iterator[tuple[str, str]]:
-    """Yield every budget with what is used of it, in words, from the last event that names them."""
-    telling = (*_COMMITTED, "run_ended")
-    told = [event for event in events if event.fields.get("budget") and event.name in telling]
-    later = stated(run_dir)
+def spending(events: Iterable[Event], later: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Yield every budget with what is used of it, in words: by the last event that names them, and by the
+    journal, which knows later of a round that is open, and of what clients said after the end."""
+    told = [event for event in events if event.fields.get("budget") and event.name in _TELLING]
     for name, then, limit in _budgets(told[-1]) if told else []:
-        used = max(then, later.get(name, 0.0))
-        quantity = _QUANTITIES.get(name, "seconds")
-        unit = scale(quantity, [limit])
-        whole = f"of {limit / unit.divisor:.6g} {unit.unit}"
-        if _unknown(name, used):
-            said = f"not known {whole}: no client stated its energy, see fl-client --watts"
-        elif used < _LITTLE * limit:
-            said = f"{amount(quantity, used)} {whole}"
-        else:
-            beyond = f", {amount(quantity, used - limit)} beyond it" if used > limit else ""
-            said = f"{used / unit.divisor:.4g} {whole}{beyond}"
-        yield name, said
+        yield name, _spent(name, max(then, later.get(name, 0.0)), limit)
+
+
+def _spent(name: str, used: float, limit: float) -> str:
+    """Return what is used of a budget, in the unit of its limit where that can be read."""
+    quantity = _QUANTITIES.get(name, "seconds")
+    whole = f"of {amount(quantity, limit)}"
+    if _unknown(name, used):
+        return f"not known {whole}: no client stated its energy, see fl-client --watts"
+    beyond = f", {amount(quantity, used - limit)} beyond it" if used > limit else ""
+    return f"{amount(quantity, used)} {whole}{beyond}"
 
 
 def _ending(events: Iterable[Event]) -> str:

@@ -43,14 +43,15 @@ def tensorboard(run: Path, follow: bool, attached: bool, out: Path | None) -> in
     """
     if find_spec("tensorboard") is None:
         raise UsageError("event files need tensorboard: pip install 'edgeflock[tensorboard]'")
-    place = out or require_run(run) / PLACE
+    require_run(run)
+    place = run / PLACE if out is None else out
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--out {str(place)!r} cannot be made: {error.strerror}") from None
     with closing(Feed(run, _cursor(place))) as feed, closing(_Files(place)) as files:
         count = write(feed, files, _Patience(attached) if follow else None)
-    click.echo(f"{count} scalars in {place}; see them with: tensorboard --logdir {place}")
+    click.echo(f"{count} new scalars in {place}; see them with: tensorboard --logdir {place}")
     return 0
 
 

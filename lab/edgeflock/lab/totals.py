@@ -10,8 +10,8 @@ from pathlib import Path
 from edgeflock.common.sensors import MODEL
 from edgeflock.lab.feed import JOURNAL
 from edgeflock.lab.report.units import amount
-from edgeflock.server.budget import STATED
 from edgeflock.server.journal import read_only
+from edgeflock.server.records import read_used
 from edgeflock.server.time_line import GATHER, OF_A_ROUND
 
 
@@ -59,16 +59,15 @@ def spent(run_dir: Path) -> dict[str, float]:
     return found
 
 
-def stated(run_dir: Path) -> dict[str, float]:
-    """Return what is used of the budgets whose costs clients state, with what they said after the end."""
-    found: dict[str, float] = {}
-    if not (run_dir / JOURNAL).is_file():
-        return found
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(read_only(run_dir / JOURNAL)) as connection:
-        for name, _ in STATED:
-            row = connection.execute("SELECT value FROM meta WHERE name = ?", (f"used_{name}",)).fetchone()
-            found |= {name: float(row[0])} if row else {}
-    return found
+def used(run_dir: Path) -> dict[str, float]:
+    """Return what the journal says is used of the budgets, with what clients said after the end."""
+    if (run_dir / JOURNAL).is_file():
+        with (
+            contextlib.suppress(sqlite3.Error),
+            contextlib.closing(read_only(run_dir / JOURNAL)) as connection,
+        ):
+            return read_used(dict(connection.execute("SELECT name, value FROM meta")))
+    return {}
 
 
 def _from(source: str) -> str:

@@ -131,10 +131,10 @@ class Accounts:
             self._note(self.used())
 
     def _note(self, used: Mapping[str, float]) -> None:
-        books = self.ledger.open_books(self._at_hand())
+        books, own = self.ledger.open_books(self._at_hand()), self.own()
 
         def transaction(connection: sqlite3.Connection) -> None:
-            records.write_used(connection, used)
+            records.write_used(connection, used, own)
             if books is not None:
                 books.write(connection, self._epoch)
 

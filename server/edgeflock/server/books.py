@@ -32,6 +32,7 @@ class Commit:
     closing: bool
     measured: Mapping[str, float]  # what the method was told
     used: Mapping[str, float]  # of the budgets, over all lives
+    own: Mapping[str, float]  # the same, where the method itself counts it
     scores: ClientScores
 
     def write(self, connection: sqlite3.Connection, epoch: int) -> None:
@@ -41,7 +42,7 @@ class Commit:
         records.write_outcomes(connection, epoch, round, self.effect.outcomes)
         records.write_round_costs(connection, epoch, round, self.values)
         records.write_measured(connection, epoch, round, self.measured)
-        records.write_used(connection, self.used)
+        records.write_used(connection, self.used, self.own)
         self.books.write(connection, epoch)
         self.pending.write(connection, epoch)
         self.scores.write(connection, epoch, round)

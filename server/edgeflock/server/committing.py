@@ -76,7 +76,18 @@ class Committing:
             line = canonical_line(self.drive.machine, effect, metrics, spent, books.rows)
             line |= self.accounts.told(used)
             commit = Commit(
-                effect, saved, metrics, books, pending, line, stop, round.closing, round.costs, used, scores
+                effect,
+                saved,
+                metrics,
+                books,
+                pending,
+                line,
+                stop,
+                round.closing,
+                round.costs,
+                used,
+                self.accounts.own(),
+                scores,
             )
             await asyncio.wrap_future(self.journal.submit(partial(commit.write, epoch=self.epoch)))
         log.info(commit.name, **line)

@@ -172,7 +172,7 @@ class Engine(Drive):
                 return
 
         ending = any(isinstance(record, Ended) for record in effect.records)
-        used = self.accounts.used() if ending else {}
+        used, own = (self.accounts.used(), self.accounts.own()) if ending else ({}, {})
         told = {"run_ended": self.accounts.told(used)} if ending else {}
         words = [word for record in effect.records for word in self.machine.words(record)]
         books = self.ledger.open_books(self.opened) if ending else None  # a round that is discarded was paid
@@ -181,7 +181,7 @@ class Engine(Drive):
             for record in effect.records:
                 records.write(connection, self.epoch, record)
             pending.write(connection, self.epoch)
-            records.write_used(connection, used)
+            records.write_used(connection, used, own)
             if books is not None:
                 books.write(connection, self.epoch)
             for word in words:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from edgeflock.server import conduct_rows
+from edgeflock.server.budget import RESOURCES
 from edgeflock.server.decisions import (
     Conduct,
     Ended,
@@ -24,6 +25,7 @@ from edgeflock.server.decisions import (
 
 _MEASURED = "measured "  # before the names of costs that a method was told
 _USED = "used_"
+_OWN = "own_"  # before what the method itself counts, in place of what is used
 
 
 @dataclass
@@ -143,10 +145,18 @@ def write_measured(
     write_round_costs(connection, epoch, round, named)
 
 
-def write_used(connection: sqlite3.Connection, used: Mapping[str, float]) -> None:
-    """Write what the run has used so far, if anything is said of it."""
-    if used:
-        write_meta(connection, **{f"{_USED}{name}": repr(value) for name, value in used.items()})
+def write_used(connection: sqlite3.Connection, used: Mapping[str, float], own: Mapping[str, float]) -> None:
+    """Write what the run has used so far, if anything is said of it; `own` is the method's own count."""
+    named = {f"{_USED}{name}": repr(value) for name, value in used.items()}
+    named |= {f"{_OWN}{name}": repr(value) for name, value in own.items()}
+    if named:
+        write_meta(connection, **named)
+
+
+def read_used(meta: Mapping[str, str]) -> dict[str, float]:
+    """Return what is used of the budgets by the rows of `meta`, as it counts for them."""
+    counts = {name: meta.get(f"{_OWN}{name}", meta.get(f"{_USED}{name}")) for name in RESOURCES}
+    return {name: float(amount) for name, amount in counts.items() if amount is not None}
 
 
 def read_story(connection: sqlite3.Connection) -> Story:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from edgeflock.lab.history import History
 from edgeflock.lab.show import spending
 from edgeflock.server import target
+from edgeflock.server.records import read_used
 
 
 def limits(history: History) -> list[str]:
     """Return a sentence on its budgets and one on its target, if it has them."""
-    used = "; ".join(f"{name} {said}" for name, said in spending(history.run_dir, history.events))
+    told = spending(history.events, read_used(history.meta))
+    used = "; ".join(f"{name} {said}" for name, said in told)
     goal = target.parse(history.config.target).accuracy
     found = [f"Used of the budgets: {used}."] if used else []
     return found if goal is None else [*found, f"Target: accuracy {goal:g}, {_came(history, goal)}."]

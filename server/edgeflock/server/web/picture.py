@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,7 +178,7 @@ class Picture:
             "budgets": budgets,
         }
         if status.HasField("open"):
-            told["open"] = self._open(status.open)
+            told["open"] = self._open(status.open) | _updates(status.members)
         return told
 
     def _open(self, open: pb.OpenRound) -> dict[str, Any]:
@@ -193,3 +194,11 @@ class Picture:
         if abs(moment - self._moments.get(name, 0.0)) > _STEP_S:
             self._moments[name] = round(moment, 1)
         return self._moments[name]
+
+
+def _updates(members: Iterable[pb.ClientStatus]) -> dict[str, int]:
+    """Count the clients of the open round: how many, whose update is here, who of the others is away."""
+    cohort = [member for member in members if member.in_cohort]
+    missing = [member for member in cohort if not member.received]
+    away = sum(not member.online for member in missing)
+    return {"cohort": len(cohort), "here": len(cohort) - len(missing), "away": away}

@@ -38,7 +38,8 @@ function showHead(run) {
 /** An estimate from the newest rounds; none where it would be a guess. A budget may end the run before its rounds do. */
 function remaining(store) {
   const { run, order } = store;
-  if (run.state !== "running" || order.length < 3) return "";
+  const stuck = run.open && run.open.away === run.open.cohort - run.open.here && run.open.away > 0;
+  if (run.state !== "running" || order.length < 3 || stuck) return "";
   const newest = order.slice(-PACE_ROUNDS).map((round) => store.rows.get(round).at).filter(Boolean);
   const pace = (newest.at(-1) - newest[0]) / (newest.length - 1);
   let [rounds, why] = [run.rounds - (run.round ?? 0), ""];

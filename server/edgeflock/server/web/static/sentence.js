@@ -2,10 +2,9 @@
 
 import * as format from "./format.js";
 
-const MEMBERS = ["delivered", "refused", "training", "uploading", "overdue"];
 const PHASES = {
   opening: (round) => `${round} is being opened.`,
-  open: (round, store) => `${round} is open: ${members(store)}.`,
+  open: (round, store) => `${round} is open: ${updates(store.run.open)}.`,
   folding: (round) => `${round}: the updates are being summed up.`,
   committing: (round) => `${round}: the new model is being saved.`,
 };
@@ -28,10 +27,9 @@ function opened(store) {
   return PHASES[open.phase]?.(open.closing ? "The closing task" : `Round ${format.count(open.round)}`, store) ?? "";
 }
 
-function members(store) {
-  const states = [...store.clients.values()].map((client) => client.state).filter((state) => MEMBERS.includes(state));
-  const done = states.filter((state) => state === "delivered").length;
-  return `${format.count(done)} of ${format.count(states.length)} updates are here`;
+function updates({ here, cohort, away }) {
+  const gone = away ? `, ${format.count(away)} of the missing client${away === 1 ? " is" : "s are"} away` : "";
+  return `${format.count(here)} of ${format.count(cohort)} updates are here${gone}`;
 }
 
 function come(address) {
