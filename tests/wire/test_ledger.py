@@ -292,6 +292,26 @@ def test_the_bytes_of_a_discarded_round_were_paid(tmp_path: Path) -> None:
     serve(home, talk)
 
 
+def test_what_a_client_states_of_a_discarded_round_stays_in_the_books(tmp_path: Path) -> None:
+    """Its last report comes after the end; what its header had stated does not take its place again."""
+    home = Home(tmp_path, clients=2)
+
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        made, upload = served.made(0), peers[0].upload()
+        header = made.header(peers[0].session, 1)
+        header.cost.cpu_s = 1.0
+        await upload.send(header=header)
+        await upload.feed(made.payload, (await upload.read()).credit, 1 << 20, None)
+        served.engine.post(StopAsked("enough", time.monotonic()))
+        await served.engine.until(lambda: served.engine.machine.ending is not None)
+        assert costs(home, "cpu_s") == [(1.0,), (None,)]
+        assert not (await peers[0].report(cost=pb.RoundCost(round=1, cpu_s=1.5))).HasField("refusal")
+
+    serve(home, talk)
+    assert costs(home, "cpu_s") == [(1.5,), (None,)]
+
+
 def test_who_says_goodbye_in_mid_round_leaves_its_bytes_in_the_books(tmp_path: Path) -> None:
     home = Home(tmp_path, clients=2, rounds=1, min_updates=1)
 

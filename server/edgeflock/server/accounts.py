@@ -117,6 +117,11 @@ class Accounts:
         """Take what a client reports of a round that is over; the next decision writes it down."""
         self.budget.correct(round, index, row)
         self.ledger.add_late(round, index, row)
+        opened = self._at_hand()
+        if (
+            opened is not None and opened.number == round
+        ):  # its books may be written again, if it was discarded
+            opened.costs[index] = {**opened.costs.get(index, {}), **row}
         if self._drive.machine.ending is not None:
             self._drive.start(self._write_rest())
 
