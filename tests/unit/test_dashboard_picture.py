@@ -197,6 +197,19 @@ def test_a_client_is_what_the_journal_and_the_server_say_of_it() -> None:
     assert shown["last_round"] == 5
 
 
+def test_an_open_round_counts_its_clients_also_those_that_are_away() -> None:
+    picture = Picture()
+    states = {"a": (True, True), "b": (True, False), "c": (False, False), "d": (False, True)}
+    members = [
+        pb.ClientStatus(client_id=name, in_cohort=True, online=online, received=received)
+        for name, (online, received) in states.items()
+    ]
+    spare = pb.ClientStatus(client_id="e", online=True)
+    picture.observe(status(*members, spare, open=pb.OpenRound(round=6, phase="open")), {})
+    told = picture.since(NOW)[0]["run"]["open"]
+    assert (told["cohort"], told["here"], told["away"]) == (4, 2, 1)
+
+
 def test_recent_costs_are_not_added_twice() -> None:
     picture = Picture()
     picture.take(News(seats=[(0, "a", 1)]))
