@@ -104,6 +104,20 @@ def test_a_table_that_an_earlier_version_did_not_have_may_be_missing(tmp_path: P
     assert len(read(run_dir).rounds) == 3
 
 
+def test_time_before_a_round_that_was_never_opened_is_the_run_s_too(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    before = read(run_dir)
+    with writing(run_dir) as journal:
+        insert(journal, "round_costs", {"epoch": 0, "round": 4, "name": "select_s", "value": 2.5})
+    history = read(run_dir)
+    assert (history.rounds, [round.number for round in history.others]) == (before.rounds, [4])
+    assert history.others[0].spent["seconds"] == before.rounds[-1].spent["seconds"] + 2.5
+    with writing(run_dir) as journal:
+        journal.execute("DELETE FROM rounds")
+        journal.execute("DELETE FROM round_costs WHERE round < 4")
+    assert [round.spent["seconds"] for round in read(run_dir).others] == [2.5]
+
+
 def test_a_table_that_this_version_has_must_not_be_missing(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / "run")
     with writing(run_dir) as journal:

@@ -112,7 +112,9 @@ def _history(run_dir: Path, config: ServerConfig, connection: sqlite3.Connection
         clients=_clients(connection, events),
         rounds=tuple(standing.values()),
         others=tuple(
-            round for round in every if round.cohort and (round.epoch, round.number) not in standing
+            round
+            for round in every
+            if (round.cohort or not round.opened) and (round.epoch, round.number) not in standing
         ),
         events=events,
         ending=Ending(meta["ended_kind"], meta.get("ended_reason", "")) if ended else None,
@@ -136,7 +138,7 @@ def _books(connection: sqlite3.Connection) -> _Books:
 def _rounds(books: _Books) -> list[RoundHistory]:
     """Return every round with what the run had spent by its end, what was given up included."""
     found, spent = [], dict[str, float]()
-    for row in books.rounds:
+    for row in sorted((*books.rounds, *_unopened(books)), key=_key):
         key = _key(row)
         members = {*json.loads(row["cohort"]), *json.loads(row.get("extended") or "[]")}
         round = RoundHistory(
@@ -150,10 +152,21 @@ def _rounds(books: _Books) -> list[RoundHistory]:
             costs=books.costs.get(key, {}),
             evaluations=books.evaluations.get(key, {}),
             spent={},
+            opened=row.get("opened", True),
         )
         spent = _added(spent, round)
         found.append(replace(round, spent=spent))
     return found
+
+
+def _unopened(books: _Books) -> list[dict[str, Any]]:
+    """Return a row for every round that took time and was not opened: a budget was used up before."""
+    known = {_key(row) for row in books.rounds}
+    missing = [key for key in books.values if key not in known]
+    return [
+        {"epoch": epoch, "round": number, "cohort": "[]", "committed": 0, "opened": False}
+        for epoch, number in missing
+    ]
 
 
 def _added(spent: Numbers, round: RoundHistory) -> dict[str, float]:

@@ -58,6 +58,7 @@ class RoundHistory:
     costs: Numbers  # sums over the clients; of peaks and temperatures the largest
     evaluations: Mapping[str, Evaluation]  # by model
     spent: Numbers  # seconds, bytes and other costs of the run up to the end of this round
+    opened: bool = True  # False: a budget ended the run before, but to find that took time
 
     @property
     def time_line(self) -> Numbers:
