@@ -250,7 +250,7 @@ def spending(events: Iterable[Event], later: Mapping[str, float]) -> Iterator[tu
 
 
 def _spent(name: str, used: float, limit: float) -> str:
-    """Return what is used of a budget, in the unit of its limit where that can be read."""
+    """Return what is used of a budget, and how much of that is beyond it."""
     quantity = _QUANTITIES.get(name, "seconds")
     whole = f"of {amount(quantity, limit)}"
     if _unknown(name, used):

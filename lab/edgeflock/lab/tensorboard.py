@@ -44,7 +44,7 @@ def tensorboard(run: Path, follow: bool, attached: bool, out: Path | None) -> in
     if find_spec("tensorboard") is None:
         raise UsageError("event files need tensorboard: pip install 'edgeflock[tensorboard]'")
     require_run(run)
-    place = run / PLACE if out is None else out
+    place = out or run / PLACE
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:

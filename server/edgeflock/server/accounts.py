@@ -114,13 +114,14 @@ class Accounts:
             self.budget.settle(opened.number, opened.lost())
 
     def add_late(self, round: int, index: int, row: Row) -> None:
-        """Take what a client reports of a round that is over; the next decision writes it down."""
+        """Take what a client reports of a round that is over; the next decision writes it down.
+
+        The books of a discarded round are written again at the end: it is stated in these, too.
+        """
         self.budget.correct(round, index, row)
         self.ledger.add_late(round, index, row)
         opened = self._at_hand()
-        if (
-            opened is not None and opened.number == round
-        ):  # its books may be written again, if it was discarded
+        if opened is not None and opened.number == round:
             opened.costs[index] = {**opened.costs.get(index, {}), **row}
         if self._drive.machine.ending is not None:
             self._drive.start(self._write_rest())
