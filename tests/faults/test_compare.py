@@ -93,7 +93,7 @@ def test_a_grid_that_was_cut_goes_on_and_keeps_what_has_finished(tmp_path: Path)
     cut.send_signal(signal.SIGINT)
     _, errors = cut.communicate(timeout=60)
     assert cut.returncode == 130
-    assert "of 4 cells are done, the same command goes on\n" in errors
+    assert "of 4 cells done, the same command goes on\n" in errors
     assert processes_of(out) == []
 
     done = compare(grid, f"--out={out}", "--jobs=2")

@@ -290,13 +290,15 @@ def test_there_is_no_picture_of_nothing(grid: Grid, tmp_path: Path) -> None:
 
 
 def test_quantities_have_a_unit_that_fits() -> None:
-    assert quantity("bytes", Spread(2_345_678, 100_000, 3)) == "2.3 ± 0.1 MB"
-    assert quantity("flops", Spread(3.2e12, None, 1)) == "3.2 T"
+    assert quantity("bytes", Spread(2_345_678, 100_000, 3)) == "2.35 ± 0.10 MB"
+    assert quantity("bytes", Spread(23_456_789, 100_000, 3)) == "23.5 ± 0.1 MB"
+    assert quantity("flops", Spread(1.02e12, 4e10, 2)) == "1.02 ± 0.04 T"
+    assert quantity("flops", Spread(3.2e12, None, 1)) == "3.20 T"
     assert quantity("energy_j", Spread(950, 4, 2)) == "950 ± 4 J"
     assert quantity("energy_j", Spread(0.28, None, 1)) == "0.28 J"
     assert quantity("seconds", Spread(12.345, None, 1)) == "12.3 s"
     assert quantity("seconds", None) == "-"
-    assert interval("bytes", Difference(-1500, 1, -2500, 500, 2)) == "-1.5 [-2.5, +0.5] kB"
+    assert interval("bytes", Difference(-1500, 1, -2500, 500, 2)) == "-1.50 [-2.50, +0.50] kB"
     assert interval("final_accuracy", Difference(0.01, None, None, None, 1)) == "+0.0100"
 
 

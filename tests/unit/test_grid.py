@@ -117,6 +117,10 @@ REFUSALS = [
     ("[grid]\nsead = 1", "unknown key in [grid] of g.toml: sead, did you mean seed?"),
     ("[grid]\nseed = 1", "seed in [grid] of g.toml is 1, allowed is a list with at least one value"),
     ("[grid]\nseed = []", "seed in [grid] of g.toml is [], allowed is a list with at least one value"),
+    (
+        '[run]\nbudget = "time=3s"',
+        "budget in [run] of g.toml is 'time=3s', allowed is a table such as { KEY = VALUE }",
+    ),
     ("[grid]\nseed = [1, 1]", "seed in [grid] of g.toml is '1', allowed is every value once"),
     ("[grid]\nseed = ['one']", "seed in [grid] of g.toml is 'one', allowed is an integer from 0 to"),
     ("[grid]\nmethod = ['fedavgg']", "unknown method 'fedavgg': did you mean 'fedavg'?"),

@@ -18,6 +18,7 @@ from edgeflock.lab.report.names import cell_names, differences, elide, elided, r
 from edgeflock.lab.report.stacks import BYTES, by_bundle
 from edgeflock.lab.report.units import UNKNOWN, amount, means, scale, spans
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.journal import write_event
 from support.told_run import insert, told_run, writing
 
 
@@ -140,6 +141,21 @@ def test_devices_of_one_kind_share_a_row(tmp_path: Path) -> None:
     found = tables.devices(read(told_run(tmp_path / "run", names=("a", "b", "c"))))
     assert found is not None
     assert [row[:2] for row in found.rows] == [("3 clients: a, b, c", "aarch64")]
+
+
+def test_watts_that_somebody_stated_have_a_column(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    assert "watts, as stated" not in heads(tables.devices(read(run_dir)))
+    with writing(run_dir) as journal:
+        write_event(journal, "client_joined", {"client": "b", "machine": "aarch64", "watts": 7.5}, 2.0)
+    found = tables.devices(read(run_dir))
+    assert heads(found)[-1] == "watts, as stated"
+    assert found is not None
+    assert [(row[0], row[-1]) for row in found.rows] == [("a", UNKNOWN), ("b", "7.50 W")]
+
+
+def heads(table: tables.Table | None) -> tuple[str, ...]:
+    return () if table is None else table.heads
 
 
 def test_the_table_of_clients_has_only_costs_that_somebody_had(tmp_path: Path) -> None:

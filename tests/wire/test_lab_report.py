@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,12 @@ pytest.importorskip("jinja2", reason="edgeflock[lab] is not installed")
 _ENVIRON = {
     **{name: value for name, value in os.environ.items() if not name.startswith("FL_")},
     "OMP_NUM_THREADS": "1",
+    "FL_CLIENT_WATTS": "7.5",
 }
-_RUN = ("--method=pfedmo", "--clients=3", "--rounds=4", "--processes=1", "--partition=dirichlet:0.5")
+_RUN = (
+    *("--method=pfedmo", "--clients=3", "--rounds=4", "--processes=1", "--partition=dirichlet:0.5"),
+    "--budget=energy=5kJ",
+)
 
 
 def lab(*arguments: str, folder: Path) -> str:
@@ -108,14 +113,23 @@ def test_every_plot_lies_there_as_png_and_svg_and_has_content(run_dir: Path) -> 
 
 
 def test_the_command_on_the_page_repeats_the_run(run_dir: Path, tmp_path: Path) -> None:
-    """Nothing else is needed to get the same bits."""
+    """Nothing else is needed to get the same bits, and joules of the same clients."""
     import html
 
-    found = re.search(r"<pre>(fl-lab run .*?)</pre>", page_text(run_dir), re.DOTALL)
+    found = re.search(r"<pre>(FL_CLIENT.*? fl-lab run .*?)</pre>", page_text(run_dir), re.DOTALL)
     assert found is not None
-    words = shlex.split(html.unescape(found[1]).replace("\\\n", ""))
-    lab(*words[1:], "--run-dir=again", "--processes=1", folder=tmp_path)
+    command = html.unescape(found[1]) + " --run-dir=again"
+    shown = {name: value for name, value in _ENVIRON.items() if not name.startswith("FL_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{shown.get('PATH', '')}"
+    subprocess.run(
+        ["bash", "-c", command], env={**shown, "PATH": path}, cwd=tmp_path, check=True, timeout=100
+    )
+    again, before = read(tmp_path / "again"), read(run_dir)
     assert model_digest(tmp_path / "again") == model_digest(run_dir)
+    assert replace(again.config, run_dir=None) == replace(before.config, run_dir=None)
+    assert [client.device for client in again.clients] == [client.device for client in before.clients]
+    assert all(client.device["python"] == platform.python_version() for client in again.clients)
+    assert all(client.costs["energy_j"] > 0 for client in again.clients)
 
 
 # ------------------------------------------------------------------------------------- in a browser

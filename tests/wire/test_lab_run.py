@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,27 +103,40 @@ def test_a_finished_run_is_shown_again(finished: tuple[Path, str]) -> None:
     assert (done.returncode, field(done.stdout, "model SHA-256")) == (0, field(text, "model SHA-256"))
 
 
-def test_ctrl_c_leaves_nothing_behind_and_the_run_goes_on(finished: tuple[Path, str], tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
+def cut_in_its_first_round(*arguments: str) -> tuple[int, str]:
+    """Start a run and press Ctrl-C at its first line; return how it ended, and its errors."""
     cut = subprocess.Popen(
-        [*_LAB, f"--run-dir={run_dir}", "--processes=1"],
-        env=_ENVIRON,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [*_LAB, *arguments], env=_ENVIRON, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert cut.stdout is not None
     while not cut.stdout.readline().startswith("round  1/30"):
         pass
     cut.send_signal(signal.SIGINT)
     _, errors = cut.communicate(timeout=60)
-    assert cut.returncode == 130
+    return cut.returncode, errors
+
+
+def test_ctrl_c_leaves_nothing_behind_and_the_run_goes_on(finished: tuple[Path, str], tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    code, errors = cut_in_its_first_round(f"--run-dir={run_dir}", "--processes=1")
+    assert code == 130
     assert f"interrupted: fl-lab run --run-dir {run_dir} goes on with it" in errors
     assert processes_of(run_dir) == []
     assert not (run_dir / "model.safetensors").exists()
     done = lab(f"--run-dir={run_dir}")
     assert (done.returncode, field(done.stdout, "rounds")) == (0, "30")
     assert field(done.stdout, "model SHA-256") == field(finished[1], "model SHA-256")
+
+
+def test_a_run_on_data_of_its_clients_goes_on_without_their_being_named_again(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    for name in ("c0", "c1", "c2", "test"):
+        np.savez(tmp_path / f"{name}.npz", x=random.random((64, 4), np.float32), y=np.arange(64) % 2)
+    run_dir, data = f"--run-dir={tmp_path / 'run'}", f"--client-data={tmp_path}/{{id}}.npz"
+    code, _ = cut_in_its_first_round(run_dir, data, f"--eval-data={tmp_path}/test.npz", "--model=logistic")
+    assert code == 130
+    done = lab(run_dir)
+    assert (done.returncode, done.stderr, field(done.stdout, "rounds")) == (0, "", "30")
 
 
 def test_a_client_that_fails_ends_the_run_with_its_sentence(tmp_path: Path) -> None:
@@ -135,7 +149,7 @@ def test_a_client_that_fails_ends_the_run_with_its_sentence(tmp_path: Path) -> N
 
 
 def test_what_the_server_refuses_leaves_no_directory(tmp_path: Path) -> None:
-    done = lab(f"--run-dir={tmp_path / 'run'}", "--method=fedavgg")
+    done = lab(f"--run-dir={tmp_path / 'runs' / 'run'}", "--method=fedavgg")
     assert done.stderr.startswith("fl-lab: error: unknown method 'fedavgg'")
     assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
 

@@ -8,6 +8,7 @@ import platform
 import psutil
 import torch
 
+from edgeflock.client.config import ClientConfig
 from edgeflock.common.errors import BadValue
 from edgeflock.v1 import aggregator_pb2 as pb
 
@@ -24,8 +25,8 @@ def choose(name: str) -> torch.device:
     return torch.device(name)
 
 
-def describe(device: torch.device) -> pb.Device:
-    """Return what the server is told about this machine."""
+def describe(device: torch.device, config: ClientConfig) -> pb.Device:
+    """Return what the server is told about this machine, and what its operator said of the work on it."""
     return pb.Device(
         machine=platform.machine(),
         system=f"{platform.system()} {platform.release()}",
@@ -33,6 +34,11 @@ def describe(device: torch.device) -> pb.Device:
         memory_bytes=psutil.virtual_memory().total,
         torch=str(torch.__version__),
         compute=str(device),
+        python=platform.python_version(),
+        asked=config.device,
+        threads=config.threads,
+        parallel=config.parallel,
+        watts=config.watts or 0.0,
     )
 
 

@@ -51,7 +51,7 @@ class Trainer:
     def __init__(self, config: ClientConfig) -> None:
         self._config = config
         self._device = device.choose(config.device)
-        self.description = device.describe(self._device)
+        self.description = device.describe(self._device, config)
         self.gauge = Gauge(watts=config.watts, slots=config.parallel)
         if config.threads != 1:
             log.warning("threads_change_bits", threads=config.threads)

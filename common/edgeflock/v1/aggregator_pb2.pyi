@@ -358,6 +358,11 @@ class Device(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     TORCH_FIELD_NUMBER: _builtins.int
     COMPUTE_FIELD_NUMBER: _builtins.int
+    PYTHON_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
+    THREADS_FIELD_NUMBER: _builtins.int
+    PARALLEL_FIELD_NUMBER: _builtins.int
+    WATTS_FIELD_NUMBER: _builtins.int
     machine: _builtins.str
     """e.g. "aarch64" """
     system: _builtins.str
@@ -368,6 +373,18 @@ class Device(_message.Message):
     """version of torch"""
     compute: _builtins.str
     """"cpu", "cuda:0", "mps" """
+    python: _builtins.str
+    """version of Python"""
+    asked: _builtins.str
+    """What the operator said of its work, for whoever repeats the run.
+    where to compute: "auto", "cpu", "cuda"
+    """
+    threads: _builtins.int
+    """of each training"""
+    parallel: _builtins.int
+    """hosted clients that train at a time"""
+    watts: _builtins.float
+    """drawn at work; 0: nothing was said"""
     def __init__(
         self,
         *,
@@ -377,10 +394,15 @@ class Device(_message.Message):
         memory_bytes: _builtins.int = ...,
         torch: _builtins.str = ...,
         compute: _builtins.str = ...,
+        python: _builtins.str = ...,
+        asked: _builtins.str = ...,
+        threads: _builtins.int = ...,
+        parallel: _builtins.int = ...,
+        watts: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute", b"compute", "cores", b"cores", "machine", b"machine", "memory_bytes", b"memory_bytes", "system", b"system", "torch", b"torch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "compute", b"compute", "cores", b"cores", "machine", b"machine", "memory_bytes", b"memory_bytes", "parallel", b"parallel", "python", b"python", "system", b"system", "threads", b"threads", "torch", b"torch", "watts", b"watts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,6 +21,7 @@ from edgeflock.lab.farm import Ended, Living
 from edgeflock.lab.grid import Cell, Grid, read_baseline, read_grid, read_measure, read_targets
 from edgeflock.lab.history import History
 from edgeflock.lab.outcome import lives
+from edgeflock.lab.quantity import counted
 from edgeflock.lab.ticker import Ticker, ticker
 from edgeflock.lab.time_left import Ahead, Took
 
@@ -101,7 +102,9 @@ class Comparison:
                 with closing(ticker(len(self.grid.cells), sys.stdout.isatty())) as shown:
                     self._run(ahead, shown)
             except KeyboardInterrupt:  # said when the living line is gone
-                words = f"{self.done} of {len(self.grid.cells)} cells are done, the same command goes on"
+                words = (
+                    f"{self.done} of {counted(len(self.grid.cells), 'cell')} done, the same command goes on"
+                )
                 click.echo(f"interrupted: {words}", err=True)
                 raise
 
@@ -149,7 +152,8 @@ class Comparison:
     def _first_line(self) -> str:
         axes = " x ".join(f"{len(labels)} {axis}" for axis, labels in self.grid.axes.items()) or "no axes"
         kept = f", {self.done} finished before" if self.done else ""
-        return f"{len(self.grid.cells)} cells ({axes}) in {self.out}{kept}; {self.jobs} at a time"
+        cells = counted(len(self.grid.cells), "cell")
+        return f"{cells} ({axes}) in {self.out}{kept}; {self.jobs} at a time"
 
     def _finished(self, cell: Cell) -> History | None:
         """Return a cell's history if its run has ended as it should, and no more is asked of it."""

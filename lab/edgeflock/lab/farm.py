@@ -12,7 +12,7 @@ from edgeflock.common import flags
 from edgeflock.lab.children import Child, Children, environment_without, program
 from edgeflock.lab.feed import Feed
 from edgeflock.lab.grid import Cell
-from edgeflock.lab.run import LabConfig
+from edgeflock.lab.started import LabConfig
 from edgeflock.server.config import ServerConfig
 
 _INTERVAL_S = 0.2

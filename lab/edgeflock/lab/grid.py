@@ -24,7 +24,7 @@ from edgeflock.lab.grid_options import (
     values_of,
 )
 from edgeflock.lab.history_values import GLOBAL
-from edgeflock.lab.run import LabConfig
+from edgeflock.lab.started import LabConfig
 from edgeflock.methods import load, names
 from edgeflock.server.config import ServerConfig
 

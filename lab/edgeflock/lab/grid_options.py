@@ -9,7 +9,7 @@ from typing import Any
 from edgeflock.common.errors import BadValue, UsageError
 from edgeflock.common.kinds import plain
 from edgeflock.common.options import Option, from_table, public, unknown
-from edgeflock.lab.run import LabConfig
+from edgeflock.lab.started import LabConfig
 from edgeflock.server.config import ServerConfig
 
 METHOD = "method"

@@ -1,4 +1,4 @@
-"""Figures as people read them: a mean with its deviation or interval, in a unit that fits. Pure."""
+"""Figures as people read them: a count, a mean with its deviation or interval, in a unit that fits. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from edgeflock.lab.paired import Difference, Spread
 DASH = "-"
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _UNITS = {"bytes": "B", "flops": "", "energy_j": "J"}
+
+
+def counted(count: int, what: str) -> str:
+    """Return `1 cell`, `2 cells`, `1,000 cells`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def quantity(name: str, found: Spread | None) -> str:
@@ -42,6 +47,7 @@ def _scale(name: str, value: float) -> tuple[float, str, int]:
     power = 0
     while abs(value) >= 999.95 * 1000.0**power and power < len(_PREFIXES) - 1:
         power += 1
-    unit = f"{_PREFIXES[power]}{_UNITS[name]}"
-    digits = 1 if power else 2 if name == "energy_j" and abs(value) < 10 else 0  # bytes have no parts
-    return 1000.0**power, f" {unit}" if unit else "", digits
+    unit, divisor = f"{_PREFIXES[power]}{_UNITS[name]}", 1000.0**power
+    small = abs(value) < 10 * divisor
+    digits = 1 + small if power else 2 if name == "energy_j" and small else 0  # bytes have no parts
+    return divisor, f" {unit}" if unit else "", digits

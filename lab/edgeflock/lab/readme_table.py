@@ -12,7 +12,7 @@ from typing import Any
 from edgeflock.client.config import ClientConfig
 from edgeflock.common.options import Option, public, shown_default
 from edgeflock.lab import markdown
-from edgeflock.lab.run import LabConfig
+from edgeflock.lab.started import LabConfig
 from edgeflock.server.config import ServerConfig
 
 COMMANDS: dict[str, tuple[Any, str]] = {

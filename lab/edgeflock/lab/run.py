@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,12 +16,10 @@ import click
 
 from edgeflock.common import flags, signals
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
-from edgeflock.common.kinds import INTEGER, TEXT
-from edgeflock.common.options import option
-from edgeflock.common.ranges import between
 from edgeflock.lab.children import Child, Children, environment_without, program
 from edgeflock.lab.feed import Feed
 from edgeflock.lab.show import Display, Rows, display, summary
+from edgeflock.lab.started import CLIENTS, LabConfig, recall, remember
 from edgeflock.server.config import ServerConfig, default_run_dir
 from edgeflock.server.sealed import from_toml
 from edgeflock.server.target import parse
@@ -35,28 +33,6 @@ Logs lie in the run directory, under logs/.
 """
 _INTERVAL_S = 0.1
 _LAST_WORDS_S = 3.0  # of a server whose clients have heard that the run failed
-_GROUP = "Processes of the lab"
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabConfig:
-    """How the clients are started."""
-
-    processes: int | None = option(
-        None,
-        INTEGER,
-        "client processes; fewer than clients makes each host several",
-        group=_GROUP,
-        allowed=between(1, 1024, "an integer"),
-        shown="one per client",
-    )
-    client_data: str | None = option(
-        None,
-        TEXT,
-        "own data of the clients, e.g. file-{index}.npz: {index} is the client's number, {id} its name",
-        group=_GROUP,
-        metavar="PATH",
-    )
 
 
 class ChildFailed(EdgeflockError):
@@ -74,7 +50,7 @@ def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
     _check_own_data(given, experiment)
     _check_transport(given)
     signals.on_leaving(_interrupt)
-    ours = not run_dir.exists()
+    ours = [path for path in (run_dir, *run_dir.parents) if not path.exists()]
     try:
         with Children() as children:
             _to_the_end(Experiment(run_dir, given, experiment, children))
@@ -118,15 +94,15 @@ def _to_the_end(experiment: Experiment) -> None:
         end(experiment.children)
 
 
-def _forget_if_empty(run_dir: Path, ours: bool) -> None:
-    """Remove what a refused server has left without a run in it, the directory too if we made it."""
+def _forget_if_empty(run_dir: Path, ours: Sequence[Path]) -> None:
+    """Remove what a refused server has left without a run in it, the directories that we made too."""
     log = run_dir / "logs" / "server.jsonl"
     if [path for path in run_dir.rglob("*") if not path.is_dir()] == [log]:
         log.unlink()
         log.parent.rmdir()
         with suppress(OSError):  # there are other folders in it
-            if ours:
-                run_dir.rmdir()
+            for path in ours:
+                path.rmdir()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -168,43 +144,48 @@ class Experiment:
             return
         config = self.config()
         self.children.patience_s = max(self.children.patience_s, config.drain_timeout + 5)
+        lab = self._as_before(config.clients)
+        remember(self.run_dir, lab)
         if config.central:
             return
         if config.tls_cert is not None:
             raise UsageError(f"{self.run_dir} talks TLS with devices: fl-server --run-dir goes on with it")
         target = dialled((self.run_dir / "address").read_text("utf-8").strip())
-        for number, ids in enumerate(split(config.clients, self._processes(config.clients))):
+        for number, ids in enumerate(split(config.clients, lab.processes or config.clients)):
             arguments = [
                 *program("fl-client"),
                 f"--server={target}",
                 f"--ids={','.join(ids)}",
-                f"--state-dir={self.run_dir / 'clients' / str(number)}",
+                f"--state-dir={self.run_dir / CLIENTS / str(number)}",
                 "--log-format=json",
-                *self._shared(config),
+                *self._shared(config, lab),
             ]
             log = self.run_dir / "logs" / f"client-{number}.jsonl"
             self.children.start(f"fl-client {_span(ids)}", arguments, log, environment_without("FL_SERVER_"))
 
-    def _shared(self, config: ServerConfig) -> list[str]:
+    def _shared(self, config: ServerConfig, lab: LabConfig) -> list[str]:
         """Return the flags that every client gets of the run's."""
         root = self.given.get("data_root") or config.data_root
         chosen = {
-            "--data": self.lab.client_data,
+            "--data": lab.client_data,
             "--data-root": root,
             "--model": config.model if ":" in config.model else None,
         }
         said = [f"{flag}={value}" for flag, value in chosen.items() if value is not None]
         return [*said, "--insecure"] if config.insecure else said
 
-    def _processes(self, clients: int) -> int:
-        """Return how many processes host the clients: a resumed run keeps them, for their state."""
-        asked = self.lab.processes
+    def _as_before(self, clients: int) -> LabConfig:
+        """Return how the clients are started: a resumed run keeps their processes, for their state."""
+        before, asked = recall(self.run_dir) or LabConfig(), self.lab.processes
         if asked is not None and asked > clients:
             raise BadValue("--processes", asked, f"at most --clients, which is {clients}")
-        before = sum(path.is_dir() for path in (self.run_dir / "clients").glob("*"))
-        if before and asked not in (None, before):
-            raise BadValue("--processes", asked, f"{before}, as before: clients' state is kept by process")
-        return before or asked or clients
+        if before.processes and asked not in (None, before.processes):
+            words = f"{before.processes}, as before: clients' state is kept by process"
+            raise BadValue("--processes", asked, words)
+        return LabConfig(
+            processes=before.processes or asked or clients,
+            client_data=self.lab.client_data or before.client_data,
+        )
 
 
 def split(clients: int, processes: int) -> list[tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -292,11 +293,18 @@ def _named(refused: pb.Refusal) -> str:
 
 
 def _device(device: pb.Device) -> dict[str, object]:
-    return {
+    """Return what a client says of its device, without what it does not say."""
+    said = {
         "machine": device.machine[:40],
         "system": device.system[:80],
         "cores": device.cores,
         "memory_bytes": device.memory_bytes,
         "torch": device.torch[:40],
         "compute": device.compute[:40],
+        "python": device.python[:40],
+        "asked": device.asked[:40],
+        "threads": device.threads,
+        "parallel": device.parallel,
+        "watts": device.watts if 0 < device.watts < math.inf else None,
     }
+    return {name: value for name, value in said.items() if value}

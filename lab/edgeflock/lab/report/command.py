@@ -8,6 +8,7 @@ import click
 
 from edgeflock.common.errors import UsageError
 from edgeflock.lab import history
+from edgeflock.lab.quantity import counted
 from edgeflock.lab.report.theme import LARGEST
 
 PAGE = "index.html"
@@ -40,7 +41,7 @@ def report(run: tuple[Path, ...], out: Path | None, data_root: Path | None) -> N
     histories = [history.read(path) for path in runs]
     folder = out or (runs[0] / "report" if len(runs) == 1 else Path("report"))
     count = _write(histories, folder, data_root)
-    click.echo(f"{folder / PAGE}\n{count} plots in {folder / PLOTS}, as PNG and SVG")
+    click.echo(f"{folder / PAGE}\n{counted(count, 'plot')} in {folder / PLOTS}, as PNG and SVG")
 
 
 def _write(histories: list[history.History], folder: Path, data_root: Path | None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgeflock.lab.history import History, Point
+from edgeflock.lab.quantity import counted
 from edgeflock.lab.report.ledger import SENSOR, SERVER, STATED, Ledger
 from edgeflock.lab.report.units import UNKNOWN, amount, decimal
 
@@ -87,7 +88,7 @@ def measured(history: History) -> list[Point]:
 def round_name(history: History, number: int) -> str:
     """Return how many rounds those up to this one are, for people: the closing one is none of training."""
     trained = sum(round.number <= number for round in history.training if round.number)
-    words = f"{trained:,} round{'' if trained == 1 else 's'}"
+    words = counted(trained, "round")
     return words if trained == number else f"{words} and the closing task"
 
 

@@ -10,11 +10,13 @@ from importlib.resources import files
 import jinja2
 
 from edgeflock.lab.history import History
+from edgeflock.lab.quantity import counted
 from edgeflock.lab.report import plots, tables, theme
 from edgeflock.lab.report.album import Album, Plot
 from edgeflock.lab.report.figures import figures
 from edgeflock.lab.report.limits import limits
 from edgeflock.lab.report.names import differences
+from edgeflock.lab.report.repeat import commands
 from edgeflock.lab.report.subject import Subject
 from edgeflock.lab.report.units import UNKNOWN, amount
 from edgeflock.lab.show import model_digest
@@ -38,7 +40,7 @@ class Chapter:
     clients: tables.Table | None
     devices: tables.Table | None
     digest: str
-    command: str
+    commands: str
     toml: str
 
 
@@ -97,7 +99,7 @@ def chapter(album: Album, subject: Subject) -> Chapter:
         clients=tables.clients(history, subject.ledger),
         devices=tables.devices(history),
         digest=digest,
-        command=tables.command(history),
+        commands=commands(history),
         toml=to_toml(replace(history.config, data_root=None)),
     )
 
@@ -140,4 +142,4 @@ def _work(history: History) -> str:
     if any("tau" in round.metrics for round in history.training):
         return "local steps as the method chooses them"
     count, what = (config.epochs, "epoch") if config.steps is None else (config.steps, "step")
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    return counted(count or 0, what)

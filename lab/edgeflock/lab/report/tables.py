@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgeflock.common.flags import to_arguments
-from edgeflock.common.options import public
 from edgeflock.lab.history import History, Point
 from edgeflock.lab.report.figures import FINAL, SO_FAR, figures, measured, round_name, total
 from edgeflock.lab.report.ledger import SENSOR, STATED, Ledger
@@ -15,11 +12,9 @@ from edgeflock.lab.report.names import elided
 from edgeflock.lab.report.subject import Subject
 from edgeflock.lab.report.units import UNKNOWN, amount, decimal
 from edgeflock.server import target
-from edgeflock.server.config import ServerConfig
 
 _LEVEL = 0.05  # step between the accuracies that a report asks for
 _LEVELS = 4
-_HERE = ("run_dir", "listen", "control", "log_level", "log_format", "cohort_script")  # of this one run
 _DEVICE = (
     ("machine", "machine", ""),
     ("system", "system", ""),
@@ -29,6 +24,7 @@ _DEVICE = (
     ("edgeflock", "software", ""),
     ("python", "python", ""),
     ("torch", "torch", ""),
+    ("watts, as stated", "watts", "watts"),
 )
 _COSTS = (
     ("steps", "steps", "count"),
@@ -143,17 +139,19 @@ def _taken(history: History, point: Point | None) -> str:
 
 def devices(history: History) -> Table | None:
     """Return one row for each kind of device, with who they are; the server stands first."""
+    everybody = [("server", history.server), *((client.name, client.device) for client in history.clients)]
+    shown = [
+        fact for fact in _DEVICE if fact[1] != "watts" or any(facts.get("watts") for _, facts in everybody)
+    ]
     groups: dict[tuple[str, ...], list[str]] = {}
-    for name, facts in [("server", history.server), *((c.name, c.device) for c in history.clients)]:
-        row = tuple(_fact(facts.get(key), quantity) for _, key, quantity in _DEVICE)
+    for name, facts in everybody:
+        row = tuple(_fact(facts.get(key), quantity) for _, key, quantity in shown)
         if name != "server" or facts.get("machine"):
             groups.setdefault((name, *row) if name == "server" else ("", *row), []).append(name)
     if not groups:
         return None
     rows = [(_listed(members), *row[1:]) for row, members in groups.items()]
-    return Table(
-        ("who", *(title for title, _, _ in _DEVICE)), tuple(rows), frozenset(range(len(_DEVICE) + 1))
-    )
+    return Table(("who", *(title for title, _, _ in shown)), tuple(rows), frozenset(range(len(shown) + 1)))
 
 
 def _listed(members: Sequence[str]) -> str:
@@ -190,17 +188,3 @@ def clients(history: History, ledger: Ledger) -> Table | None:
         rows.append(tuple(row))
     titles = tuple(f"accuracy, {model.replace('_', ' ')}" for model in models)
     return Table((*heads, *titles), tuple(rows))
-
-
-def command(history: History) -> str:
-    """Return the command that holds the run again, with every value that is not a default."""
-    config = history.config
-    given = {
-        entry.name: value
-        for entry in public(ServerConfig)
-        if (value := getattr(config, entry.name)) != entry.default and entry.name not in _HERE
-    }
-    by_lab = (history.run_dir / "clients").is_dir()
-    return shlex.join(["fl-lab", "run"] if by_lab else ["fl-server"]) + "".join(
-        f" \\\n  {shlex.quote(word)}" for word in to_arguments(ServerConfig, given)
-    )

@@ -19,6 +19,7 @@ _STEPS: dict[str, _Steps] = {
     "count": _COUNTS,
     "flops": _FLOPS,
     "celsius": ((1.0, "°C"),),
+    "watts": ((1.0, "W"),),
 }
 _ROUNDS_UP = 0.9995  # of the next unit: it would read as 1000 of the smaller one
 _FROM = 2.0  # so many of a unit must be there before it is used for an axis

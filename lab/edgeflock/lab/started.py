@@ -1,0 +1,53 @@
+"""How fl-lab run starts the clients, and RUN_DIR/lab.toml, which keeps it for whoever goes on or repeats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeflock.common import settings_file
+from edgeflock.common.kinds import INTEGER, TEXT
+from edgeflock.common.options import option, read_toml
+from edgeflock.common.ranges import between
+
+FILE = "lab.toml"
+CLIENTS = "clients"
+_GROUP = "Processes of the lab"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabConfig:
+    """How the clients are started."""
+
+    processes: int | None = option(
+        None,
+        INTEGER,
+        "client processes; fewer than clients makes each host several",
+        group=_GROUP,
+        allowed=between(1, 1024, "an integer"),
+        shown="one per client",
+    )
+    client_data: str | None = option(
+        None,
+        TEXT,
+        "own data of the clients, e.g. file-{index}.npz: {index} is the client's number, {id} its name",
+        group=_GROUP,
+        metavar="PATH",
+    )
+
+
+def remember(run_dir: Path, config: LabConfig) -> None:
+    """Write down how the clients are started."""
+    (run_dir / FILE).write_text(settings_file.to_toml(config), "utf-8")
+
+
+def recall(run_dir: Path) -> LabConfig | None:
+    """Return how fl-lab has started the clients of a run, None if it has not.
+
+    Raises UsageError with a sentence if the file cannot be read.
+    """
+    path = run_dir / FILE
+    if path.exists():
+        return settings_file.from_toml(LabConfig, read_toml(path), str(path))
+    processes = sum(folder.is_dir() for folder in (run_dir / CLIENTS).glob("*"))
+    return LabConfig(processes=processes) if processes else None

@@ -1,0 +1,106 @@
+"""The commands of a report: what was told, without defaults, and nothing that a stranger could run."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeflock.common.errors import UsageError
+from edgeflock.lab.history import read
+from edgeflock.lab.report.repeat import commands
+from edgeflock.lab.started import FILE, LabConfig, recall, remember
+from edgeflock.server.journal import write_event
+from support.told_run import told_run, writing
+
+
+def words_of(run_dir: Path) -> list[list[str]]:
+    """Return the words of each command, as a shell reads them."""
+    return [shlex.split(text.replace("\\\n", "")) for text in commands(read(run_dir)).split("\n\n")]
+
+
+def told(run_dir: Path, *joined: dict[str, Any]) -> Path:
+    with writing(run_dir) as journal:
+        for fields in joined:
+            write_event(journal, "client_joined", fields, 2.0)
+    return run_dir
+
+
+def test_a_default_is_not_said_whoever_filled_it_in(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run", method="fedtrip", set={"mu": "0.3"}, lr=0.01, weight_decay=0.0)
+    [server, clients] = words_of(run_dir)
+    assert server == ["fl-server", "--method=fedtrip", "--set=mu=0.3", "--rounds=3", "--clients=2"]
+    assert clients == ["fl-client", "--ids=a,b"]
+
+
+def test_of_a_mapping_each_key_is_looked_at_by_itself(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run", budget={"time": "10m", "bytes": "5MB"}, target={"accuracy": "0.9"})
+    [server, _] = words_of(run_dir)
+    assert {"--budget=time=10m", "--budget=bytes=5MB", "--target=accuracy=0.9"} < set(server)
+
+
+def test_clients_that_were_told_other_things_have_commands_of_their_own(tmp_path: Path) -> None:
+    same = {"asked": "auto", "threads": 1, "parallel": 1, "python": "3.11.2"}
+    run_dir = told(
+        told_run(tmp_path / "run", names=("a", "b", "c")),
+        {"client": "a", **same},
+        {"client": "b", **same, "watts": 7.5, "threads": 2},
+        {"client": "c", **same},
+    )
+    assert words_of(run_dir)[1:] == [
+        ["fl-client", "--ids=a,c"],
+        ["fl-client", "--ids=b", "--threads=2", "--watts=7.5"],
+    ]
+
+
+def test_data_of_the_clients_own_have_to_be_named(tmp_path: Path) -> None:
+    data = tmp_path / "test.npz"
+    data.touch()
+    run_dir = told_run(tmp_path / "run", eval_data=data, dataset=None)
+    assert words_of(run_dir)[1][-1] == "--data=PATH"
+
+
+def test_what_the_lab_started_is_its_own_command(tmp_path: Path) -> None:
+    run_dir = told(
+        told_run(tmp_path / "run"), *({"client": name, "watts": 3.0, "asked": "cpu"} for name in "ab")
+    )
+    remember(run_dir, LabConfig(processes=1, client_data="c{index}.npz"))
+    [words] = words_of(run_dir)
+    assert words[:3] == ["FL_CLIENT_DEVICE=cpu", "FL_CLIENT_WATTS=3.0", "fl-lab"]
+    assert {"--processes=1", "--client-data=c{index}.npz"} < set(words)
+    remember(run_dir, LabConfig(processes=2))  # one for each client is the default
+    assert not any(word.startswith("--processes") for word in words_of(run_dir)[0])
+
+
+@pytest.mark.parametrize("lab", [False, True])
+def test_what_a_client_says_of_itself_runs_nothing(tmp_path: Path, lab: bool) -> None:
+    evil = "cpu; touch x $(touch y) `touch z` 'q"
+    run_dir = told(told_run(tmp_path / "run"), *({"client": name, "asked": evil} for name in "ab"))
+    if lab:
+        remember(run_dir, LabConfig(processes=2))
+    expected = f"FL_CLIENT_DEVICE={evil}" if lab else f"--device={evil}"
+    assert expected in words_of(run_dir)[-1]
+
+
+def test_a_configuration_that_cannot_be_resolved_here_is_said_in_full(tmp_path: Path) -> None:
+    """Files that it names may lie elsewhere."""
+    data = tmp_path / "test.npz"
+    data.touch()
+    run_dir = told_run(tmp_path / "run", eval_data=data, dataset=None)
+    data.unlink()
+    [server, _] = words_of(run_dir)
+    assert {"--lr=0.05", f"--eval-data={data}"} < set(server)
+
+
+def test_how_the_lab_started_a_run_is_kept(tmp_path: Path) -> None:
+    assert recall(tmp_path) is None
+    (tmp_path / "clients" / "0").mkdir(parents=True)
+    assert recall(tmp_path) == LabConfig(processes=1)  # as of a version that wrote nothing down
+    asked = LabConfig(processes=2, client_data='a "b" {id}.npz')
+    remember(tmp_path, asked)
+    assert recall(tmp_path) == asked
+    (tmp_path / FILE).write_text("processes = 0\n")
+    with pytest.raises(UsageError, match=r"processes in .*lab.toml is '?0'?, allowed is"):
+        recall(tmp_path)
