@@ -129,12 +129,13 @@ class Accounts:
     # ------------------------------------------------------------------------------- the journal
 
     def keep(self) -> None:
-        """Write the books of the open round every few seconds, so that a kill loses no more of them."""
+        """Write books and time line of the open round every few seconds: a kill loses no more of them."""
         if self._keeping is not None:
             self._keeping.cancel()
         self._keeping = asyncio.get_running_loop().call_later(KEEP_S, self.keep)
         if self.ledger.grown(self._at_hand()):
             self._note(self.used())
+            self._drive.start(self._write_rest())
 
     def _note(self, used: Mapping[str, float]) -> None:
         books, own = self.ledger.open_books(self._at_hand()), self.own()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 import structlog
@@ -34,7 +34,7 @@ from edgeflock.server.effects import (
 )
 from edgeflock.server.events import Broken, Done, Event, Persisted, Ready, RoundPrepared
 from edgeflock.server.folding import Folding
-from edgeflock.server.journal import Journal, write_event
+from edgeflock.server.journal import Journal, Work, write_event
 from edgeflock.server.learner import Learner
 from edgeflock.server.leaving import WORDS
 from edgeflock.server.ledger import Ledger
@@ -172,27 +172,42 @@ class Engine(Drive):
                 return
 
         ending = any(isinstance(record, Ended) for record in effect.records)
-        used, own = (self.accounts.used(), self.accounts.own()) if ending else ({}, {})
-        told = {"run_ended": self.accounts.told(used)} if ending else {}
-        words = [word for record in effect.records for word in self.machine.words(record)]
-        books = self.ledger.open_books(self.opened) if ending else None  # a round that is discarded was paid
-
-        def transaction(connection: sqlite3.Connection) -> None:
-            for record in effect.records:
-                records.write(connection, self.epoch, record)
-            pending.write(connection, self.epoch)
-            records.write_used(connection, used, own)
-            if books is not None:
-                books.write(connection, self.epoch)
-            for word in words:
-                write_event(connection, word.name, word.fields | told.get(word.name, {}))
-
-        with self.ledger.writing() as pending:
-            await asyncio.wrap_future(self.journal.submit(transaction))
+        await (self._write_end(effect) if ending else self._write(effect))
         for record in effect.records:
             if isinstance(record, Ended) and record.discarded:
                 self.verdicts.add(record.round, record.discarded)
             self.post(Persisted(record, time.monotonic()))
+
+    async def _write_end(self, effect: Persist) -> None:
+        """Write the last decision, and what no commit takes along: a round that is discarded was paid."""
+        used, own = self.accounts.used(), self.accounts.own()
+        books = self.ledger.open_books(self.opened)
+        with self.ledger.writing() as pending:
+
+            def rest(connection: sqlite3.Connection) -> None:
+                pending.write(connection, self.epoch)
+                records.write_used(connection, used, own)
+                if books is not None:
+                    books.write(connection, self.epoch)
+
+            await self._write(effect, rest, self.accounts.told(used))
+
+    async def _write(
+        self, effect: Persist, rest: Work | None = None, told: Mapping[str, object] | None = None
+    ) -> None:
+        """Make decisions durable, in one transaction with their words and the rest; `told` is of the end."""
+        words = [word for record in effect.records for word in self.machine.words(record)]
+
+        def transaction(connection: sqlite3.Connection) -> None:
+            for record in effect.records:
+                records.write(connection, self.epoch, record)
+            if rest is not None:
+                rest(connection)
+            for word in words:
+                more = told or {} if word.name == "run_ended" else {}
+                write_event(connection, word.name, {**word.fields, **more})
+
+        await asyncio.wrap_future(self.journal.submit(transaction))
 
     async def _prepare(self, effect: PrepareRound) -> None:
         began = time.monotonic()
