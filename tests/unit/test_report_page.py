@@ -111,6 +111,14 @@ def test_names_of_any_kind_are_shown_and_never_run(tmp_path: Path) -> None:
     assert outside == []
 
 
+def test_a_damaged_file_of_the_lab_costs_the_command_alone(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run")
+    (run_dir / "lab.toml").write_text("proc")
+    text = page_of(tmp_path / "report", run_dir).text
+    assert "The command that repeats it: the configuration file" in text
+    assert "The whole configuration (run.toml)" in text
+
+
 def test_the_page_loads_nothing(tmp_path: Path) -> None:
     page = page_of(tmp_path, told_run(tmp_path / "run"))
     loading = [

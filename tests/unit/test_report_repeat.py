@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +75,49 @@ def test_what_the_lab_started_is_its_own_command(tmp_path: Path) -> None:
     assert not any(word.startswith("--processes") for word in words_of(run_dir)[0])
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"asked": "cpu; touch x"},
+        {"asked": "\x15touch x\n#"},
+        {"asked": ["cpu"]},
+        {"threads": 4294967295},
+        {"parallel": 0},
+        {"watts": -1.0},
+        {"watts": "many"},
+    ],
+)
 @pytest.mark.parametrize("lab", [False, True])
-def test_what_a_client_says_of_itself_runs_nothing(tmp_path: Path, lab: bool) -> None:
-    evil = "cpu; touch x $(touch y) `touch z` 'q"
-    run_dir = told(told_run(tmp_path / "run"), *({"client": name, "asked": evil} for name in "ab"))
+def test_what_no_fl_client_was_told_is_not_printed(tmp_path: Path, said: dict[str, Any], lab: bool) -> None:
+    run_dir = told(told_run(tmp_path / "run"), *({"client": name, **said} for name in "ab"))
     if lab:
         remember(run_dir, LabConfig(processes=2))
-    expected = f"FL_CLIENT_DEVICE={evil}" if lab else f"--device={evil}"
-    assert expected in words_of(run_dir)[-1]
+    words = words_of(run_dir)
+    assert words[-1][:2] == (["fl-lab", "run"] if lab else ["fl-client", "--ids=a,b"])
+
+
+def test_a_data_set_beside_test_data_of_the_operators_own_is_said(tmp_path: Path) -> None:
+    """Test data alone would mean that there is none."""
+    data = tmp_path / "test.npz"
+    data.touch()
+    [server, clients] = words_of(told_run(tmp_path / "run", eval_data=data, dataset="digits"))
+    assert {"--dataset=digits", f"--eval-data={data}"} < set(server)
+    assert clients == ["fl-client", "--ids=a,b"]
+
+
+def test_a_cohort_script_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "cohorts"
+    script.write_text("a\nb\na b\n")
+    [server, _] = words_of(told_run(tmp_path / "run", cohort_script=script))
+    assert f"--cohort-script={script}" in server
+
+
+def test_clients_of_a_run_with_tls_are_told_whom_to_trust(tmp_path: Path) -> None:
+    for name in ("cert.pem", "key.pem"):
+        (tmp_path / name).touch()
+    history = read(told_run(tmp_path / "run"))
+    config = replace(history.config, tls_cert=tmp_path / "cert.pem", tls_key=tmp_path / "key.pem")
+    assert commands(replace(history, config=config)).endswith("--tls-ca=PATH")
 
 
 def test_a_configuration_that_cannot_be_resolved_here_is_said_in_full(tmp_path: Path) -> None:
@@ -101,6 +137,8 @@ def test_how_the_lab_started_a_run_is_kept(tmp_path: Path) -> None:
     asked = LabConfig(processes=2, client_data='a "b" {id}.npz')
     remember(tmp_path, asked)
     assert recall(tmp_path) == asked
+    (tmp_path / FILE).write_text("")
+    assert recall(tmp_path) == LabConfig(processes=1)
     (tmp_path / FILE).write_text("processes = 0\n")
     with pytest.raises(UsageError, match=r"processes in .*lab.toml is '?0'?, allowed is"):
         recall(tmp_path)

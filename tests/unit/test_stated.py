@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from edgeflock.server.stated import LONGEST_S, MOST, of_round, of_training
+from edgeflock.server.stated import LONGEST_S, MOST, of_device, of_round, of_training
 from edgeflock.v1 import aggregator_pb2 as pb
 
 READINGS = pb.Readings(
@@ -77,3 +77,22 @@ def test_huge_counts_are_cut_to_what_sums_can_hold() -> None:
         )
     )
     assert row["peak_rss_bytes"] == row["samples_done"] == row["peak_gpu_bytes"] == MOST
+
+
+def test_of_a_device_is_kept_what_it_says() -> None:
+    said = pb.Device(machine="aarch64", cores=4, python="3.11.2", asked="cpu", threads=2, watts=7.5)
+    assert of_device(said) == {
+        "machine": "aarch64", "cores": 4, "python": "3.11.2", "asked": "cpu", "threads": 2, "watts": 7.5
+    }  # fmt: skip
+    assert of_device(pb.Device()) == {}
+
+
+@pytest.mark.parametrize("watts", [math.nan, math.inf, -math.inf, -1.0])
+def test_watts_that_cannot_be_are_not_kept(watts: float) -> None:
+    assert of_device(pb.Device(watts=watts)) == {}
+
+
+def test_words_of_a_device_have_an_end() -> None:
+    x = "x" * 9999
+    long = pb.Device(machine=x, system=x, torch=x, compute=x, python=x, asked=x)
+    assert max(len(str(value)) for value in of_device(long).values()) <= 80

@@ -103,10 +103,15 @@ def test_a_finished_run_is_shown_again(finished: tuple[Path, str]) -> None:
     assert (done.returncode, field(done.stdout, "model SHA-256")) == (0, field(text, "model SHA-256"))
 
 
-def cut_in_its_first_round(*arguments: str) -> tuple[int, str]:
+def cut_in_its_first_round(*arguments: str, folder: Path | None = None) -> tuple[int, str]:
     """Start a run and press Ctrl-C at its first line; return how it ended, and its errors."""
     cut = subprocess.Popen(
-        [*_LAB, *arguments], env=_ENVIRON, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*_LAB, *arguments],
+        env=_ENVIRON,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert cut.stdout is not None
     while not cut.stdout.readline().startswith("round  1/30"):
@@ -129,12 +134,13 @@ def test_ctrl_c_leaves_nothing_behind_and_the_run_goes_on(finished: tuple[Path, 
 
 
 def test_a_run_on_data_of_its_clients_goes_on_without_their_being_named_again(tmp_path: Path) -> None:
+    """Nor does it matter where the command is given."""
     random = np.random.default_rng(0)
     for name in ("c0", "c1", "c2", "test"):
         np.savez(tmp_path / f"{name}.npz", x=random.random((64, 4), np.float32), y=np.arange(64) % 2)
-    run_dir, data = f"--run-dir={tmp_path / 'run'}", f"--client-data={tmp_path}/{{id}}.npz"
-    code, _ = cut_in_its_first_round(run_dir, data, f"--eval-data={tmp_path}/test.npz", "--model=logistic")
-    assert code == 130
+    run_dir, test_data = f"--run-dir={tmp_path / 'run'}", f"--eval-data={tmp_path}/test.npz"
+    given = (run_dir, test_data, "--client-data={id}.npz", "--model=logistic")
+    assert cut_in_its_first_round(*given, folder=tmp_path)[0] == 130
     done = lab(run_dir)
     assert (done.returncode, done.stderr, field(done.stdout, "rounds")) == (0, "", "30")
 

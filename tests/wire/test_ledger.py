@@ -20,6 +20,7 @@ import pytest
 from edgeflock.lab.history import TIME_LINE, client_rows, read
 from edgeflock.server import accounts
 from edgeflock.server.books import Commit
+from edgeflock.server.budget import Budget
 from edgeflock.server.events import StopAsked
 from edgeflock.server.journal import JournalBroken
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -258,11 +259,14 @@ def test_a_killed_server_s_spool_tells_what_had_arrived(tmp_path: Path) -> None:
     assert ("up", size) in bundles(home)
 
 
-def test_the_books_of_an_open_round_are_written_while_bytes_move(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("limits", [{}, {"time": 1000.0}], ids=["no budget", "a budget"])
+def test_the_open_round_is_written_down_while_bytes_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, float]
 ) -> None:
+    """Its books and its seconds: the watch over budgets writes, too."""
     monkeypatch.setattr(accounts, "KEEP_S", 0.01)
-    home = Home(tmp_path, clients=2)
+    monkeypatch.setattr("edgeflock.server.limits._EVERY_S", 0.01)
+    home = Home(tmp_path, clients=2, budget=Budget(limits))
 
     async def talk(served: Served) -> None:
         peers = await served.gather()
@@ -274,6 +278,8 @@ def test_the_books_of_an_open_round_are_written_while_bytes_move(
             while served.engine.ledger.grown(served.engine.opened):  # until there is nothing more to write
                 await peers[1].report(progress=pb.Progress())
         assert served.engine.machine.committed == 0
+        seconds = dict(rows(home.journal_path, "SELECT name, value FROM round_costs WHERE round = 1"))
+        assert {"gather_s", "open_s"} <= seconds.keys()
 
     serve(home, talk)
 

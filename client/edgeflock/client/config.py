@@ -13,11 +13,11 @@ from edgeflock.common.errors import BadValue, MissingData, UsageError
 from edgeflock.common.kinds import FLAG, IDS, INTEGER, NUMBER, PATH, SECONDS, TEXT
 from edgeflock.common.log import log_format_option, log_level_option
 from edgeflock.common.options import check, option
-from edgeflock.common.ranges import above, between
+from edgeflock.common.ranges import Range, above, between
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ID_WORDS = "1 to 64 letters, digits, dots, dashes and underscores, not only dots"
-_DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+_DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d{1,4})?", re.ASCII)
 _WHO, _DATA, _WORK, _FILES = "Who and where", "Data and model", "Training", "Files and logs"
 
 
@@ -82,7 +82,14 @@ class ClientConfig:
         metavar="NAME",
     )
 
-    device: str = option("auto", TEXT, "auto, cpu, cuda, cuda:1 or mps", group=_WORK, metavar="DEVICE")
+    device: str = option(
+        "auto",
+        TEXT,
+        "where to compute",
+        group=_WORK,
+        allowed=Range(lambda name: bool(_DEVICE.fullmatch(name)), "auto, cpu, cuda, cuda:N or mps"),
+        metavar="DEVICE",
+    )
     threads: int = option(
         1, INTEGER, "threads of each training", group=_WORK, allowed=between(1, 1024, "an integer")
     )
@@ -118,8 +125,6 @@ def resolve(config: ClientConfig, environ: Mapping[str, str] = os.environ) -> Cl
     """
     check(config)
     config = _with_trust(config)
-    if not _DEVICE.fullmatch(config.device):
-        raise BadValue("--device", config.device, "auto, cpu, cuda, cuda:N or mps")
     if config.model is not None and ":" not in config.model:
         raise BadValue(
             "--model", config.model, "package.module:factory; the run names a model of the package by itself"

@@ -21,15 +21,16 @@ def to_toml(config: Any) -> str:
     identity = [_line(config, entry) for entry in flat if entry.identity]
     operational = [_line(config, entry) for entry in flat if not entry.identity]
     parts = [
-        *_part("# identity: with another value of one of these it is another run\n", identity),
-        *_part("# operational: may differ when the run is resumed\n", operational),
+        "# identity: with another value of one of these it is another run\n" + "".join(identity),
+        "# operational: may differ when the run is resumed\n" + "".join(operational),
         *(_table(config, entry) for entry in options(config) if entry.table),
     ]
     return "\n".join(parts)
 
 
-def _part(head: str, lines: list[str]) -> list[str]:
-    return [head + "".join(lines)] if lines else []
+def lines(config: Any) -> str:
+    """Return every value of a configuration without tables as one line of TOML."""
+    return "".join(_line(config, entry) for entry in options(config))
 
 
 def from_toml(kind: type[C], table: Mapping[str, Any], where: str) -> C:

@@ -49,5 +49,6 @@ def _scale(name: str, value: float) -> tuple[float, str, int]:
         power += 1
     unit, divisor = f"{_PREFIXES[power]}{_UNITS[name]}", 1000.0**power
     small = abs(value) < 10 * divisor
-    digits = 1 + small if power else 2 if name == "energy_j" and small else 0  # bytes have no parts
+    has_parts = power or (name == "energy_j" and small)  # bytes and operations are whole
+    digits = (2 if small else 1) if has_parts else 0
     return divisor, f" {unit}" if unit else "", digits

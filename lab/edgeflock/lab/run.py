@@ -144,12 +144,12 @@ class Experiment:
             return
         config = self.config()
         self.children.patience_s = max(self.children.patience_s, config.drain_timeout + 5)
+        if config.tls_cert is not None and not config.central:
+            raise UsageError(f"{self.run_dir} talks TLS with devices: fl-server --run-dir goes on with it")
         lab = self._as_before(config.clients)
         remember(self.run_dir, lab)
         if config.central:
             return
-        if config.tls_cert is not None:
-            raise UsageError(f"{self.run_dir} talks TLS with devices: fl-server --run-dir goes on with it")
         target = dialled((self.run_dir / "address").read_text("utf-8").strip())
         for number, ids in enumerate(split(config.clients, lab.processes or config.clients)):
             arguments = [
@@ -182,9 +182,9 @@ class Experiment:
         if before.processes and asked not in (None, before.processes):
             words = f"{before.processes}, as before: clients' state is kept by process"
             raise BadValue("--processes", asked, words)
+        data = self.lab.client_data and str(Path(self.lab.client_data).absolute())
         return LabConfig(
-            processes=before.processes or asked or clients,
-            client_data=self.lab.client_data or before.client_data,
+            processes=before.processes or asked or clients, client_data=data or before.client_data
         )
 
 

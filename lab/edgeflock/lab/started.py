@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgeflock.common import settings_file
 from edgeflock.common.kinds import INTEGER, TEXT
 from edgeflock.common.options import option, read_toml
 from edgeflock.common.ranges import between
+from edgeflock.server.rundir import write_small
 
 FILE = "lab.toml"
 CLIENTS = "clients"
+_HEAD = "# how fl-lab run has started the clients: each process keeps their state\n"
 _GROUP = "Processes of the lab"
 
 
@@ -37,8 +39,8 @@ class LabConfig:
 
 
 def remember(run_dir: Path, config: LabConfig) -> None:
-    """Write down how the clients are started."""
-    (run_dir / FILE).write_text(settings_file.to_toml(config), "utf-8")
+    """Write down how the clients are started. Raises EdgeflockError with a sentence if that cannot be."""
+    write_small(run_dir / FILE, _HEAD + settings_file.lines(config))
 
 
 def recall(run_dir: Path) -> LabConfig | None:
@@ -47,7 +49,6 @@ def recall(run_dir: Path) -> LabConfig | None:
     Raises UsageError with a sentence if the file cannot be read.
     """
     path = run_dir / FILE
-    if path.exists():
-        return settings_file.from_toml(LabConfig, read_toml(path), str(path))
-    processes = sum(folder.is_dir() for folder in (run_dir / CLIENTS).glob("*"))
-    return LabConfig(processes=processes) if processes else None
+    found = settings_file.from_toml(LabConfig, read_toml(path), str(path)) if path.exists() else LabConfig()
+    processes = found.processes or sum(folder.is_dir() for folder in (run_dir / CLIENTS).glob("*"))
+    return replace(found, processes=processes) if processes else None

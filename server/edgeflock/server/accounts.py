@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 
 import structlog
 
@@ -16,7 +15,7 @@ from edgeflock.server.budget import Budget
 from edgeflock.server.cost_rows import Row
 from edgeflock.server.drive import Drive
 from edgeflock.server.events import LimitReached
-from edgeflock.server.journal import Journal, JournalBroken
+from edgeflock.server.journal import Journal, JournalBroken, Work
 from edgeflock.server.learner import Learner
 from edgeflock.server.ledger import Ledger
 from edgeflock.server.limits import Limits
@@ -114,7 +113,7 @@ class Accounts:
             self.budget.settle(opened.number, opened.lost())
 
     def add_late(self, round: int, index: int, row: Row) -> None:
-        """Take what a client reports of a round that is over; the next decision writes it down.
+        """Take what a client reports of a round that is over; the next commit writes it down.
 
         The books of a discarded round are written again at the end: it is stated in these, too.
         """
@@ -124,34 +123,41 @@ class Accounts:
         if opened is not None and opened.number == round:
             opened.costs[index] = {**opened.costs.get(index, {}), **row}
         if self._drive.machine.ending is not None:
-            self._drive.start(self._write_rest())
+            self._note(self.used())
 
     # ------------------------------------------------------------------------------- the journal
 
     def keep(self) -> None:
-        """Write books and time line of the open round every few seconds: a kill loses no more of them."""
+        """Write the open round down every few seconds while bytes move: a kill loses no more of it."""
         if self._keeping is not None:
             self._keeping.cancel()
         self._keeping = asyncio.get_running_loop().call_later(KEEP_S, self.keep)
         if self.ledger.grown(self._at_hand()):
             self._note(self.used())
-            self._drive.start(self._write_rest())
 
     def _note(self, used: Mapping[str, float]) -> None:
+        self._drive.start(self._write(used))
+
+    async def _write(self, used: Mapping[str, float]) -> None:
+        with contextlib.suppress(JournalBroken), self.due(used) as write:
+            await asyncio.wrap_future(self._journal.submit(write, urgent=False))
+
+    @contextlib.contextmanager
+    def due(self, used: Mapping[str, float]) -> Iterator[Work]:
+        """Hand out what no commit has written: what is used, open books, late reports, the time line.
+
+        If the transaction within fails, it stays due.
+        """
         books, own = self.ledger.open_books(self._at_hand()), self.own()
+        with self.ledger.writing() as pending:
 
-        def transaction(connection: sqlite3.Connection) -> None:
-            records.write_used(connection, used, own)
-            if books is not None:
-                books.write(connection, self._epoch)
+            def write(connection: sqlite3.Connection) -> None:
+                records.write_used(connection, used, own)
+                pending.write(connection, self._epoch)
+                if books is not None:
+                    books.write(connection, self._epoch)
 
-        self._journal.submit(transaction, urgent=False)
-
-    async def _write_rest(self) -> None:
-        """Write what no decision will take along any more."""
-        with contextlib.suppress(JournalBroken), self.ledger.writing() as pending:
-            written = self._journal.submit(partial(pending.write, epoch=self._epoch), urgent=False)
-            await asyncio.wrap_future(written)
+            yield write
 
     async def close(self) -> None:
         """Write all that is not written yet; nothing more comes."""
@@ -159,5 +165,4 @@ class Accounts:
             self._keeping.cancel()
         self.rest()
         self.ledger.charge(self._drive.machine.round or 1)
-        self._note(self.used())
-        await self._write_rest()
+        await self._write(self.used())

@@ -48,6 +48,11 @@ from edgeflock.server.target import Target
 from edgeflock.server.verdicts import Verdicts
 
 log = structlog.get_logger()
+_UNTOLD: Mapping[str, object] = {}
+
+
+def _nothing(_: sqlite3.Connection) -> None:
+    """Write nothing more."""
 
 
 class Engine(Drive):
@@ -171,29 +176,19 @@ class Engine(Drive):
                 self.post(Done(stop, time.monotonic()))
                 return
 
-        ending = any(isinstance(record, Ended) for record in effect.records)
-        await (self._write_end(effect) if ending else self._write(effect))
+        if any(isinstance(record, Ended) for record in effect.records):
+            used = self.accounts.used()
+            with self.accounts.due(used) as rest:  # a round that is discarded was paid
+                await self._write(effect, rest, self.accounts.told(used))
+        else:
+            await self._write(effect)
         for record in effect.records:
             if isinstance(record, Ended) and record.discarded:
                 self.verdicts.add(record.round, record.discarded)
             self.post(Persisted(record, time.monotonic()))
 
-    async def _write_end(self, effect: Persist) -> None:
-        """Write the last decision, and what no commit takes along: a round that is discarded was paid."""
-        used, own = self.accounts.used(), self.accounts.own()
-        books = self.ledger.open_books(self.opened)
-        with self.ledger.writing() as pending:
-
-            def rest(connection: sqlite3.Connection) -> None:
-                pending.write(connection, self.epoch)
-                records.write_used(connection, used, own)
-                if books is not None:
-                    books.write(connection, self.epoch)
-
-            await self._write(effect, rest, self.accounts.told(used))
-
     async def _write(
-        self, effect: Persist, rest: Work | None = None, told: Mapping[str, object] | None = None
+        self, effect: Persist, rest: Work = _nothing, told: Mapping[str, object] = _UNTOLD
     ) -> None:
         """Make decisions durable, in one transaction with their words and the rest; `told` is of the end."""
         words = [word for record in effect.records for word in self.machine.words(record)]
@@ -201,10 +196,9 @@ class Engine(Drive):
         def transaction(connection: sqlite3.Connection) -> None:
             for record in effect.records:
                 records.write(connection, self.epoch, record)
-            if rest is not None:
-                rest(connection)
+            rest(connection)
             for word in words:
-                more = told or {} if word.name == "run_ended" else {}
+                more = told if word.name == "run_ended" else _UNTOLD
                 write_event(connection, word.name, {**word.fields, **more})
 
         await asyncio.wrap_future(self.journal.submit(transaction))

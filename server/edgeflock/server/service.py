@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -25,7 +24,7 @@ from edgeflock.server.events import Offended, Offline, Online, TaskRefused
 from edgeflock.server.fetching import Fetching
 from edgeflock.server.patience import Patience
 from edgeflock.server.sessions import DuplicateId, Session
-from edgeflock.server.stated import of_round
+from edgeflock.server.stated import of_device, of_round
 from edgeflock.server.turns import Turns
 from edgeflock.server.views import same, send_once, view_of
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -58,7 +57,7 @@ class AggregatorService:
             client_id=request.client_id,
             instance_id=request.instance_id,
             software=request.software[:40],
-            device=_device(request.device),
+            device=of_device(request.device),
         )
         try:
             self._engine.sessions.admit(session)
@@ -290,21 +289,3 @@ class AggregatorService:
 def _named(refused: pb.Refusal) -> str:
     """Return the reason of a refusal in the words of a verdict."""
     return pb.Reason.Name(refused.reason).removeprefix("REASON_").lower()
-
-
-def _device(device: pb.Device) -> dict[str, object]:
-    """Return what a client says of its device, without what it does not say."""
-    said = {
-        "machine": device.machine[:40],
-        "system": device.system[:80],
-        "cores": device.cores,
-        "memory_bytes": device.memory_bytes,
-        "torch": device.torch[:40],
-        "compute": device.compute[:40],
-        "python": device.python[:40],
-        "asked": device.asked[:40],
-        "threads": device.threads,
-        "parallel": device.parallel,
-        "watts": device.watts if 0 < device.watts < math.inf else None,
-    }
-    return {name: value for name, value in said.items() if value}

@@ -1,6 +1,8 @@
-"""What clients state of their costs, as columns of the ledger; what cannot be is unknown. Pure."""
+"""What clients state of their devices and costs, as columns and fields; what cannot be is unknown. Pure."""
 
 from __future__ import annotations
+
+import math
 
 from edgeflock.server.cost_rows import Row
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -9,6 +11,24 @@ LONGEST_S = 1e9  # 31 years
 MOST = 2**53  # bytes, samples and the like: whole numbers that floats still tell apart
 MOST_J = 1e15
 _HOT = (-100.0, 250.0)  # degrees that a device can have
+
+
+def of_device(device: pb.Device) -> dict[str, object]:
+    """Return what a client says of its device, without what it does not say."""
+    said = {
+        "machine": device.machine[:40],
+        "system": device.system[:80],
+        "cores": device.cores,
+        "memory_bytes": device.memory_bytes,
+        "torch": device.torch[:40],
+        "compute": device.compute[:40],
+        "python": device.python[:40],
+        "asked": device.asked[:40],
+        "threads": device.threads,
+        "parallel": device.parallel,
+        "watts": device.watts if 0 < device.watts < math.inf else None,
+    }
+    return {name: value for name, value in said.items() if value}
 
 
 def of_training(cost: pb.TrainCost) -> Row:

@@ -9,6 +9,7 @@ from importlib.resources import files
 
 import jinja2
 
+from edgeflock.common.errors import EdgeflockError
 from edgeflock.lab.history import History
 from edgeflock.lab.quantity import counted
 from edgeflock.lab.report import plots, tables, theme
@@ -83,7 +84,8 @@ def chapter(album: Album, subject: Subject) -> Chapter:
             "other test data, or another kind of machine."
         )
     digest, unread = _digest(history)
-    missing += unread
+    told, untold = _commands(history)
+    missing += unread + untold
     recalls = enumerate(exam.recalls if exam is not None else [])
     return Chapter(
         subject=subject,
@@ -99,7 +101,7 @@ def chapter(album: Album, subject: Subject) -> Chapter:
         clients=tables.clients(history, subject.ledger),
         devices=tables.devices(history),
         digest=digest,
-        commands=commands(history),
+        commands=told,
         toml=to_toml(replace(history.config, data_root=None)),
     )
 
@@ -117,6 +119,14 @@ def _digest(history: History) -> tuple[str, list[str]]:
         return model_digest(history.run_dir), []
     except OSError as error:
         return "", [f"SHA-256 of the final model: {error.filename} cannot be read: {error.strerror}."]
+
+
+def _commands(history: History) -> tuple[str, list[str]]:
+    """Return the commands that hold the run again, or why they cannot be told."""
+    try:
+        return commands(history), []
+    except EdgeflockError as error:
+        return "", [f"The command that repeats it: {error}."]
 
 
 def sentence(history: History) -> str:

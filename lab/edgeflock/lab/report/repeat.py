@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from edgeflock.client.config import ClientConfig
-from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.errors import EdgeflockError, UsageError
 from edgeflock.common.flags import to_arguments
 from edgeflock.common.options import public
 from edgeflock.lab.history import Client, History
 from edgeflock.lab.started import LabConfig, recall
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.resolve import resolve
+from edgeflock.server.resolve import combine
 
-_HERE = ("run_dir", "listen", "control", "log_level", "log_format", "cohort_script")  # of this one run
-_SAID = {"asked": "device", "threads": "threads", "parallel": "parallel", "watts": "watts"}
-_DEFAULTS = {entry.name: entry.default for entry in public(ClientConfig)}
+_OF_THIS_MACHINE = ("run_dir", "listen", "insecure", "control", "log_level", "log_format")
+_CLIENTS = {entry.name: entry for entry in public(ClientConfig)}
+_TOLD = {"asked": "device", "threads": "threads", "parallel": "parallel", "watts": "watts"}  # by a client
 
 Options = dict[str, Any]
 Piece = tuple[str, str | None]  # an option, or one key of a mapping
@@ -41,9 +42,11 @@ def _given(config: ServerConfig) -> Options:
     pieces = [
         (entry.name, key)
         for entry in public(ServerConfig)
-        if (value := getattr(config, entry.name)) != entry.default and entry.name not in _HERE
+        if (value := getattr(config, entry.name)) != entry.default and entry.name not in _OF_THIS_MACHINE
         for key in (value if isinstance(value, Mapping) else (None,))
     ]
+    if config.dataset and config.eval_data:  # which by itself says that there is no data set
+        pieces.append(("dataset", None))
     for piece in pieces.copy():
         fewer = [other for other in pieces if other != piece]
         if _is_same(config, fewer):
@@ -61,10 +64,10 @@ def _values(config: ServerConfig, pieces: Sequence[Piece]) -> Options:
 
 def _is_same(config: ServerConfig, pieces: Sequence[Piece]) -> bool:
     """Whether these values make the same run."""
-    here = {name: getattr(config, name) for name in _HERE}
+    here = {name: getattr(config, name) for name in _OF_THIS_MACHINE if name != "run_dir"}
     try:
-        return resolve(ServerConfig(**here, **_values(config, pieces))) == config
-    except EdgeflockError:
+        return replace(combine({**here, **_values(config, pieces)}), run_dir=config.run_dir) == config
+    except (EdgeflockError, OSError):  # a file that it names may lie elsewhere
         return False
 
 
@@ -72,10 +75,17 @@ def _groups(clients: Sequence[Client]) -> list[tuple[Options, list[str]]]:
     """Return what clients were told of their work, each with those who were."""
     groups: dict[tuple[tuple[str, Any], ...], list[str]] = {}
     for client in clients:
-        said = {option: client.device.get(name) for name, option in _SAID.items()}
-        work = tuple((name, value) for name, value in said.items() if value not in (None, _DEFAULTS[name]))
-        groups.setdefault(work, []).append(client.name)
+        groups.setdefault(tuple(_work(client).items()), []).append(client.name)
     return [(dict(work), names) for work, names in groups.items()]
+
+
+def _work(client: Client) -> Options:
+    """Return the options that a client says it was given; what fl-client would refuse is left out."""
+    found: Options = {}
+    for said, name in _TOLD.items():
+        with suppress(UsageError):
+            found[name] = _CLIENTS[name].load(client.device.get(said), name)
+    return {name: value for name, value in found.items() if value != _CLIENTS[name].default}
 
 
 def _processes(lab: LabConfig, clients: int) -> list[str]:
@@ -88,6 +98,7 @@ def _client(config: ServerConfig, work: Options, names: Sequence[str]) -> str:
     if ":" in config.model:
         given["model"] = config.model
     own = [] if config.dataset else ["--data=PATH"]
+    own += ["--tls-ca=PATH"] if config.tls_cert else []
     return _command(["fl-client"], [*to_arguments(ClientConfig, given), *own])
 
 
