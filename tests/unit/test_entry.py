@@ -11,6 +11,7 @@ import pytest
 
 _COMMAND = """
 import click, os, signal
+from edgeflock.common import signals
 from edgeflock.common.entry import run_command
 from edgeflock.common.errors import BadValue
 
@@ -35,6 +36,11 @@ _TOO_LARGE = "this machine has not enough memory for that: take a smaller model,
         ),  # while it is imported, say
         ("os.kill(os.getpid(), signal.SIGHUP)", 0, "fl-thing: ended by SIGHUP\n"),  # its terminal has gone
         ("os.kill(os.getpid(), signal.SIGINT)", 130, "\nfl-thing: ended by Ctrl-C\n"),
+        (
+            "signals.on_leaving(signals.interrupt); os.kill(os.getpid(), signal.SIGTERM)",
+            143,
+            "\nfl-thing: ended by SIGTERM\n",
+        ),
         ("raise BadValue('--thing', 1, '2')", 2, "fl-thing: error: --thing is 1, allowed is 2\n"),
         (
             "open('/nowhere')",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from edgeflock.common.errors import BadData, EdgeflockError, MissingData
-from edgeflock.lab.history import client_rows, read
+from edgeflock.lab.history import client_rows, opened, read
 from edgeflock.server.journal import write_event
 from support.told_run import insert, told_run, write_round, writing
 
@@ -178,6 +180,40 @@ def test_a_damaged_journal_is_refused_with_a_sentence(tmp_path: Path) -> None:
     ) as caught:
         read(tmp_path / "run")
     assert caught.value.exit_code == 2
+
+
+def change_behind_its_back(run_dir: Path, statement: str) -> None:
+    """Change a row as a failing disk would: no trigger seals it again."""
+    with contextlib.closing(sqlite3.connect(run_dir / "journal.sqlite")) as connection:
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {name}")
+        connection.execute(statement)
+        connection.commit()
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("UPDATE seats SET idx = 77 WHERE idx = 1", "a row of seats is not what was written"),
+        ("UPDATE meta SET value = 'no' WHERE name = 'ended_kind'", "a row of meta is not what was written"),
+        ("UPDATE costs SET train_s = 9e999 WHERE idx = 1", "train_s in it is no number"),
+    ],
+)
+def test_a_row_that_nobody_wrote_is_refused(tmp_path: Path, statement: str, words: str) -> None:
+    run_dir = told_run(tmp_path / "run")
+    change_behind_its_back(run_dir, statement)
+    with pytest.raises(BadData, match=words):
+        read(run_dir)
+
+
+def test_the_journal_is_handed_out_as_of_the_moment_that_the_history_tells_of(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run", rounds=2, ended=False)
+    with opened(run_dir) as (history, connection):
+        with writing(run_dir) as journal:
+            write_round(journal, 0, 3, 2)
+        assert len(history.training) == 2
+        assert connection.execute("SELECT max(round) FROM costs").fetchone()[0] == 2
+    assert len(read(run_dir).training) == 3
 
 
 def test_a_journal_of_a_later_version_is_refused(tmp_path: Path) -> None:

@@ -49,6 +49,19 @@ def test_commits_survive_a_power_cut(tmp_path: Path) -> None:
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
+def test_a_closed_journal_is_one_file_also_beside_a_reader(tmp_path: Path) -> None:
+    """Who copies a finished run copies all of it."""
+    path = tmp_path / "journal.sqlite"
+    journal = Journal(path)
+    journal.note("run_ended").result(WAIT_S)
+    with contextlib.closing(read_only(path)) as reader:
+        assert reader.execute("SELECT count(*) FROM events").fetchone() == (1,)
+        journal.close()
+        copy = tmp_path / "copy.sqlite"
+        copy.write_bytes(path.read_bytes())
+    assert rows(copy, "SELECT name FROM events") == [("run_ended",)]
+
+
 def test_what_is_written_is_there_when_it_is_opened_again(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     for count in (1, 2):

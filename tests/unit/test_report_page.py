@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from edgeflock.common.errors import UsageError
 from edgeflock.lab.history import read
+from edgeflock.lab.report import ledger
 from edgeflock.lab.report.album import Album
 from edgeflock.lab.report.exam import examine
 from edgeflock.lab.report.subject import scores, subjects
@@ -54,7 +55,7 @@ class Reader(html.parser.HTMLParser):
 def page_of(folder: Path, *run_dirs: Path) -> Reader:
     album = Album(folder / "plots")
     album.begin()
-    found = subjects([read(run_dir) for run_dir in run_dirs], None)
+    found = subjects([ledger.read(run_dir) for run_dir in run_dirs], None)
     return Reader(render(found, album))
 
 
@@ -190,7 +191,7 @@ def test_labels_are_those_that_the_clients_have_told(tmp_path: Path) -> None:
     with writing(run_dir) as journal:
         write_event(journal, "client_ready", {"client": "a", "classes": [60, 40]}, 2.0)
         write_event(journal, "client_ready", {"client": "b", "classes": [0, 30, 70]}, 2.0)
-    (subject,) = subjects([read(run_dir)], None)
+    (subject,) = subjects([ledger.read(run_dir)], None)
     assert subject.labels.value == ((60, 40, 0), (0, 30, 70))
 
 
@@ -227,4 +228,4 @@ def test_a_second_report_leaves_no_plots_of_the_first(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"--out '.*file' cannot be written: Not a directory"):
-        _write([read(told_run(tmp_path / "run"))], tmp_path / "file", None)
+        _write([ledger.read(told_run(tmp_path / "run"))], tmp_path / "file", None)

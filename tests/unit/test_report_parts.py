@@ -5,21 +5,26 @@ from __future__ import annotations
 import math
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
+from edgeflock.common.options import public
 from edgeflock.lab.history import read
 from edgeflock.lab.report import curves, tables, theme
 from edgeflock.lab.report.curves import Line
 from edgeflock.lab.report.figures import figures
-from edgeflock.lab.report.ledger import Ledger, read_ledger
+from edgeflock.lab.report.ledger import Ledger
+from edgeflock.lab.report.ledger import read as read_with_ledger
 from edgeflock.lab.report.names import cell_names, differences, elide, elided, run_names, without_beginning
 from edgeflock.lab.report.stacks import BYTES, by_bundle
 from edgeflock.lab.report.units import UNKNOWN, amount, means, scale, spans
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.journal import write_event
 from support.told_run import insert, told_run, writing
+
+_EVERY = frozenset(entry.name for entry in public(ServerConfig))
 
 
 @pytest.mark.parametrize(
@@ -76,18 +81,30 @@ def test_runs_of_one_name_are_told_apart_by_their_folders() -> None:
     assert run_names([Path("/x/1/run"), Path("/x/2/run")]) == ["1/run", "2/run"]
 
 
+def told_apart(*configs: ServerConfig, given: Collection[str] = _EVERY) -> list[list[tuple[str, str]]]:
+    """Return differences of runs that were given these options."""
+    return differences(configs, [given] * len(configs))
+
+
 def test_differences_name_what_two_runs_have_different_and_nothing_else() -> None:
     one = ServerConfig(method="fedtrip", seed=1, set={"mu": "1.0", "clip": "0.0"}, run_dir=Path("a"))
     two = ServerConfig(method="fedtrip", seed=2, set={"mu": "0.5", "clip": "0.0"}, run_dir=Path("b"))
     other = ServerConfig(method="fedavg", seed=2, set={"clip": "0.0"}, listen="127.0.0.1:1")
-    assert differences([one, two]) == [[("seed", "1"), ("mu", "1.0")], [("seed", "2"), ("mu", "0.5")]]
-    assert differences([two, other]) == [[("method", "fedtrip")], [("method", "fedavg")]]
-    assert differences([one]) == [[]]
+    assert told_apart(one, two) == [[("seed", "1"), ("mu", "1.0")], [("seed", "2"), ("mu", "0.5")]]
+    assert told_apart(two, other) == [[("method", "fedtrip")], [("method", "fedavg")]]
+    assert told_apart(one) == [[]]
+
+
+def test_what_no_run_was_given_is_no_difference() -> None:
+    """Methods have learning rates of their own: the method is what differs."""
+    one, two = ServerConfig(method="fedtrip", lr=0.01), ServerConfig(method="fedavg", lr=0.05)
+    assert told_apart(one, two, given={"method"}) == [[("method", "fedtrip")], [("method", "fedavg")]]
+    assert told_apart(one, two)[0] == [("method", "fedtrip"), ("lr", "0.01")]
 
 
 def test_what_most_runs_have_is_no_difference() -> None:
     configs = [ServerConfig(method="fedavg", seed=seed, lr=0.5 if seed == 2 else 0.1) for seed in range(4)]
-    found = differences(configs)
+    found = told_apart(*configs)
     assert found[2] == [("seed", "2"), ("lr", "0.5")]
     assert [mine for number, mine in enumerate(found) if number != 2] == [
         [("seed", str(seed))] for seed in (0, 1, 3)
@@ -105,15 +122,15 @@ def test_cells_of_a_comparison_are_called_by_what_tells_them_apart() -> None:
     methods, seeds = ("fedavg", "fedavg", "fedprox", "fedprox"), (0, 1, 0, 1)
     configs = [ServerConfig(method=method, seed=seed) for method, seed in zip(methods, seeds, strict=True)]
     names = [f"{method}-{number:012x}" for number, method in enumerate(methods)]
-    assert cell_names(names, configs) == [
+    assert cell_names(names, configs, [_EVERY] * 4) == [
         "fedavg seed 0",
         "fedavg seed 1",
         "fedprox seed 0",
         "fedprox seed 1",
     ]
-    assert cell_names(["mine", *names[1:]], configs) == ["mine", *names[1:]]
-    assert cell_names(names[:1], configs[:1]) == names[:1]
-    assert cell_names(names, [configs[0]] * 4) == names, "nothing tells them apart"
+    assert cell_names(["mine", *names[1:]], configs, [_EVERY] * 4) == ["mine", *names[1:]]
+    assert cell_names(names[:1], configs[:1], [_EVERY]) == names[:1]
+    assert cell_names(names, [configs[0]] * 4, [_EVERY] * 4) == names, "nothing tells them apart"
 
 
 def test_what_it_took_asks_for_levels_that_were_reached(tmp_path: Path) -> None:
@@ -164,7 +181,7 @@ def test_the_table_of_clients_has_only_costs_that_somebody_had(tmp_path: Path) -
     with writing(run_dir) as journal:
         journal.execute("UPDATE costs SET energy_j = 2.5, energy_source = 'rapl'")
         journal.execute("UPDATE outcomes SET verdict = 'non_finite' WHERE round = 2 AND idx = 1")
-    after = tables.clients(read(run_dir), read_ledger(read(run_dir)))
+    after = tables.clients(*read_with_ledger(run_dir))
     assert before is not None
     assert after is not None
     assert ("energy" in before.heads, "energy" in after.heads) == (False, True)
@@ -206,8 +223,7 @@ def test_joules_are_told_by_who_says_them(tmp_path: Path) -> None:
         journal.execute("UPDATE costs SET energy_j = 2.0, energy_source = 'model' WHERE idx = 0")
         journal.execute("UPDATE costs SET energy_j = 3.0, energy_source = 'rapl' WHERE idx = 1")
         insert(journal, "round_costs", {"epoch": 0, "round": 2, "name": "energy_j", "value": 4.0})
-    history = read(run_dir)
-    ledger = read_ledger(history)
+    history, ledger = read_with_ledger(run_dir)
     assert ledger.joules[0, 1] == {"sensor_j": 3.0, "stated_j": 2.0}
     assert ledger.joules[0, 2] == {"sensor_j": 3.0, "stated_j": 2.0, "server_j": 4.0}
     assert ledger.client_joules == {0: {"stated_j": 6.0}, 1: {"sensor_j": 9.0}}
@@ -225,8 +241,7 @@ def test_bytes_by_what_they_held_are_summed_and_named(tmp_path: Path) -> None:
         ):
             key = {"epoch": 0, "round": round, "idx": 0, "direction": way, "kind": kind}
             insert(journal, "bundle_bytes", {**key, "codec": codec, "bytes": size})
-    history = read(run_dir)
-    ledger = read_ledger(history)
+    history, ledger = read_with_ledger(run_dir)
     found = tables.bundles(history, ledger)
     assert found is not None
     assert found.rows[:3] == (

@@ -10,16 +10,21 @@ from typing import Any
 import pytest
 
 from edgeflock.common.errors import UsageError
-from edgeflock.lab.history import read
-from edgeflock.lab.report.repeat import commands
+from edgeflock.lab.history import History, read
+from edgeflock.lab.report.given import given
+from edgeflock.lab.report.repeat import caution, commands
 from edgeflock.lab.started import FILE, LabConfig, recall, remember
 from edgeflock.server.journal import write_event
 from support.told_run import told_run, writing
 
 
+def told_by(history: History) -> str:
+    return commands(history, given(history.config))
+
+
 def words_of(run_dir: Path) -> list[list[str]]:
     """Return the words of each command, as a shell reads them."""
-    return [shlex.split(text.replace("\\\n", "")) for text in commands(read(run_dir)).split("\n\n")]
+    return [shlex.split(text.replace("\\\n", "")) for text in told_by(read(run_dir)).split("\n\n")]
 
 
 def told(run_dir: Path, *joined: dict[str, Any]) -> Path:
@@ -117,7 +122,28 @@ def test_clients_of_a_run_with_tls_are_told_whom_to_trust(tmp_path: Path) -> Non
         (tmp_path / name).touch()
     history = read(told_run(tmp_path / "run"))
     config = replace(history.config, tls_cert=tmp_path / "cert.pem", tls_key=tmp_path / "key.pem")
-    assert commands(replace(history, config=config)).endswith("--tls-ca=PATH")
+    assert told_by(replace(history, config=config)).endswith("--tls-ca=PATH")
+
+
+def ended(run_dir: Path, reason: str) -> History:
+    with writing(run_dir) as journal:
+        journal.execute("UPDATE meta SET value = ? WHERE name = 'ended_reason'", (reason,))
+    return read(run_dir)
+
+
+def test_a_budget_that_no_two_runs_use_up_alike_is_warned_of(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run", rounds=3, budget={"cpu": "2s"})
+    assert caution(read(run_dir)) == ""
+    told = caution(ended(run_dir, "the budget of cpu is used up: 2.1 s of 2 s"))
+    assert told.startswith("Its budget of cpu ended it after 3 rounds")
+    assert "--rounds=3 in place of the budgets" in told
+    assert caution(ended(run_dir, "the budget of bytes leaves no room for another round")) == ""
+
+
+def test_a_run_that_went_on_with_fewer_rounds_than_it_had_is_repeated_with_all(tmp_path: Path) -> None:
+    history = read(told_run(tmp_path / "run", rounds=3))
+    fewer = replace(history, config=replace(history.config, rounds=2))
+    assert "--rounds=3" in told_by(fewer)
 
 
 def test_a_configuration_that_cannot_be_resolved_here_is_said_in_full(tmp_path: Path) -> None:

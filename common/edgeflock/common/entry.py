@@ -18,7 +18,6 @@ from edgeflock.common import signals
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.log import debugging
 
-_INTERRUPTED = 130
 _STDERR = 2
 
 
@@ -48,8 +47,8 @@ def _run(command: click.Command, name: str) -> int:
         return 2
     except click.ClickException as error:
         return _fail(name, _usage(error), 2)
-    except (click.Abort, KeyboardInterrupt):
-        return _end(f"{name}: ended by Ctrl-C", _INTERRUPTED)
+    except (click.Abort, KeyboardInterrupt) as error:
+        return _interrupted(name, error.__cause__ or error)
     except BrokenPipeError:  # the reader of our output is gone
         return 1
     except OSError as error:
@@ -60,6 +59,12 @@ def _run(command: click.Command, name: str) -> int:
         _trace()
         return _fail(name, _unforeseen(error), 1)
     return code if isinstance(code, int) else 0
+
+
+def _interrupted(name: str, error: BaseException) -> int:
+    """Say which signal it was; Ctrl-C has no number."""
+    number = signal.Signals(error.args[0] if error.args else signal.SIGINT)
+    return _end(f"{name}: ended by {'Ctrl-C' if number is signal.SIGINT else number.name}", 128 + number)
 
 
 def _unforeseen(error: Exception) -> str:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 
 def leaving() -> tuple[signal.Signals, ...]:
@@ -19,6 +20,11 @@ def on_leaving(handle: Callable[[int, FrameType | None], object]) -> None:
     """Let a function without a loop handle them."""
     for number in leaving():
         signal.signal(number, handle)
+
+
+def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """End as Ctrl-C does, all processes that were started too; which signal it was is said at the end."""
+    raise KeyboardInterrupt(number)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 
 import click
 
@@ -60,14 +59,10 @@ def _compare(
         measure=asked.measure if measure is None else read_measure(measure, "--measure"),
         cells=tuple(cell if data_root is None else cell.with_data(data_root) for cell in asked.cells),
     )
-    signals.on_leaving(_interrupt)
+    signals.on_leaving(signals.interrupt)
     made = Comparison(asked, out or Path("runs") / f"compare-{grid.stem}", jobs or spare(asked.cells))
     made.run()
     return made.tell()
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def spare(cells: Sequence[Cell]) -> int:

@@ -9,7 +9,7 @@ import click
 
 from edgeflock import methods
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.lab import farm, history, picture, tables
+from edgeflock.lab import farm, picture, tables
 from edgeflock.lab.blocks import blocks
 from edgeflock.lab.comparison import (
     Record,
@@ -21,7 +21,8 @@ from edgeflock.lab.comparison import (
 )
 from edgeflock.lab.grid import Cell, Grid
 from edgeflock.lab.outcome import outcome, overlap
-from edgeflock.lab.report.ledger import STATED, read_ledger
+from edgeflock.lab.report import ledger
+from edgeflock.lab.report.ledger import STATED
 
 PICTURE = "comparison"
 _MUCH = 0.1  # a share of seconds that is worth a sentence
@@ -40,9 +41,9 @@ def _result(grid: Grid, out: Path, cell: Cell, failure: str) -> Result:
     folder = farm.run_dir(out, cell)
     if not failure:
         try:
-            read = history.read(folder)
-            found = outcome(read, grid.measure, grid.targets, cell.config.rounds)
-            return Result(cell, found, run_dir=str(folder), joules=read_ledger(read).sources)
+            history, books = ledger.read(folder)
+            found = outcome(history, grid.measure, grid.targets, cell.config.rounds)
+            return Result(cell, found, run_dir=str(folder), joules=books.sources)
         except EdgeflockError as error:
             failure = str(error)
     return Result(cell, None, failure, str(folder))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -29,7 +30,7 @@ from edgeflock.lab.history_values import (
     is_highest,
 )
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.journal import SCHEMA_VERSION, read_only
+from edgeflock.server.journal import SCHEMA_VERSION, check_seals, read_only
 from edgeflock.server.sealed import from_toml
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Point",
     "RoundHistory",
     "client_rows",
+    "opened",
     "read",
 ]
 
@@ -51,13 +53,21 @@ _KEYS = ("epoch", "round", "idx")
 
 def read(run_dir: Path) -> History:
     """Read a run. Raises MissingData if there is none, BadData with a sentence if it cannot be read."""
+    with opened(run_dir) as (history, _):
+        return history
+
+
+@contextlib.contextmanager
+def opened(run_dir: Path) -> Iterator[tuple[History, sqlite3.Connection]]:
+    """Read a run, and hand out the journal as it was at that moment; raises what `read` does."""
     path = require_run(run_dir) / JOURNAL
     if not (run_dir / "run.toml").is_file():
         raise MissingData(f"{run_dir} has no run.toml: it is not known what was run")
     config = from_toml(run_dir / "run.toml")
     try:
         with contextlib.closing(_snapshot(path)) as connection:
-            return _history(run_dir, config, connection)
+            check_seals(connection)
+            yield _history(run_dir, config, connection), connection
     except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
         raise BadData(f"{path} cannot be read as a journal: {error}") from None
 
@@ -278,7 +288,10 @@ def _key(row: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    return {name: value for name, value in row.items() if name not in _KEYS and value is not None}
+    found = {name: value for name, value in row.items() if name not in _KEYS and value is not None}
+    if endless := [name for name, value in found.items() if not math.isfinite(value)]:
+        raise ValueError(f"{endless[0]} in it is no number")
+    return found
 
 
 def _evaluation(row: Mapping[str, Any]) -> Evaluation:

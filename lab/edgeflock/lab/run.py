@@ -9,7 +9,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
@@ -49,7 +48,7 @@ def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
     experiment = LabConfig(**lab)
     _check_own_data(given, experiment)
     _check_transport(given)
-    signals.on_leaving(_interrupt)
+    signals.on_leaving(signals.interrupt)
     ours = [path for path in (run_dir, *run_dir.parents) if not path.exists()]
     try:
         with Children() as children:
@@ -103,10 +102,6 @@ def _forget_if_empty(run_dir: Path, ours: Sequence[Path]) -> None:
         with suppress(OSError):  # there are other folders in it
             for path in ours:
                 path.rmdir()
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 @dataclass

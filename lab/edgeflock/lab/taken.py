@@ -17,7 +17,7 @@ from edgeflock.common.models import Net
 from edgeflock.server import assembly, records, rundir
 from edgeflock.server.checkpoint import Checkpoints
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.journal import read_only
+from edgeflock.server.journal import check_seals, read_only
 from edgeflock.server.records import Story
 from edgeflock.server.sealed import from_toml
 
@@ -85,10 +85,11 @@ def _find(run_dir: Path, which: str) -> tuple[int, tuple[str, str], bool]:
     path = run_dir / rundir.JOURNAL
     try:
         with contextlib.closing(read_only(path)) as connection:
+            check_seals(connection)
             story, best = records.read_story(connection), records.read_best(connection)
             round = _round(run_dir, which, story, best)
             digests = records.read_digests(connection, story.epoch, round)
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, ValueError) as error:
         raise BadData(f"{path} cannot be read as a journal: {error}") from None
     if digests is None:
         raise BadData(f"{path} names no model of round {round}")

@@ -117,6 +117,7 @@ _UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)  # its own complaint q
 
 Work = Callable[[sqlite3.Connection], Any]
 FULL = (errno.ENOSPC, errno.EDQUOT)  # a disk that is full now
+_LAST_WAIT_MS = 200  # for readers, to leave the journal in one file
 LAZY_S = 0.1  # longest that news waits for a decision to share its fsync
 
 
@@ -177,15 +178,23 @@ def verify(connection: sqlite3.Connection, path: Path) -> None:
     """Raise CorruptCheckpoint unless the file is sound and every decision stands as it was written."""
     try:
         (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-        for table, columns in _SEALED.items():
-            query = f"SELECT 1 FROM {table} WHERE seal IS NOT seal({columns}) LIMIT 1"
-            if found == "ok" and connection.execute(query).fetchone():
-                found = f"a row of {table} is not what was written"
+        if found == "ok":
+            check_seals(connection)
     except _UNREADABLE as error:
         found = str(error)
     if found != "ok":
         sentence = f"{path} is damaged ({_in_a_line(found)}): restore a backup of the run directory"
         raise CorruptCheckpoint(sentence)
+
+
+def check_seals(connection: sqlite3.Connection) -> None:
+    """Raise DatabaseError unless every decision stands as it was written, in a journal of this version."""
+    if connection.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
+        return
+    for table, columns in _SEALED.items():
+        query = f"SELECT 1 FROM {table} WHERE seal IS NOT seal({columns}) LIMIT 1"
+        if connection.execute(query).fetchone():
+            raise sqlite3.DatabaseError(f"a row of {table} is not what was written")
 
 
 class Journal:
@@ -220,6 +229,9 @@ class Journal:
         self._queue.put(None)
         self._thread.join()
         if self._broken is None:  # closing moves what is written to another place
+            with contextlib.suppress(sqlite3.Error):  # who reads for long leaves the run in two files
+                self._connection.execute(f"PRAGMA busy_timeout = {_LAST_WAIT_MS}")
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._connection.close()
 
     def _write(self) -> None:
@@ -292,4 +304,6 @@ def write_event(
 def read_only(path: Path) -> sqlite3.Connection:
     """Open a journal for reading, from any thread of the caller's choice."""
     uri = f"{path.absolute().as_uri()}?mode=ro"  # names may hold ? and #
-    return sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=10)
+    connection = sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=10)
+    connection.create_function("seal", -1, _seal, deterministic=True)
+    return connection

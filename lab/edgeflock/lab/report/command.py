@@ -7,8 +7,10 @@ from pathlib import Path
 import click
 
 from edgeflock.common.errors import UsageError
-from edgeflock.lab import history
+from edgeflock.lab.history import History
 from edgeflock.lab.quantity import counted
+from edgeflock.lab.report import ledger
+from edgeflock.lab.report.ledger import Ledger
 from edgeflock.lab.report.theme import LARGEST
 
 PAGE = "index.html"
@@ -38,13 +40,13 @@ def report(run: tuple[Path, ...], out: Path | None, data_root: Path | None) -> N
     runs = list({path.resolve(): path for path in run}.values())
     if len(runs) > LARGEST:
         raise UsageError(f"{len(runs)} runs are given, allowed are at most {LARGEST} in one report")
-    histories = [history.read(path) for path in runs]
+    found = [ledger.read(path) for path in runs]
     folder = out or (runs[0] / "report" if len(runs) == 1 else Path("report"))
-    count = _write(histories, folder, data_root)
+    count = _write(found, folder, data_root)
     click.echo(f"{folder / PAGE}\n{counted(count, 'plot')} in {folder / PLOTS}, as PNG and SVG")
 
 
-def _write(histories: list[history.History], folder: Path, data_root: Path | None) -> int:
+def _write(runs: list[tuple[History, Ledger]], folder: Path, data_root: Path | None) -> int:
     from edgeflock.lab.report.album import Album
 
     try:
@@ -56,7 +58,7 @@ def _write(histories: list[history.History], folder: Path, data_root: Path | Non
     album = Album(folder / PLOTS)
     try:
         album.begin()
-        (folder / PAGE).write_text(render(subjects(histories, data_root), album), "utf-8")
+        (folder / PAGE).write_text(render(subjects(runs, data_root), album), "utf-8")
     except OSError as error:
         raise UsageError(f"--out {str(folder)!r} cannot be written: {error.strerror or error}") from None
     return album.count

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from edgeflock.common.errors import BadData
 from edgeflock.common.sensors import MODEL
-from edgeflock.lab.feed import JOURNAL
-from edgeflock.lab.history import History, Numbers
-from edgeflock.server.journal import read_only
+from edgeflock.lab.history import History, Numbers, opened
 
 Key = tuple[int, int]  # epoch and round
 Held = tuple[str, str, str]  # direction, bundle kind and codec
@@ -41,15 +38,11 @@ class Ledger:
         return frozenset(name for round in self.joules.values() for name in round)
 
 
-def read_ledger(history: History) -> Ledger:
-    """Read it from the journal. Raises BadData with a sentence if that cannot be done."""
-    path = history.run_dir / JOURNAL
-    try:
-        with contextlib.closing(read_only(path)) as connection:
-            connection.execute("BEGIN")
-            return Ledger(_bundles(connection), _joules(connection, history), _client_joules(connection))
-    except sqlite3.DatabaseError as error:
-        raise BadData(f"{path} cannot be read as a journal: {error}") from None
+def read(run_dir: Path) -> tuple[History, Ledger]:
+    """Read a run and its ledger as of one moment; raises what `history.read` does."""
+    with opened(run_dir) as (history, connection):
+        ledger = Ledger(_bundles(connection), _joules(connection, history), _client_joules(connection))
+        return history, ledger
 
 
 def _bundles(connection: sqlite3.Connection) -> dict[Key, dict[Held, int]]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from edgeflock.common.options import options
+from edgeflock.common.options import public
 from edgeflock.server.config import ServerConfig
 
 _ELSEWHERE = {  # where a run was held says nothing of what it is
     "run_dir", "listen", "control", "insecure", "tls_cert", "tls_key", "tls_client_ca", "reflection",
     "log_level", "log_format", "data_root",
     "set", "drain_timeout", "linger", "min_updates", "public_fraction", "central",
+    "dashboard", "dashboard_insecure", "metrics_clients", "tensorboard", "keep_every", "credit_mib",
 }  # fmt: skip
 
 _LONG = 12  # characters
@@ -46,14 +47,16 @@ def run_names(paths: Sequence[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def cell_names(names: Sequence[str], configs: Sequence[ServerConfig]) -> list[str]:
+def cell_names(
+    names: Sequence[str], configs: Sequence[ServerConfig], given: Sequence[Collection[str]]
+) -> list[str]:
     """Return for cells of a comparison, whose names end with a digest, what tells them apart instead."""
     found = [_CELL.fullmatch(name) for name in names]
     if len(names) < 2 or None in found:
         return list(names)
     told = [
         " ".join([cell[1], *(f"{key} {value}" for key, value in mine if key != "method")])
-        for cell, mine in zip(filter(None, found), differences(configs), strict=True)
+        for cell, mine in zip(filter(None, found), differences(configs, given), strict=True)
     ]
     return told if len(set(told)) == len(told) else list(names)
 
@@ -66,16 +69,21 @@ def without_beginning(names: Sequence[str]) -> list[str]:
     return [f"…{name[cut:]}" for name in names] if cut > _LONG else list(names)
 
 
-def differences(configs: Sequence[ServerConfig]) -> list[list[tuple[str, str]]]:
-    """Return of every run the options in which it differs from most others: flag and value."""
+def differences(
+    configs: Sequence[ServerConfig], given: Sequence[Collection[str]]
+) -> list[list[tuple[str, str]]]:
+    """Return of every run the options in which it differs from most others: flag and value.
+
+    `given` are the options that each was given: what none was follows from the others.
+    """
     found: list[list[tuple[str, str]]] = [[] for _ in configs]
-    for entry in options(ServerConfig):
-        values = [getattr(config, entry.name) for config in configs]
-        if entry.name in _ELSEWHERE or all(value == values[0] for value in values):
+    for name in [entry.name for entry in public(ServerConfig) if any(entry.name in mine for mine in given)]:
+        values = [getattr(config, name) for config in configs]
+        if name in _ELSEWHERE or all(value == values[0] for value in values):
             continue
         for mine, value in zip(found, values, strict=True):
             if values.count(value) <= len(values) / 2:
-                mine.append((entry.name.replace("_", " "), words(value)))
+                mine.append((name.replace("_", " "), words(value)))
     for mine, config in zip(found, configs, strict=True):
         mine += _method_options(config, configs)
     return found

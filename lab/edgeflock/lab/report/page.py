@@ -17,7 +17,7 @@ from edgeflock.lab.report.album import Album, Plot
 from edgeflock.lab.report.figures import figures
 from edgeflock.lab.report.limits import limits
 from edgeflock.lab.report.names import differences
-from edgeflock.lab.report.repeat import commands
+from edgeflock.lab.report.repeat import caution, commands
 from edgeflock.lab.report.subject import Subject
 from edgeflock.lab.report.units import UNKNOWN, amount
 from edgeflock.lab.show import model_digest
@@ -42,6 +42,7 @@ class Chapter:
     devices: tables.Table | None
     digest: str
     commands: str
+    caution: str  # why these may not give the same bits
     toml: str
 
 
@@ -54,7 +55,8 @@ def render(subjects: Sequence[Subject], album: Album) -> str:
     here = files("edgeflock.lab.report")
     histories = [subject.history for subject in subjects]
     names = [subject.name for subject in subjects]
-    changed = [", ".join(f"{k} {v}" for k, v in mine) for mine in differences([h.config for h in histories])]
+    differing = differences([h.config for h in histories], [subject.given for subject in subjects])
+    changed = [", ".join(f"{k} {v}" for k, v in mine) for mine in differing]
     return environment.from_string((here / "page.html.j2").read_text("utf-8")).render(
         title=names[0] if len(names) == 1 else f"{len(names)} runs",
         css=(here / "page.css").read_text("utf-8"),
@@ -84,7 +86,7 @@ def chapter(album: Album, subject: Subject) -> Chapter:
             "other test data, or another kind of machine."
         )
     digest, unread = _digest(history)
-    told, untold = _commands(history)
+    told, untold = _commands(subject)
     missing += unread + untold
     recalls = enumerate(exam.recalls if exam is not None else [])
     return Chapter(
@@ -102,6 +104,7 @@ def chapter(album: Album, subject: Subject) -> Chapter:
         devices=tables.devices(history),
         digest=digest,
         commands=told,
+        caution=caution(history),
         toml=to_toml(replace(history.config, data_root=None)),
     )
 
@@ -121,10 +124,10 @@ def _digest(history: History) -> tuple[str, list[str]]:
         return "", [f"SHA-256 of the final model: {error.filename} cannot be read: {error.strerror}."]
 
 
-def _commands(history: History) -> tuple[str, list[str]]:
+def _commands(subject: Subject) -> tuple[str, list[str]]:
     """Return the commands that hold the run again, or why they cannot be told."""
     try:
-        return commands(history), []
+        return commands(subject.history, subject.given), []
     except EdgeflockError as error:
         return "", [f"The command that repeats it: {error}."]
 

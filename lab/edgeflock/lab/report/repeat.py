@@ -2,73 +2,39 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from edgeflock.client.config import ClientConfig
-from edgeflock.common.errors import EdgeflockError, UsageError
+from edgeflock.common.errors import UsageError
 from edgeflock.common.flags import to_arguments
 from edgeflock.common.options import public
 from edgeflock.lab.history import Client, History
+from edgeflock.lab.quantity import counted
+from edgeflock.lab.report.given import Options
 from edgeflock.lab.started import LabConfig, recall
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.resolve import combine
 
-_OF_THIS_MACHINE = ("run_dir", "listen", "insecure", "control", "log_level", "log_format")
+_USED_UP = re.compile(r"the budget of (\w+)")
 _CLIENTS = {entry.name: entry for entry in public(ClientConfig)}
 _TOLD = {"asked": "device", "threads": "threads", "parallel": "parallel", "watts": "watts"}  # by a client
 
-Options = dict[str, Any]
-Piece = tuple[str, str | None]  # an option, or one key of a mapping
 
-
-def commands(history: History) -> str:
-    """Return the commands, with every value that is not a default."""
+def commands(history: History, given: Options) -> str:
+    """Return the commands, with what the run was given."""
     lab, config = recall(history.run_dir), history.config
-    server = to_arguments(ServerConfig, _given(config))
+    held = max(config.rounds, len(history.training))  # fewer may have been asked for when it went on
+    server = to_arguments(ServerConfig, given | ({"rounds": held} if held > config.rounds else {}))
     groups = _groups(history.clients)
     if lab is not None and len(groups) < 2:
         work = groups[0][0] if groups else {}
         told = [f"FL_CLIENT_{name.upper()}={shlex.quote(str(value))}" for name, value in work.items()]
         return _command([*told, "fl-lab run"], [*_processes(lab, config.clients), *server])
     return "\n\n".join([_command(["fl-server"], server), *(_client(config, *group) for group in groups)])
-
-
-def _given(config: ServerConfig) -> Options:
-    """Return the values that are neither defaults nor what the server makes of the others."""
-    pieces = [
-        (entry.name, key)
-        for entry in public(ServerConfig)
-        if (value := getattr(config, entry.name)) != entry.default and entry.name not in _OF_THIS_MACHINE
-        for key in (value if isinstance(value, Mapping) else (None,))
-    ]
-    if config.dataset and config.eval_data:  # which by itself says that there is no data set
-        pieces.append(("dataset", None))
-    for piece in pieces.copy():
-        fewer = [other for other in pieces if other != piece]
-        if _is_same(config, fewer):
-            pieces = fewer
-    return _values(config, pieces)
-
-
-def _values(config: ServerConfig, pieces: Sequence[Piece]) -> Options:
-    values: Options = {}
-    for name, key in pieces:
-        value = getattr(config, name)
-        values[name] = value if key is None else {**values.get(name, {}), key: value[key]}
-    return values
-
-
-def _is_same(config: ServerConfig, pieces: Sequence[Piece]) -> bool:
-    """Whether these values make the same run."""
-    here = {name: getattr(config, name) for name in _OF_THIS_MACHINE if name != "run_dir"}
-    try:
-        return replace(combine({**here, **_values(config, pieces)}), run_dir=config.run_dir) == config
-    except (EdgeflockError, OSError):  # a file that it names may lie elsewhere
-        return False
 
 
 def _groups(clients: Sequence[Client]) -> list[tuple[Options, list[str]]]:
@@ -104,3 +70,18 @@ def _client(config: ServerConfig, work: Options, names: Sequence[str]) -> str:
 
 def _command(words: Sequence[str], arguments: Sequence[str]) -> str:
     return " \\\n  ".join([*words, *map(shlex.quote, arguments)])
+
+
+def caution(history: History) -> str:
+    """Return why another run with these commands may not have the same bits; empty if it has."""
+    if history.config.budget and any("tau" in round.metrics for round in history.training):
+        return "Its method steers by what is left of the budgets: no two runs of it are the same."
+    found = _USED_UP.search(history.ending.reason) if history.ending is not None else None
+    if found is None or found[1] == "bytes":
+        return ""
+    rounds = counted(len(history.training), "round")
+    return (
+        f"Its budget of {found[1]} ended it after {rounds}, which no two runs use up at the same moment: "
+        f"--rounds={len(history.training)} in place of the budgets holds the same rounds, "
+        "but for a training that a budget has cut short."
+    )

@@ -14,8 +14,9 @@ from typing import Generic, TypeVar
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.lab.history import History
 from edgeflock.lab.report.exam import Exam, examine
+from edgeflock.lab.report.given import Options, given
 from edgeflock.lab.report.labels import Table, distribution
-from edgeflock.lab.report.ledger import Ledger, read_ledger
+from edgeflock.lab.report.ledger import Ledger
 from edgeflock.lab.report.names import cell_names, run_names
 
 T = TypeVar("T")
@@ -39,6 +40,7 @@ class Subject:
     number: int  # from 0, in the order given
     name: str
     history: History
+    given: Options  # what it was given, of its configuration
     ledger: Ledger
     labels: Found[Table]
     exam: Found[Exam]
@@ -60,21 +62,23 @@ class Subject:
         return f"{ending.kind}: {ending.reason}" if ending.reason else ending.kind
 
 
-def subjects(histories: Sequence[History], data_root: Path | None) -> list[Subject]:
+def subjects(runs: Sequence[tuple[History, Ledger]], data_root: Path | None) -> list[Subject]:
     """Compute what there is to compute of every run."""
-    configs = [history.config for history in histories]
-    names = cell_names(run_names([history.run_dir for history in histories]), configs)
+    configs = [history.config for history, _ in runs]
+    told = [given(config) for config in configs]
+    names = cell_names(run_names([history.run_dir for history, _ in runs]), configs, told)
     return [
         Subject(
             number,
             name,
             history,
-            read_ledger(history),
+            told[number],
+            ledger,
             _found(partial(distribution, history, data_root)),
             _found(partial(examine, history, data_root)),
             scores(history),
         )
-        for number, (history, name) in enumerate(zip(histories, names, strict=True))
+        for number, ((history, ledger), name) in enumerate(zip(runs, names, strict=True))
     ]
 
 
