@@ -20,6 +20,7 @@ from edgeflock.client.trainer import Trainer
 from edgeflock.client.trust import Trust
 from edgeflock.common import signals
 from edgeflock.common.allocator import keep_pages
+from edgeflock.common.errors import EdgeflockError
 
 log = structlog.get_logger(__name__)
 
@@ -59,9 +60,11 @@ async def _host(config: ClientConfig, state: StateDir, trust: Trust) -> int:
 
 
 async def _until_over(agents: list[Agent], asked: asyncio.Future[str]) -> int:
-    """Let every agent live to its own end; one that fails ends the others only if the disk is to blame."""
+    """Let every agent live to its own end; one that fails ends the others only if that is everybody's."""
     lives = {asyncio.create_task(agent.run(), name=agent.client_id) for agent in agents}
-    everyone = asyncio.create_task(_all_or_the_disk(lives))
+    for life in lives:
+        life.add_done_callback(_say_failure)
+    everyone = asyncio.create_task(_all_or_everybodys(lives))
     either: list[asyncio.Future[Any]] = [everyone, asked]
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     by_request = not everyone.done()
@@ -76,20 +79,26 @@ async def _until_over(agents: list[Agent], asked: asyncio.Future[str]) -> int:
     return 0
 
 
-async def _all_or_the_disk(lives: set[Life]) -> None:
-    """Wait until all have ended, or one could not write: the state directory is everybody's."""
+def _say_failure(life: Life) -> None:
+    """Say at once that a client has failed: the others may go on for long."""
+    if not life.cancelled() and (error := life.exception()):
+        words = str(error) if isinstance(error, EdgeflockError) else f"{type(error).__name__}: {error}"
+        log.error("client_failed", client_id=life.get_name(), reason=words)
+
+
+async def _all_or_everybodys(lives: set[Life]) -> None:
+    """Wait until all have ended, or one has met what is not its own: the disk, or a bug of this process."""
     left = lives
     while left:
         done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-        if any(isinstance(life.exception(), Unwritable) for life in done):
+        errors = [error for life in done if (error := life.exception())]
+        if any(isinstance(error, Unwritable) or not isinstance(error, EdgeflockError) for error in errors):
             return
 
 
 def _outcome(lives: set[Life]) -> int:
-    """Say how each client ended; raises the error of the first one that failed."""
+    """Say how all have ended; raises the error of the first one that failed."""
     failed = sorted((life for life in lives if life.exception()), key=lambda life: life.get_name())
-    for life in failed:
-        log.error("client_failed", client_id=life.get_name(), reason=str(life.exception()))
     if failed:
         first = failed[0].exception()
         if isinstance(first, BaseException):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-import numpy as np
+from numpy.random import PCG64, Generator  # at once: NumPy's own late import fails in two threads at a time
 
 
 def derive(seed: int, *words: str | int) -> int:
@@ -13,6 +13,6 @@ def derive(seed: int, *words: str | int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
 
-def numpy_generator(seed: int, *words: str | int) -> np.random.Generator:
+def numpy_generator(seed: int, *words: str | int) -> Generator:
     """Return a NumPy generator (PCG64: the same numbers on every platform)."""
-    return np.random.Generator(np.random.PCG64(derive(seed, *words)))
+    return Generator(PCG64(derive(seed, *words)))
