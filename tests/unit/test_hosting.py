@@ -44,16 +44,23 @@ async def failing(error: Exception) -> str:
 
 def test_a_failure_of_its_own_is_said_at_once_and_the_others_go_on() -> None:
     async def talk() -> None:
-        with capture_logs() as said:
+        heard: list[str] = []
+        begin = asyncio.Event()
 
-            async def other() -> str:
-                while not any(line["event"] == "client_failed" for line in said):  # noqa: ASYNC110
-                    await asyncio.sleep(0)
-                return "the run is over"
+        async def one() -> str:
+            await begin.wait()
+            raise EdgeflockError("no such data")
 
-            with pytest.raises(EdgeflockError, match="no such data"):
-                await host(a=failing(EdgeflockError("no such data")), b=other())
-        assert [line["client_id"] for line in said if line["event"] == "client_failed"] == ["a"]
+        async def other() -> str:
+            (life,) = (task for task in asyncio.all_tasks() if task.get_name() == "a")
+            begin.set()
+            await asyncio.wait([life])
+            heard.extend(line["client_id"] for line in said if line["event"] == "client_failed")
+            return "the run is over"
+
+        with capture_logs() as said, pytest.raises(EdgeflockError, match="no such data"):
+            await host(a=one(), b=other())
+        assert heard == ["a"]
 
     asyncio.run(talk())
 

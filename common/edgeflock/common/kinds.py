@@ -35,6 +35,7 @@ class Kind:
     read: Callable[[str], Any]  # from a flag or an environment variable
     load: Callable[[Any], Any]  # from a value that TOML has already typed
     dump: Callable[[Any], Any] = lambda value: value  # to a value that TOML can hold
+    toml_words: str = ""  # what a refusal says is allowed in TOML, where that is something else
 
 
 def _exact(*types: type) -> Callable[[Any], Any]:
@@ -140,7 +141,13 @@ PATH = Kind(
     lambda value: Path(_text(_exact(str)(value))),
     lambda value: str(value),
 )
-PAIRS = Kind("KEY=VALUE, each KEY once", "KEY=VALUE", _pairs, _table)
+PAIRS = Kind(
+    "KEY=VALUE, each KEY once",
+    "KEY=VALUE",
+    _pairs,
+    _table,
+    toml_words="a table such as { KEY = VALUE }",
+)
 IDS = Kind("ids separated by commas", "ID,ID...", _list(","), _entries, list)
 LINES = Kind("a list of lines", "", _list("\n"), _entries, list)
 

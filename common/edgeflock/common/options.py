@@ -14,8 +14,6 @@ from edgeflock.common.errors import BadValue, UsageError
 from edgeflock.common.kinds import FLAG, PAIRS, SECONDS, Kind, allowed_words, duration
 from edgeflock.common.ranges import Range
 
-_TABLE = "a table such as { KEY = VALUE }"
-
 
 @dataclass(frozen=True)
 class Option:
@@ -57,8 +55,7 @@ class Option:
         try:
             return self.check(self.kind.load(value), label, value)
         except ValueError:
-            flat = self.kind is PAIRS and not isinstance(value, dict)
-            raise BadValue(label, value, _TABLE if flat else self.words) from None
+            raise BadValue(label, value, self.kind.toml_words or self.words) from None
 
     def check(self, value: Any, label: str, given: Any = None) -> Any:
         if value is not None and self.allowed and not self.allowed.accepts(value):

@@ -77,6 +77,7 @@ def client_rows(run_dir: Path, table: str = "costs") -> Iterator[dict[str, Any]]
     path = require_run(run_dir) / JOURNAL
     try:
         with contextlib.closing(_snapshot(path)) as connection:
+            check_seals(connection)
             for row in connection.execute(
                 f"SELECT client_id AS client, {table}.* FROM {table} JOIN seats USING (idx) "
                 "ORDER BY epoch, round, idx"

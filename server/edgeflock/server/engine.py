@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import assert_never
 
 import structlog
@@ -48,11 +48,6 @@ from edgeflock.server.target import Target
 from edgeflock.server.verdicts import Verdicts
 
 log = structlog.get_logger()
-_UNTOLD: Mapping[str, object] = {}
-
-
-def _nothing(_: sqlite3.Connection) -> None:
-    """Write nothing more."""
 
 
 class Engine(Drive):
@@ -179,7 +174,7 @@ class Engine(Drive):
         if any(isinstance(record, Ended) for record in effect.records):
             used = self.accounts.used()
             with self.accounts.due(used) as rest:  # a round that is discarded was paid
-                await self._write(effect, rest, self.accounts.told(used))
+                await self._write(effect, rest, **self.accounts.told(used))
         else:
             await self._write(effect)
         for record in effect.records:
@@ -187,19 +182,17 @@ class Engine(Drive):
                 self.verdicts.add(record.round, record.discarded)
             self.post(Persisted(record, time.monotonic()))
 
-    async def _write(
-        self, effect: Persist, rest: Work = _nothing, told: Mapping[str, object] = _UNTOLD
-    ) -> None:
+    async def _write(self, effect: Persist, *rest: Work, **told: object) -> None:
         """Make decisions durable, in one transaction with their words and the rest; `told` is of the end."""
         words = [word for record in effect.records for word in self.machine.words(record)]
 
         def transaction(connection: sqlite3.Connection) -> None:
             for record in effect.records:
                 records.write(connection, self.epoch, record)
-            rest(connection)
+            for work in rest:
+                work(connection)
             for word in words:
-                more = told if word.name == "run_ended" else _UNTOLD
-                write_event(connection, word.name, {**word.fields, **more})
+                write_event(connection, word.name, word.fields | (told if word.name == "run_ended" else {}))
 
         await asyncio.wrap_future(self.journal.submit(transaction))
 

@@ -11,7 +11,7 @@ from edgeflock.common.options import public
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.resolve import combine
 
-_OF_THIS_MACHINE = ("run_dir", "listen", "insecure", "control", "log_level", "log_format")
+OF_THIS_MACHINE = ("run_dir", "listen", "insecure", "control", "log_level", "log_format")
 
 Options = dict[str, Any]
 Piece = tuple[str, str | None]  # an option, or one key of a mapping
@@ -22,7 +22,7 @@ def given(config: ServerConfig) -> Options:
     pieces = [
         (entry.name, key)
         for entry in public(ServerConfig)
-        if (value := getattr(config, entry.name)) != entry.default and entry.name not in _OF_THIS_MACHINE
+        if (value := getattr(config, entry.name)) != entry.default and entry.name not in OF_THIS_MACHINE
         for key in (value if isinstance(value, Mapping) else (None,))
     ]
     if config.dataset and config.eval_data:  # which by itself says that there is no data set
@@ -44,7 +44,7 @@ def _values(config: ServerConfig, pieces: Sequence[Piece]) -> Options:
 
 def _is_same(config: ServerConfig, pieces: Sequence[Piece]) -> bool:
     """Whether these values make the same run."""
-    here = {name: getattr(config, name) for name in _OF_THIS_MACHINE if name != "run_dir"}
+    here = {name: getattr(config, name) for name in OF_THIS_MACHINE if name != "run_dir"}
     try:
         return replace(combine({**here, **_values(config, pieces)}), run_dir=config.run_dir) == config
     except (EdgeflockError, OSError):  # a file that it names may lie elsewhere

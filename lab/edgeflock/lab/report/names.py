@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from edgeflock.common.options import public
+from edgeflock.lab.report.given import OF_THIS_MACHINE
 from edgeflock.server.config import ServerConfig
 
 _ELSEWHERE = {  # where a run was held says nothing of what it is
-    "run_dir", "listen", "control", "insecure", "tls_cert", "tls_key", "tls_client_ca", "reflection",
-    "log_level", "log_format", "data_root",
+    *OF_THIS_MACHINE, "tls_cert", "tls_key", "tls_client_ca", "reflection", "data_root",
     "set", "drain_timeout", "linger", "min_updates", "public_fraction", "central",
     "dashboard", "dashboard_insecure", "metrics_clients", "tensorboard", "keep_every", "credit_mib",
 }  # fmt: skip

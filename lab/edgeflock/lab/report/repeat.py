@@ -27,8 +27,9 @@ _TOLD = {"asked": "device", "threads": "threads", "parallel": "parallel", "watts
 def commands(history: History, given: Options) -> str:
     """Return the commands, with what the run was given."""
     lab, config = recall(history.run_dir), history.config
-    held = max(config.rounds, len(history.training))  # fewer may have been asked for when it went on
-    server = to_arguments(ServerConfig, given | ({"rounds": held} if held > config.rounds else {}))
+    if len(history.training) > config.rounds:  # fewer were asked for when it went on
+        given = given | {"rounds": len(history.training)}
+    server = to_arguments(ServerConfig, given)
     groups = _groups(history.clients)
     if lab is not None and len(groups) < 2:
         work = groups[0][0] if groups else {}

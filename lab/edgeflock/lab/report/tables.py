@@ -140,9 +140,7 @@ def _taken(history: History, point: Point | None) -> str:
 def devices(history: History) -> Table | None:
     """Return one row for each kind of device, with who they are; the server stands first."""
     everybody = [("server", history.server), *((client.name, client.device) for client in history.clients)]
-    shown = [
-        fact for fact in _DEVICE if fact[1] != "watts" or any(facts.get("watts") for _, facts in everybody)
-    ]
+    shown = [fact for fact in _DEVICE if any(facts.get(fact[1]) for _, facts in everybody)]
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, facts in everybody:
         row = tuple(_fact(facts.get(key), quantity) for _, key, quantity in shown)
