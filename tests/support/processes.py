@@ -93,7 +93,8 @@ class Program:
     def kill(self) -> None:
         """kill -9, a stopped process too, and wait until it is gone."""
         if self.process.is_alive():
-            self.signal(signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself since
+                self.signal(signal.SIGKILL)
         self.process.join()
 
     def ended(self, limit_s: float = LIMIT_S) -> int:

@@ -67,6 +67,7 @@ class Proxy:
         self._dice = random.Random(seed)
         self._loop = asyncio.new_event_loop()
         self._writers: set[Writer] = set()
+        self._served: dict[socket.socket, asyncio.Task[None]] = {}  # every connection that was taken
         self._listening = threading.Event()
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
 
@@ -101,25 +102,41 @@ class Proxy:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._whole.set()
-        server = self._loop.run_until_complete(asyncio.start_server(self._accept, "127.0.0.1", 0))
-        self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        self._listening.set()
-        self._loop.run_forever()
-        server.close()
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setblocking(False)
+            self.address = f"127.0.0.1:{listener.getsockname()[1]}"
+            self._loop.add_reader(listener, self._accept, listener)
+            self._listening.set()
+            self._loop.run_forever()
+            self._loop.remove_reader(listener)
+        self._loop.run_until_complete(self._end())
         self._loop.close()
 
-    async def _accept(self, reader: Reader, writer: Writer) -> None:
+    def _accept(self, listener: socket.socket) -> None:
+        """Take a connection: known from its first moment, so that none is left open at the end."""
+        with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
+            taken, _ = listener.accept()
+            self._served[taken] = self._loop.create_task(self._serve(taken))
+
+    async def _end(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # a transport that was aborted closes in the loop's next turn
+        for taken in self._served:
+            taken.close()  # of a task that had not begun, or of one that has: closed already
+
+    async def _serve(self, taken: socket.socket) -> None:
         number, self.connections = self.connections, self.connections + 1
         faults = self.script[number] if number < len(self.script) else ()
-        with self._kept(writer), contextlib.suppress(OSError, asyncio.CancelledError):
-            answers, there = await self._connect()  # an OSError: the server is away
-            with self._kept(there):
-                up, down = _lane(reader, there, faults, "up"), _lane(answers, writer, faults, "down")
-                await self._forward(up, down)
+        with contextlib.suppress(OSError, asyncio.CancelledError):  # an OSError: the server is away
+            reader, writer = await asyncio.open_connection(sock=taken)
+            with self._kept(writer):
+                answers, there = await self._connect()
+                with self._kept(there):
+                    up, down = _lane(reader, there, faults, "up"), _lane(answers, writer, faults, "down")
+                    await self._forward(up, down)
 
     async def _connect(self) -> tuple[Reader, Writer]:
         host, _, port = self.upstream().rpartition(":")

@@ -1,0 +1,20 @@
+"""The proxy of the fault tests ends cleanly, whatever is on its way."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import socket
+
+from support.proxy import Proxy
+
+
+def test_a_proxy_that_ends_while_connections_come_leaves_none_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as upstream:
+        address = f"127.0.0.1:{upstream.getsockname()[1]}"
+        for turn in range(30):
+            with contextlib.ExitStack() as ours, Proxy(lambda: address) as proxy:
+                host, _, port = proxy.address.rpartition(":")
+                for _ in range(1 + turn % 3):
+                    ours.enter_context(socket.create_connection((host, int(port))))
+    gc.collect()  # a socket that was left open is a warning now, and a warning is a failure
