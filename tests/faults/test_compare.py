@@ -121,7 +121,6 @@ def test_a_grid_that_was_cut_goes_on_and_keeps_what_has_finished(tmp_path: Path)
     assert "4 finished before" in again.stdout
 
 
-@pytest.mark.timeout(200)
 def test_a_cell_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     grid, out = tmp_path / "g.toml", tmp_path / "out"
     grid.write_text(BROKEN)

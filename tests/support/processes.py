@@ -28,7 +28,7 @@ _SPARE.set_forkserver_preload(
     ["edgeflock.server.daemon", "edgeflock.server.resolve", "edgeflock.client.daemon"]
 )
 _POLL_S = 0.01
-LIMIT_S = 40.0  # for whatever is waited for
+LIMIT_S = 100.0  # for whatever is waited for: a hang, and no measure of anything
 
 T = TypeVar("T")
 
