@@ -18,7 +18,7 @@ from support.processes import Flock
 
 # The library makes every look at a clock dear: the runs that it fakes are short.
 # So many rounds that the run is not over before its second one was noticed from outside.
-SHORT = ("--clients=2", "--rounds=200", "--seed=7", "--deadline=60", "--model=linear")
+SHORT = ("--clients=2", "--rounds=80", "--seed=7", "--deadline=60", "--model=linear")
 JUMPS = [
     "+3650d",
     pytest.param("+1d", marks=pytest.mark.long),
