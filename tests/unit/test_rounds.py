@@ -482,8 +482,16 @@ def test_a_rejected_update_leaves_the_others_counted() -> None:
     assert desk.machine.round == 2
 
 
-@pytest.mark.parametrize("verdict", [Verdict.NON_FINITE, Verdict.MALFORMED])
-def test_too_few_good_updates_fail_the_run_and_nothing_of_the_round_counts(verdict: Verdict) -> None:
+@pytest.mark.parametrize(
+    ("verdict", "hint"),
+    [
+        (Verdict.NON_FINITE, "; what is not finite comes of training that diverges: try a smaller --lr"),
+        (Verdict.MALFORMED, ""),
+    ],
+)
+def test_too_few_good_updates_fail_the_run_and_nothing_of_the_round_counts(
+    verdict: Verdict, hint: str
+) -> None:
     desk = Desk(3, min_updates=2).gather()
     desk.rejected = {0: verdict, 2: verdict}
     desk.deliver(0, 1, 2)
@@ -491,7 +499,7 @@ def test_too_few_good_updates_fail_the_run_and_nothing_of_the_round_counts(verdi
     assert ending is not None
     assert (ending.kind, desk.machine.committed, desk.of(CommitRound)) == (EndingKind.FAILED, 0, [])
     assert ending.reason == (
-        f"round 1: 1 good updates are fewer than the 2 needed; refused: c0 ({verdict}), c2 ({verdict})"
+        f"round 1: 1 good updates are fewer than the 2 needed; refused: c0 ({verdict}), c2 ({verdict}){hint}"
     )
     assert [item.verdict for item in ending.discarded] == [verdict, Verdict.DISCARDED, verdict]
 

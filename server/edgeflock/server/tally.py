@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from edgeflock.server.decisions import Outcome, Verdict
 
+_DIVERGED = "; what is not finite comes of training that diverges: try a smaller --lr"
+
 
 @dataclass
 class Tally:
@@ -72,7 +74,8 @@ class Tally:
         """Return why too few updates are good, for people."""
         rejected = self.rejected or {}
         refused = ", ".join(f"{names[index]} ({verdict})" for index, verdict in rejected.items())
-        return f"{counted} good updates are fewer than the {self.least} needed; refused: {refused}"
+        hint = _DIVERGED if set(rejected.values()) == {Verdict.NON_FINITE} else ""
+        return f"{counted} good updates are fewer than the {self.least} needed; refused: {refused}{hint}"
 
     def outcomes(self) -> tuple[Outcome, ...]:
         """Return the final word on every member, once decided."""
