@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from safetensors.torch import save_file
 
-from edgeflock.common.errors import UsageError
+from edgeflock.common.errors import MissingData, UsageError
 from edgeflock.lab.history import read
 from edgeflock.lab.report import ledger
 from edgeflock.lab.report.album import Album
@@ -24,7 +25,7 @@ from support.told_run import insert, told_run, writing
 pytest.importorskip("matplotlib", reason="edgeflock[lab] is not installed")
 pytest.importorskip("jinja2", reason="edgeflock[lab] is not installed")
 
-from edgeflock.lab.report.command import _write
+from edgeflock.lab.report.command import _write, report
 from edgeflock.lab.report.page import render
 
 HOSTILE = '<script>alert("1")</script>&$x_{$ 長い'
@@ -202,6 +203,29 @@ def test_several_runs_are_laid_over_each_other(tmp_path: Path) -> None:
     assert [f"seed {seed}" in page.texts for seed in range(3)] == [True] * 3
     names = {path.name for path in (tmp_path / "report" / "plots").iterdir()}
     assert {"accuracy-bytes.svg", "accuracy-bytes.png", "runs-bytes.svg", "run-03-rounds-bytes.png"} <= names
+
+
+def test_a_comparison_stands_for_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    grid = Path("compare")
+    for seed in (1, 2):
+        told_run(grid / "cells" / f"fedavg-{seed}", seed=seed)
+    written = reported(f"{grid}", f"{grid}/cells/fedavg-1")  # one of them is named twice
+    assert written.output.startswith("report/index.html\n")
+    assert reported(f"{grid}").output.startswith(f"{grid}/report/index.html\n")
+    assert "2 runs compared" in Reader((grid / "report" / "index.html").read_text("utf-8")).text
+
+
+def test_a_comparison_without_runs_says_so(tmp_path: Path) -> None:
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "cells" / "a.log").touch()
+    with pytest.raises(MissingData, match=r"is a comparison of which no run has begun$"):
+        reported(f"{tmp_path}")
+
+
+def reported(*arguments: str) -> Result:
+    """Run fl-lab report."""
+    return CliRunner().invoke(report, arguments, catch_exceptions=False)
 
 
 def test_pfedmos_scores_are_read_from_its_state(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from edgeflock.lab.grid import Cell
 from edgeflock.lab.started import LabConfig
 from edgeflock.server.config import ServerConfig
 
+CELLS = "cells"  # where the run directories lie in that of a comparison
+_LOGS = "logs"  # of fl-lab run: not beside a run's directory, and not in it, since a refused run leaves none
 _INTERVAL_S = 0.2
 _GRACE_S = 10.0  # above what a run takes to end its own processes
 
@@ -50,7 +52,7 @@ class Ended:
 
 
 def run_dir(out: Path, cell: Cell) -> Path:
-    return out / "cells" / cell.folder
+    return out / CELLS / cell.folder
 
 
 def command_line(out: Path, cell: Cell) -> list[str]:
@@ -83,12 +85,13 @@ def grow(
 
 
 def _start(children: Children, out: Path, cell: Cell) -> Living:
-    folder = run_dir(out, cell)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder, log = run_dir(out, cell), out / _LOGS / f"{cell.folder}.log"
+    for place in (folder.parent, log.parent):
+        place.mkdir(parents=True, exist_ok=True)
     child = children.start(
         cell.name,
         [*program("fl-lab"), *command_line(out, cell)],
-        folder.with_name(f"{folder.name}.log"),  # beside it: a refused run leaves no directory
+        log,
         {
             name: value
             for name, value in environment_without("FL_SERVER_").items()

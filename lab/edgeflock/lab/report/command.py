@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
-from edgeflock.common.errors import UsageError
+from edgeflock.common.errors import MissingData, UsageError
+from edgeflock.lab.farm import CELLS
 from edgeflock.lab.history import History
 from edgeflock.lab.quantity import counted
 from edgeflock.lab.report import ledger
@@ -23,7 +25,7 @@ PLOTS = "plots"
     "--out",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where the report goes.  [default: RUN/report; ./report for several runs]",
+    help="Where the report goes.  [default: RUN/report; ./report for several]",
 )
 @click.option(
     "--data-root",
@@ -35,15 +37,33 @@ def report(run: tuple[Path, ...], out: Path | None, data_root: Path | None) -> N
     """Write a report of the run directories RUN: index.html, and plots/ as PNG and SVG.
 
     The page needs no network and no other file. Several runs are laid over each other.
+    The directory of a comparison stands for all its runs.
     A run that is not over is told of as far as it is.
     """
-    runs = list({path.resolve(): path for path in run}.values())
+    given = _once(run)
+    runs = _once(path for place in given for path in _runs(place))
     if len(runs) > LARGEST:
         raise UsageError(f"{len(runs)} runs are given, allowed are at most {LARGEST} in one report")
     found = [ledger.read(path) for path in runs]
-    folder = out or (runs[0] / "report" if len(runs) == 1 else Path("report"))
+    folder = out or (given[0] / "report" if len(given) == 1 else Path("report"))
     count = _write(found, folder, data_root)
     click.echo(f"{folder / PAGE}\n{counted(count, 'plot')} in {folder / PLOTS}, as PNG and SVG")
+
+
+def _once(paths: Iterable[Path]) -> list[Path]:
+    """Return the paths one per place that they lead to."""
+    return list({path.resolve(): path for path in paths}.values())
+
+
+def _runs(given: Path) -> list[Path]:
+    """Return that run directory, or those of a comparison."""
+    cells = given / CELLS
+    if not cells.is_dir():
+        return [given]
+    found = sorted(path for path in cells.iterdir() if path.is_dir())
+    if not found:
+        raise MissingData(f"{given} is a comparison of which no run has begun")
+    return found
 
 
 def _write(runs: list[tuple[History, Ledger]], folder: Path, data_root: Path | None) -> int:
