@@ -208,12 +208,13 @@ def test_several_runs_are_laid_over_each_other(tmp_path: Path) -> None:
 def test_a_comparison_stands_for_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     grid = Path("compare")
-    for seed in (1, 2):
-        told_run(grid / "cells" / f"fedavg-{seed}", seed=seed)
-    written = reported(f"{grid}", f"{grid}/cells/fedavg-1")  # one of them is named twice
+    told_run(grid / "cells" / "fedavg-0123456789ab", seed=10)
+    told_run(grid / "cells" / "fedavg-ba9876543210", seed=2)
+    written = reported(f"{grid}", f"{grid}/cells/fedavg-0123456789ab")  # one of them is named twice
     assert written.output.startswith("report/index.html\n")
     assert reported(f"{grid}").output.startswith(f"{grid}/report/index.html\n")
-    assert "2 runs compared" in Reader((grid / "report" / "index.html").read_text("utf-8")).text
+    text = Reader((grid / "report" / "index.html").read_text("utf-8")).text
+    assert re.search("2 runs compared.* fedavg seed 2 .* fedavg seed 10 ", text)
 
 
 def test_a_comparison_without_runs_says_so(tmp_path: Path) -> None:

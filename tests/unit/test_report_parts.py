@@ -17,7 +17,15 @@ from edgeflock.lab.report.curves import Line
 from edgeflock.lab.report.figures import figures
 from edgeflock.lab.report.ledger import Ledger
 from edgeflock.lab.report.ledger import read as read_with_ledger
-from edgeflock.lab.report.names import cell_names, differences, elide, elided, run_names, without_beginning
+from edgeflock.lab.report.names import (
+    cell_names,
+    differences,
+    elide,
+    elided,
+    order,
+    run_names,
+    without_beginning,
+)
 from edgeflock.lab.report.stacks import BYTES, by_bundle
 from edgeflock.lab.report.units import UNKNOWN, amount, means, scale, spans
 from edgeflock.server.config import ServerConfig
@@ -116,6 +124,12 @@ def test_plots_leave_out_the_words_that_all_names_begin_with() -> None:
     assert without_beginning(names) == ["…fedavg", "…fedprox"]
     assert without_beginning(["run-fedavg", "run-fedprox"]) == ["run-fedavg", "run-fedprox"]
     assert without_beginning(names[:1]) == names[:1]
+
+
+@pytest.mark.parametrize("names", [["a seed 2", "a seed 10", "b seed 1"], ["1", "x", "x1", "٣"]])
+def test_names_are_put_in_the_order_that_people_expect(names: list[str]) -> None:
+    assert order(names) == [0, 1, 2, 3][: len(names)]
+    assert order(names[::-1]) == [3, 2, 1, 0][-len(names) :]
 
 
 def test_cells_of_a_comparison_are_called_by_what_tells_them_apart() -> None:

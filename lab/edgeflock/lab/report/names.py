@@ -19,6 +19,7 @@ _ELSEWHERE = {  # where a run was held says nothing of what it is
 }  # fmt: skip
 
 _LONG = 12  # characters
+_NUMBER = re.compile(r"([0-9]+)")
 _CELL = re.compile(r"(?:.*/)?(.+)-[0-9a-f]{12}")
 
 
@@ -59,6 +60,14 @@ def cell_names(
         for cell, mine in zip(filter(None, found), differences(configs, given), strict=True)
     ]
     return told if len(set(told)) == len(told) else list(names)
+
+
+def order(names: Sequence[str]) -> list[int]:
+    """Return the places of names in the order that people expect: seed 2 comes before seed 10."""
+    keys = [
+        [int(part) if place % 2 else part for place, part in enumerate(_NUMBER.split(name))] for name in names
+    ]
+    return sorted(range(len(names)), key=keys.__getitem__)
 
 
 def without_beginning(names: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from edgeflock.lab.report.exam import Exam, examine
 from edgeflock.lab.report.given import Options, given
 from edgeflock.lab.report.labels import Table, distribution
 from edgeflock.lab.report.ledger import Ledger
-from edgeflock.lab.report.names import cell_names, run_names
+from edgeflock.lab.report.names import cell_names, order, run_names
 
 T = TypeVar("T")
 _SCORE = re.compile(r"score (\d+)")
@@ -37,7 +37,7 @@ class Found(Generic[T]):
 class Subject:
     """One run of the report."""
 
-    number: int  # from 0, in the order given
+    number: int  # from 0, in the order shown
     name: str
     history: History
     given: Options  # what it was given, of its configuration
@@ -63,23 +63,24 @@ class Subject:
 
 
 def subjects(runs: Sequence[tuple[History, Ledger]], data_root: Path | None) -> list[Subject]:
-    """Compute what there is to compute of every run."""
-    configs = [history.config for history, _ in runs]
-    told = [given(config) for config in configs]
-    names = cell_names(run_names([history.run_dir for history, _ in runs]), configs, told)
+    """Compute what there is to compute of every run; cells of a comparison are put in order."""
+    told = [given(history.config) for history, _ in runs]
+    folders = run_names([history.run_dir for history, _ in runs])
+    names = cell_names(folders, [history.config for history, _ in runs], told)
+    places = order(names) if names != folders else range(len(runs))
     return [
-        Subject(
-            number,
-            name,
-            history,
-            told[number],
-            ledger,
-            _found(partial(distribution, history, data_root)),
-            _found(partial(examine, history, data_root)),
-            scores(history),
-        )
-        for number, ((history, ledger), name) in enumerate(zip(runs, names, strict=True))
+        _subject(number, names[place], told[place], runs[place], data_root)
+        for number, place in enumerate(places)
     ]
+
+
+def _subject(
+    number: int, name: str, told: Options, run: tuple[History, Ledger], data_root: Path | None
+) -> Subject:
+    history, ledger = run
+    labels = _found(partial(distribution, history, data_root))
+    exam = _found(partial(examine, history, data_root))
+    return Subject(number, name, history, told, ledger, labels, exam, scores(history))
 
 
 def _found(compute: Callable[[], T]) -> Found[T]:
