@@ -210,6 +210,7 @@ def test_a_comparison_stands_for_its_runs(tmp_path: Path, monkeypatch: pytest.Mo
     grid = Path("compare")
     told_run(grid / "cells" / "fedavg-0123456789ab", seed=10)
     told_run(grid / "cells" / "fedavg-ba9876543210", seed=2)
+    (grid / "cells" / "fedavg-refused" / "logs").mkdir(parents=True)  # its server never began
     written = reported(f"{grid}", f"{grid}/cells/fedavg-0123456789ab")  # one of them is named twice
     assert written.output.startswith("report/index.html\n")
     assert reported(f"{grid}").output.startswith(f"{grid}/report/index.html\n")

@@ -126,10 +126,17 @@ def test_plots_leave_out_the_words_that_all_names_begin_with() -> None:
     assert without_beginning(names[:1]) == names[:1]
 
 
-@pytest.mark.parametrize("names", [["a seed 2", "a seed 10", "b seed 1"], ["1", "x", "x1", "٣"]])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["a seed 2", "a seed 10", "b seed 1"],
+        ["lr 1e-05", "lr 0.001", "lr 0.05", "lr 0.1", "lr 0.25"],
+        ["1", "x", "x1", "٣"],
+    ],
+)
 def test_names_are_put_in_the_order_that_people_expect(names: list[str]) -> None:
-    assert order(names) == [0, 1, 2, 3][: len(names)]
-    assert order(names[::-1]) == [3, 2, 1, 0][-len(names) :]
+    places = list(range(len(names)))
+    assert (order(names), order(names[::-1])) == (places, places[::-1])
 
 
 def test_cells_of_a_comparison_are_called_by_what_tells_them_apart() -> None:

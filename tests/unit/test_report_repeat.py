@@ -12,8 +12,8 @@ import pytest
 from edgeflock.common.errors import UsageError
 from edgeflock.lab.history import History, read
 from edgeflock.lab.report.given import given
-from edgeflock.lab.report.repeat import caution, commands
-from edgeflock.lab.started import FILE, LabConfig, recall, remember
+from edgeflock.lab.report.repeat import commands
+from edgeflock.lab.started import FILE, LabConfig, recall, remember, usual
 from edgeflock.server.journal import write_event
 from support.told_run import told_run, writing
 
@@ -123,21 +123,9 @@ def test_clients_of_a_run_with_tls_are_told_whom_to_trust(tmp_path: Path) -> Non
     history = read(told_run(tmp_path / "run"))
     config = replace(history.config, tls_cert=tmp_path / "cert.pem", tls_key=tmp_path / "key.pem")
     assert told_by(replace(history, config=config)).endswith("--tls-ca=PATH")
-
-
-def ended(run_dir: Path, reason: str) -> History:
-    with writing(run_dir) as journal:
-        journal.execute("UPDATE meta SET value = ? WHERE name = 'ended_reason'", (reason,))
-    return read(run_dir)
-
-
-def test_a_budget_that_no_two_runs_use_up_alike_is_warned_of(tmp_path: Path) -> None:
-    run_dir = told_run(tmp_path / "run", rounds=3, budget={"cpu": "2s"})
-    assert caution(read(run_dir)) == ""
-    told = caution(ended(run_dir, "the budget of cpu is used up: 2.1 s of 2 s"))
-    assert told.startswith("Its budget of cpu ended it after 3 rounds")
-    assert "--rounds=3 in place of the budgets" in told
-    assert caution(ended(run_dir, "the budget of bytes leaves no room for another round")) == ""
+    both = replace(config, tls_client_ca=tmp_path / "cert.pem")
+    words = shlex.split(told_by(replace(history, config=both)).replace("\\\n", ""))
+    assert words[-3:] == ["--tls-ca=PATH", "--tls-cert=PATH", "--tls-key=PATH"]
 
 
 def test_a_run_that_went_on_with_fewer_rounds_than_it_had_is_repeated_with_all(tmp_path: Path) -> None:
@@ -154,6 +142,14 @@ def test_a_configuration_that_cannot_be_resolved_here_is_said_in_full(tmp_path: 
     data.unlink()
     [server, _] = words_of(run_dir)
     assert {"--lr=0.05", f"--eval-data={data}"} < set(server)
+
+
+def test_more_clients_than_the_lab_starts_processes_are_hosted(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run", method="centralized", clients=2000)
+    remember(run_dir, LabConfig(processes=usual(2000)))
+    [words] = words_of(run_dir)
+    assert "--clients=2000" in words
+    assert not any(word.startswith("--processes") for word in words)
 
 
 def test_how_the_lab_started_a_run_is_kept(tmp_path: Path) -> None:

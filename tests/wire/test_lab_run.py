@@ -114,8 +114,8 @@ def cut_in_its_first_round(*arguments: str, folder: Path | None = None) -> tuple
         text=True,
     )
     assert cut.stdout is not None
-    while not cut.stdout.readline().startswith("round  1/30"):
-        pass
+    while not (line := cut.stdout.readline()).startswith("round  1/30"):
+        assert line, f"it ended by itself: {cut.communicate()[1]}"
     cut.send_signal(signal.SIGINT)
     _, errors = cut.communicate(timeout=60)
     return cut.returncode, errors
@@ -139,7 +139,7 @@ def test_a_run_on_data_of_its_clients_goes_on_without_their_being_named_again(tm
     for name in ("c0", "c1", "c2", "test"):
         np.savez(tmp_path / f"{name}.npz", x=random.random((64, 4), np.float32), y=np.arange(64) % 2)
     run_dir, test_data = f"--run-dir={tmp_path / 'run'}", f"--eval-data={tmp_path}/test.npz"
-    given = (run_dir, test_data, "--client-data={id}.npz", "--model=logistic")
+    given = (run_dir, test_data, "--client-data={id}.npz", "--model=logistic", "--steps=500")
     assert cut_in_its_first_round(*given, folder=tmp_path)[0] == 130
     done = lab(run_dir)
     assert (done.returncode, done.stderr, field(done.stdout, "rounds")) == (0, "", "30")

@@ -23,6 +23,7 @@ from edgeflock.server.books import Commit
 from edgeflock.server.budget import Budget
 from edgeflock.server.events import StopAsked
 from edgeflock.server.journal import JournalBroken
+from edgeflock.server.ledger import Pending
 from edgeflock.v1 import aggregator_pb2 as pb
 from support import processes
 from support.tiny_server import WAIT_S, Home, Served
@@ -316,6 +317,29 @@ def test_what_a_client_states_of_a_discarded_round_stays_in_the_books(tmp_path: 
 
     serve(home, talk)
     assert costs(home, "cpu_s") == [(1.5,), (None,)]
+
+
+def test_many_reports_after_the_end_are_few_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A note holds the books of all clients: it is written every few seconds, and at the end."""
+    home = Home(tmp_path, clients=2)
+    notes: list[int] = []
+    write = Pending.write
+
+    def counted(self: Pending, connection: sqlite3.Connection, epoch: int) -> None:
+        notes.append(len(self.late))
+        write(self, connection, epoch)
+
+    async def talk(served: Served) -> None:
+        await served.gather()
+        served.engine.post(StopAsked("enough", time.monotonic()))
+        await served.engine.until(lambda: served.engine.machine.ending is not None)
+        monkeypatch.setattr(Pending, "write", counted)
+        for told in range(100):
+            served.engine.accounts.add_late(1, told % 2, {"cpu_s": float(told)})
+
+    serve(home, talk)
+    assert costs(home, "cpu_s") == [(98.0,), (99.0,)]
+    assert notes == [2]
 
 
 def test_who_says_goodbye_in_mid_round_leaves_its_bytes_in_the_books(tmp_path: Path) -> None:

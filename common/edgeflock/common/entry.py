@@ -63,7 +63,8 @@ def _run(command: click.Command, name: str) -> int:
 
 def _interrupted(name: str, error: BaseException) -> int:
     """Say which signal it was; Ctrl-C has no number."""
-    number = signal.Signals(error.args[0] if error.args else signal.SIGINT)
+    told = isinstance(error, KeyboardInterrupt) and error.args
+    number = signal.Signals(error.args[0] if told else signal.SIGINT)
     return _end(f"{name}: ended by {'Ctrl-C' if number is signal.SIGINT else number.name}", 128 + number)
 
 

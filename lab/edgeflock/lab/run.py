@@ -18,7 +18,7 @@ from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
 from edgeflock.lab.children import Child, Children, environment_without, program
 from edgeflock.lab.feed import Feed
 from edgeflock.lab.show import Display, Rows, display, summary
-from edgeflock.lab.started import CLIENTS, LabConfig, recall, remember
+from edgeflock.lab.started import CLIENTS, LabConfig, recall, remember, usual
 from edgeflock.server.config import ServerConfig, default_run_dir
 from edgeflock.server.sealed import from_toml
 from edgeflock.server.target import parse
@@ -146,7 +146,7 @@ class Experiment:
         if config.central:
             return
         target = dialled((self.run_dir / "address").read_text("utf-8").strip())
-        for number, ids in enumerate(split(config.clients, lab.processes or config.clients)):
+        for number, ids in enumerate(split(config.clients, lab.processes or usual(config.clients))):
             arguments = [
                 *program("fl-client"),
                 f"--server={target}",
@@ -179,7 +179,7 @@ class Experiment:
             raise BadValue("--processes", asked, words)
         data = self.lab.client_data and str(Path(self.lab.client_data).absolute())
         return LabConfig(
-            processes=before.processes or asked or clients, client_data=data or before.client_data
+            processes=before.processes or asked or usual(clients), client_data=data or before.client_data
         )
 
 

@@ -13,6 +13,7 @@ from edgeflock.server.rundir import write_small
 
 FILE = "lab.toml"
 CLIENTS = "clients"
+_MOST = 1024  # processes
 _HEAD = "# how fl-lab run has started the clients: each process keeps their state\n"
 _GROUP = "Processes of the lab"
 
@@ -26,7 +27,7 @@ class LabConfig:
         INTEGER,
         "client processes; fewer than clients makes each host several",
         group=_GROUP,
-        allowed=between(1, 1024, "an integer"),
+        allowed=between(1, _MOST, "an integer"),
         shown="one per client",
     )
     client_data: str | None = option(
@@ -36,6 +37,11 @@ class LabConfig:
         group=_GROUP,
         metavar="PATH",
     )
+
+
+def usual(clients: int) -> int:
+    """Return how many processes so many clients have if nobody says."""
+    return min(clients, _MOST)
 
 
 def remember(run_dir: Path, config: LabConfig) -> None:

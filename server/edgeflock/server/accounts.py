@@ -113,7 +113,7 @@ class Accounts:
             self.budget.settle(opened.number, opened.lost())
 
     def add_late(self, round: int, index: int, row: Row) -> None:
-        """Take what a client reports of a round that is over; the next commit writes it down.
+        """Take what a client reports of a round that is over; the next commit or note writes it down.
 
         The books of a discarded round are written again at the end: it is stated in these, too.
         """
@@ -122,24 +122,25 @@ class Accounts:
         opened = self._at_hand()
         if opened is not None and opened.number == round:
             opened.costs[index] = {**opened.costs.get(index, {}), **row}
-        if self._drive.machine.ending is not None:
-            self._note(self.used())
 
     # ------------------------------------------------------------------------------- the journal
 
     def keep(self) -> None:
-        """Write the open round down every few seconds while bytes move: a kill loses no more of it."""
+        """Write what is due every few seconds from now on: a kill loses no more of it."""
         if self._keeping is not None:
             self._keeping.cancel()
-        self._keeping = asyncio.get_running_loop().call_later(KEEP_S, self.keep)
+        self._keeping = asyncio.get_running_loop().call_later(KEEP_S, self._keep_on)
+
+    def _keep_on(self) -> None:
+        self.keep()
         if self.ledger.grown(self._at_hand()):
-            self._note(self.used())
+            self._note()
 
-    def _note(self, used: Mapping[str, float]) -> None:
-        self._drive.start(self._write(used))
+    def _note(self) -> None:
+        self._drive.start(self._write())
 
-    async def _write(self, used: Mapping[str, float]) -> None:
-        with contextlib.suppress(JournalBroken), self.due(used) as write:
+    async def _write(self) -> None:
+        with contextlib.suppress(JournalBroken), self.due(self.used()) as write:
             await asyncio.wrap_future(self._journal.submit(write, urgent=False))
 
     @contextlib.contextmanager
@@ -165,4 +166,4 @@ class Accounts:
             self._keeping.cancel()
         self.rest()
         self.ledger.charge(self._drive.machine.round or 1)
-        await self._write(self.used())
+        await self._write()

@@ -155,8 +155,10 @@ class Ledger:
         return self.books(opened)
 
     def grown(self, opened: Opened | None) -> bool:
-        """Whether `open_books` would say more than it did last."""
-        return opened is not None and self._at_hand(opened) and self.moved != self._noted
+        """Whether there is something that no transaction holds: late reports, or bytes of the open round."""
+        return bool(self._late) or (
+            opened is not None and self._at_hand(opened) and self.moved != self._noted
+        )
 
     def _at_hand(self, opened: Opened) -> bool:
         closed = self._closed is not None and self._closed.round == opened.number

@@ -20,7 +20,7 @@ class Limits:
         used: Callable[[], Mapping[str, float]],
         own: Callable[[], Collection[str]],  # resources that the method itself counts
         tell: Callable[[str], None],
-        note: Callable[[Mapping[str, float]], None],
+        note: Callable[[], None],
     ) -> None:
         self._budget, self._used, self._own, self._tell, self._note = budget, used, own, tell, note
         self._timer: asyncio.TimerHandle | None = None
@@ -71,6 +71,6 @@ class Limits:
 
     def _look(self) -> None:
         used = self._used()
-        self._note(used)
+        self._note()
         if not self._reached(used):
             self._wait(used)

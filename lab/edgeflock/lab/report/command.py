@@ -9,6 +9,7 @@ import click
 
 from edgeflock.common.errors import MissingData, UsageError
 from edgeflock.lab.farm import CELLS
+from edgeflock.lab.feed import JOURNAL
 from edgeflock.lab.history import History
 from edgeflock.lab.quantity import counted
 from edgeflock.lab.report import ledger
@@ -17,6 +18,7 @@ from edgeflock.lab.report.theme import LARGEST
 
 PAGE = "index.html"
 PLOTS = "plots"
+_BEGUN = (JOURNAL, "run.toml")  # without these there is nothing to tell
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -56,14 +58,14 @@ def _once(paths: Iterable[Path]) -> list[Path]:
 
 
 def _runs(given: Path) -> list[Path]:
-    """Return that run directory, or those of a comparison."""
+    """Return that run directory, or those of a comparison that have begun."""
     cells = given / CELLS
     if not cells.is_dir():
         return [given]
-    found = sorted(path for path in cells.iterdir() if path.is_dir())
-    if not found:
+    begun = sorted(path for path in cells.iterdir() if all((path / name).is_file() for name in _BEGUN))
+    if not begun:
         raise MissingData(f"{given} is a comparison of which no run has begun")
-    return found
+    return begun
 
 
 def _write(runs: list[tuple[History, Ledger]], folder: Path, data_root: Path | None) -> int:

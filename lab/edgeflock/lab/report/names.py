@@ -19,7 +19,7 @@ _ELSEWHERE = {  # where a run was held says nothing of what it is
 }  # fmt: skip
 
 _LONG = 12  # characters
-_NUMBER = re.compile(r"([0-9]+)")
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)")
 _CELL = re.compile(r"(?:.*/)?(.+)-[0-9a-f]{12}")
 
 
@@ -63,11 +63,13 @@ def cell_names(
 
 
 def order(names: Sequence[str]) -> list[int]:
-    """Return the places of names in the order that people expect: seed 2 comes before seed 10."""
-    keys = [
-        [int(part) if place % 2 else part for place, part in enumerate(_NUMBER.split(name))] for name in names
-    ]
-    return sorted(range(len(names)), key=keys.__getitem__)
+    """Return the places of names in the order that people expect: numbers in them by their size."""
+    return sorted(range(len(names)), key=lambda place: _parts(names[place]))
+
+
+def _parts(name: str) -> list[str | float]:
+    """Return a name as texts and numbers, one after the other."""
+    return [float(part) if place % 2 else part for place, part in enumerate(_NUMBER.split(name))]
 
 
 def without_beginning(names: Sequence[str]) -> list[str]:

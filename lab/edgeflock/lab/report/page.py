@@ -14,10 +14,11 @@ from edgeflock.lab.history import History
 from edgeflock.lab.quantity import counted
 from edgeflock.lab.report import plots, tables, theme
 from edgeflock.lab.report.album import Album, Plot
+from edgeflock.lab.report.caution import caution
 from edgeflock.lab.report.figures import figures
 from edgeflock.lab.report.limits import limits
 from edgeflock.lab.report.names import differences
-from edgeflock.lab.report.repeat import caution, commands
+from edgeflock.lab.report.repeat import commands
 from edgeflock.lab.report.subject import Subject
 from edgeflock.lab.report.units import UNKNOWN, amount
 from edgeflock.lab.show import model_digest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,12 +13,10 @@ from edgeflock.common.errors import UsageError
 from edgeflock.common.flags import to_arguments
 from edgeflock.common.options import public
 from edgeflock.lab.history import Client, History
-from edgeflock.lab.quantity import counted
 from edgeflock.lab.report.given import Options
-from edgeflock.lab.started import LabConfig, recall
+from edgeflock.lab.started import LabConfig, recall, usual
 from edgeflock.server.config import ServerConfig
 
-_USED_UP = re.compile(r"the budget of (\w+)")
 _CLIENTS = {entry.name: entry for entry in public(ClientConfig)}
 _TOLD = {"asked": "device", "threads": "threads", "parallel": "parallel", "watts": "watts"}  # by a client
 
@@ -56,7 +53,8 @@ def _work(client: Client) -> Options:
 
 
 def _processes(lab: LabConfig, clients: int) -> list[str]:
-    return to_arguments(LabConfig, vars(replace(lab, processes=None) if lab.processes == clients else lab))
+    told = replace(lab, processes=None) if lab.processes == usual(clients) else lab
+    return to_arguments(LabConfig, vars(told))
 
 
 def _client(config: ServerConfig, work: Options, names: Sequence[str]) -> str:
@@ -66,23 +64,9 @@ def _client(config: ServerConfig, work: Options, names: Sequence[str]) -> str:
         given["model"] = config.model
     own = [] if config.dataset else ["--data=PATH"]
     own += ["--tls-ca=PATH"] if config.tls_cert else []
+    own += ["--tls-cert=PATH", "--tls-key=PATH"] if config.tls_client_ca else []
     return _command(["fl-client"], [*to_arguments(ClientConfig, given), *own])
 
 
 def _command(words: Sequence[str], arguments: Sequence[str]) -> str:
     return " \\\n  ".join([*words, *map(shlex.quote, arguments)])
-
-
-def caution(history: History) -> str:
-    """Return why another run with these commands may not have the same bits; empty if it has."""
-    if history.config.budget and any("tau" in round.metrics for round in history.training):
-        return "Its method steers by what is left of the budgets: no two runs of it are the same."
-    found = _USED_UP.search(history.ending.reason) if history.ending is not None else None
-    if found is None or found[1] == "bytes":
-        return ""
-    rounds = counted(len(history.training), "round")
-    return (
-        f"Its budget of {found[1]} ended it after {rounds}, which no two runs use up at the same moment: "
-        f"--rounds={len(history.training)} in place of the budgets holds the same rounds, "
-        "but for a training that a budget has cut short."
-    )
