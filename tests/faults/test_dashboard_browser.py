@@ -172,7 +172,7 @@ def test_hostile_names_are_shown_as_text(flock: Flock, shown: Any) -> None:
 
 def test_a_client_in_quarantine_is_shown_with_its_reason(flock: Flock, shown: Any) -> None:
     flock.server(
-        *SHOWN, "--rounds=100000", "--min-updates=1", "--quarantine-after=2", "--quarantine-rounds=99"
+        *SHOWN, "--rounds=100000", "--min-updates=1", "--quarantine-after=2", "--quarantine-rounds=90000"
     )
     flock.clients("a", "b")
     page = shown()
@@ -182,8 +182,8 @@ def test_a_client_in_quarantine_is_shown_with_its_reason(flock: Flock, shown: An
             "() => document.getElementById('members').textContent.includes('in quarantine up to round')"
         )
     row = page.page.locator("#members tbody tr", has_text="in quarantine")
-    assert "in quarantine up to round 100, for 2 bad updates; the last one malformed" in row.inner_text()
-    assert "c is in quarantine up to round 100" in page.text("#story")
+    assert "in quarantine up to round 90,001, for 2 bad updates; the last one malformed" in row.inner_text()
+    assert "c is in quarantine up to round 90001" in page.text("#story")
     page.page.get_by_label("quarantined 1").check()
     page.wait("() => document.querySelectorAll('#members tbody tr').length === 1")
     done = subprocess.run(
