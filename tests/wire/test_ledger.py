@@ -320,7 +320,8 @@ def test_what_a_client_states_of_a_discarded_round_stays_in_the_books(tmp_path: 
 
 
 def test_many_reports_after_the_end_are_few_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A note holds the books of all clients: it is written every few seconds, and at the end."""
+    """Each would hold the books of all clients."""
+    monkeypatch.setattr(accounts, "KEEP_S", 1000.0)  # none but the last
     home = Home(tmp_path, clients=2)
     notes: list[int] = []
     write = Pending.write
@@ -340,6 +341,25 @@ def test_many_reports_after_the_end_are_few_notes(tmp_path: Path, monkeypatch: p
     serve(home, talk)
     assert costs(home, "cpu_s") == [(98.0,), (99.0,)]
     assert notes == [2]
+
+
+def test_a_report_after_the_end_does_not_wait_for_the_last_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who lingers may be killed: the next note takes it along."""
+    monkeypatch.setattr(accounts, "KEEP_S", 0.01)
+    home = Home(tmp_path, clients=2)
+
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        served.engine.post(StopAsked("enough", time.monotonic()))
+        await served.engine.until(lambda: served.engine.machine.ending is not None)
+        assert not (await peers[0].report(cost=pb.RoundCost(round=1, cpu_s=1.5))).HasField("refusal")
+        async with asyncio.timeout(WAIT_S):
+            while costs(home, "cpu_s") != [(1.5,), (None,)]:
+                await peers[0].report(progress=pb.Progress())
+
+    serve(home, talk)
 
 
 def test_who_says_goodbye_in_mid_round_leaves_its_bytes_in_the_books(tmp_path: Path) -> None:
