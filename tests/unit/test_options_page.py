@@ -1,22 +1,19 @@
-"""The configuration tables of the documents are the options that exist."""
+"""The configuration tables of docs/configuration.md are the options that exist."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from edgeflock.lab.readme_table import COMMANDS, MARKED, renewed, table
+from edgeflock.lab.options_page import COMMANDS, MARKED, renewed, table
 from edgeflock.server.cli import build
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "configuration.md"
 
 
-@pytest.mark.parametrize("path", [DOCUMENT, ROOT / "README.md"], ids=lambda path: path.name)
-def test_the_tables_are_up_to_date(path: Path) -> None:
-    """If this fails: python -m edgeflock.lab.readme_table docs/configuration.md README.md."""
-    text = path.read_text("utf-8")
+def test_the_tables_are_up_to_date() -> None:
+    """If this fails: python -m edgeflock.lab.options_page docs/configuration.md."""
+    text = DOCUMENT.read_text("utf-8")
     assert renewed(text) == text
 
 

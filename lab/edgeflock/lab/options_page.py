@@ -1,6 +1,6 @@
-"""The configuration tables of the documents, from the options themselves.
+"""The configuration tables of docs/configuration.md, from the options themselves.
 
-`python -m edgeflock.lab.readme_table FILE...` renews what stands between the markers
+`python -m edgeflock.lab.options_page FILE...` renews what stands between the markers
 `<!-- options:fl-server -->` and `<!-- /options -->`.
 """
 
