@@ -21,7 +21,6 @@ from edgeflock.lab.comparison import (
     groups,
     summary_records,
 )
-from edgeflock.lab.feed import Event
 from edgeflock.lab.findings import tell
 from edgeflock.lab.grid import Grid, make_grid
 from edgeflock.lab.history import Ending, Evaluation, History, RoundHistory
@@ -32,6 +31,7 @@ from edgeflock.lab.quantity import interval, quantity
 from edgeflock.lab.report.curves import AXES
 from edgeflock.lab.report.ledger import SENSOR, STATED
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.feed import Event
 
 
 def history(accuracies: Sequence[float | None], closing: float | None = None) -> History:

@@ -14,8 +14,8 @@ import pytest
 
 from edgeflock.common.errors import BadData
 from edgeflock.lab.events import line
-from edgeflock.lab.feed import Event, Feed
-from edgeflock.lab.show import Rows, size, spending, summary
+from edgeflock.server.console.summary import Rows, size, spending, summary
+from edgeflock.server.feed import Event, Feed
 from edgeflock.server.journal import Journal
 from edgeflock.server.records import read_used
 
@@ -210,7 +210,7 @@ def test_the_summary_of_a_run_that_was_cut_says_so(tmp_path: Path) -> None:
 
 _BAR = """
 import sys
-from edgeflock.lab.show import Row, display
+from edgeflock.server.console.summary import Row, display
 shown = display(3, sys.stdout.isatty())
 for number in (1, 2, 3):
     shown.show(Row(number, 3, 1000, 0.5, 0.5))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from edgeflock.lab.feed import Event
-from edgeflock.lab.story import _SENTENCES, line, sentence
+from edgeflock.server.console.sentences import _SENTENCES, line, sentence
+from edgeflock.server.feed import Event
 
 SERVER = Path(__file__).parents[2] / "server" / "edgeflock" / "server"
 

@@ -17,8 +17,8 @@ from edgeflock.lab.report import ledger
 from edgeflock.lab.report.album import Album
 from edgeflock.lab.report.exam import examine
 from edgeflock.lab.report.subject import scores, subjects
-from edgeflock.lab.show import summary
 from edgeflock.server.assembly import build_net, load_test_set
+from edgeflock.server.console.summary import summary
 from edgeflock.server.journal import write_event
 from support.told_run import insert, told_run, writing
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgeflock.common.options import public
+from edgeflock.common.units import UNKNOWN, amount, means, scale, spans
 from edgeflock.lab.history import read
 from edgeflock.lab.report import curves, tables, theme
 from edgeflock.lab.report.curves import Line
@@ -27,7 +28,6 @@ from edgeflock.lab.report.names import (
     without_beginning,
 )
 from edgeflock.lab.report.stacks import BYTES, by_bundle
-from edgeflock.lab.report.units import UNKNOWN, amount, means, scale, spans
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.journal import write_event
 from support.told_run import insert, told_run, writing

@@ -18,7 +18,7 @@ import pytest
 from edgeflock.lab.history import read
 from edgeflock.lab.report.exam import examine
 from edgeflock.lab.report.labels import distribution
-from edgeflock.lab.show import model_digest
+from edgeflock.server.console.summary import model_digest
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -10,10 +10,10 @@ import pytest
 
 from edgeflock.common.errors import MissingData, UsageError
 from edgeflock.lab.cli import group
-from edgeflock.lab.feed import Event
 from edgeflock.lab.tensorboard import scalars
 from edgeflock.server import event_files
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.feed import Event
 from support.processes import Flock, flock
 
 reading = pytest.importorskip(

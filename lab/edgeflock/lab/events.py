@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from edgeflock.lab import story
-from edgeflock.lab.feed import Event, Feed, require_run
+from edgeflock.server.console import sentences
+from edgeflock.server.feed import Event, Feed, require_run
 
 _INTERVAL_S = 0.2
 
@@ -26,7 +26,7 @@ def events(run: Path, follow: bool, after: int, as_json: bool) -> int:
 
     Times are UTC.
     """
-    tell = line if as_json else story.line
+    tell = line if as_json else sentences.line
     feed = Feed(require_run(run), after)
     try:
         while True:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from edgeflock.common.errors import UsageError
-from edgeflock.lab.feed import require_run
+from edgeflock.server.feed import require_run
 
 SUFFIXES = {"safetensors": ".safetensors", "torchscript": ".pt", "exported": ".pt2", "onnx": ".onnx"}
 

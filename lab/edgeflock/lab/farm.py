@@ -10,10 +10,10 @@ from pathlib import Path
 
 from edgeflock.common import flags
 from edgeflock.lab.children import Child, Children, environment_without, program
-from edgeflock.lab.feed import Feed
 from edgeflock.lab.grid import Cell
 from edgeflock.lab.started import LabConfig
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.feed import Feed
 
 CELLS = "cells"  # where the run directories lie in that of a comparison
 _LOGS = "logs"  # of fl-lab run: not beside a run's directory, and not in it, since a refused run leaves none

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from edgeflock.common.errors import BadData, MissingData
-from edgeflock.lab.feed import JOURNAL, Event, fields_of, require_run
 from edgeflock.lab.history_values import (
     GLOBAL,
     TIME_LINE,
@@ -30,6 +29,7 @@ from edgeflock.lab.history_values import (
     is_highest,
 )
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.feed import JOURNAL, Event, fields_of, require_run
 from edgeflock.server.journal import SCHEMA_VERSION, check_seals, read_only
 from edgeflock.server.sealed import from_toml
 

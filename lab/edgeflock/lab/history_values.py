@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgeflock.lab.feed import Event
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.feed import Event
 
 GLOBAL = "global"  # the model that targets and curves mean
 # The server's exclusive time line: only these add up to its wall time.

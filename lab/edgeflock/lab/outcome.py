@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from edgeflock.lab.feed import Event
 from edgeflock.lab.history import History, Numbers, Point, RoundHistory
+from edgeflock.server.feed import Event
 
 Life = tuple[float, float]
 

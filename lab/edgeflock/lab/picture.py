@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgeflock.common.units import scale
 from edgeflock.lab.comparison import Group, Result
 from edgeflock.lab.grid import Grid
 from edgeflock.lab.history import GLOBAL, Point
@@ -14,7 +15,6 @@ from edgeflock.lab.outcome import Outcome
 from edgeflock.lab.report import theme
 from edgeflock.lab.report.curves import AXES, STEPS, Against, Line
 from edgeflock.lab.report.names import elided
-from edgeflock.lab.report.units import scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

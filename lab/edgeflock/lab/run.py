@@ -16,10 +16,10 @@ import click
 from edgeflock.common import flags, signals
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
 from edgeflock.lab.children import Child, Children, environment_without, program
-from edgeflock.lab.feed import Feed
-from edgeflock.lab.show import Display, Rows, display, summary
 from edgeflock.lab.started import CLIENTS, LabConfig, recall, remember, usual
 from edgeflock.server.config import ServerConfig, default_run_dir
+from edgeflock.server.console.summary import Display, Rows, display, summary
+from edgeflock.server.feed import Feed
 from edgeflock.server.sealed import from_toml
 from edgeflock.server.target import parse
 from edgeflock.server.web.listen import OFF

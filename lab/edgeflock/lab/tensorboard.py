@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgeflock.common.errors import UsageError
-from edgeflock.lab.feed import Event, Feed, require_run
+from edgeflock.server.feed import Event, Feed, require_run
 
 if TYPE_CHECKING:
     from tensorboard.summary.writer.event_file_writer import EventFileWriter

@@ -9,12 +9,12 @@ import click
 
 from edgeflock.common.errors import MissingData, UsageError
 from edgeflock.lab.farm import CELLS
-from edgeflock.lab.feed import JOURNAL
 from edgeflock.lab.history import History
 from edgeflock.lab.quantity import counted
 from edgeflock.lab.report import ledger
 from edgeflock.lab.report.ledger import Ledger
 from edgeflock.lab.report.theme import LARGEST
+from edgeflock.server.feed import JOURNAL
 
 PAGE = "index.html"
 PLOTS = "plots"

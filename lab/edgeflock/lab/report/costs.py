@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgeflock.common.units import means, scale, spans
 from edgeflock.lab.history import Numbers, RoundHistory
 from edgeflock.lab.report.curves import SIZE
 from edgeflock.lab.report.names import elided
 from edgeflock.lab.report.stacks import Part, Row, Stack
 from edgeflock.lab.report.theme import figure
-from edgeflock.lab.report.units import means, scale, spans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

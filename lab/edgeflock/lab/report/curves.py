@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from edgeflock.common.units import scale
 from edgeflock.lab.history import GLOBAL, History, Point
 from edgeflock.lab.report.names import elided
 from edgeflock.lab.report.theme import Stroke, figure, stroke
-from edgeflock.lab.report.units import scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

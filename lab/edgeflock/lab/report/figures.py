@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from edgeflock.common.units import UNKNOWN, amount, decimal
 from edgeflock.lab.history import History, Point
 from edgeflock.lab.quantity import counted
 from edgeflock.lab.report.ledger import SENSOR, SERVER, STATED, Ledger
-from edgeflock.lab.report.units import UNKNOWN, amount, decimal
 
 FINAL, SO_FAR = "final accuracy", "accuracy so far"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from edgeflock.lab.history import History
-from edgeflock.lab.show import spending
 from edgeflock.server import target
+from edgeflock.server.console.summary import spending
 from edgeflock.server.records import read_used
 
 

@@ -10,6 +10,7 @@ from importlib.resources import files
 import jinja2
 
 from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.units import UNKNOWN, amount
 from edgeflock.lab.history import History
 from edgeflock.lab.quantity import counted
 from edgeflock.lab.report import plots, tables, theme
@@ -20,8 +21,7 @@ from edgeflock.lab.report.limits import limits
 from edgeflock.lab.report.names import differences
 from edgeflock.lab.report.repeat import commands
 from edgeflock.lab.report.subject import Subject
-from edgeflock.lab.report.units import UNKNOWN, amount
-from edgeflock.lab.show import model_digest
+from edgeflock.server.console.summary import model_digest
 from edgeflock.server.sealed import to_toml
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgeflock.common.sensors import MODEL
-from edgeflock.lab.feed import JOURNAL
-from edgeflock.lab.report.units import amount
+from edgeflock.common.units import amount
+from edgeflock.server.feed import JOURNAL
 from edgeflock.server.journal import read_only
 from edgeflock.server.records import read_used
 from edgeflock.server.time_line import GATHER, OF_A_ROUND

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import click
 
 from edgeflock.common.scores import LOCAL, POOLED
-from edgeflock.lab.feed import Event
-from edgeflock.lab.report.units import amount
-from edgeflock.lab.totals import spent, totals, used
+from edgeflock.common.units import amount
+from edgeflock.server.console.totals import spent, totals, used
+from edgeflock.server.feed import Event
 from edgeflock.server.time_line import GATHER, PAUSED
 
 _PATIENCE = 3  # rounds whose line waits for an evaluation, at most

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from edgeflock.lab.feed import Event
+from edgeflock.server.feed import Event
 
 _SENTENCES: dict[str, str] = {
     "run_started": "the server starts: method {method}, {round} of {rounds} rounds are done",

@@ -1,4 +1,4 @@
-"""The journal's events as the lab reads them: read-only, from a cursor on."""
+"""The journal's events for readers: read-only, from a cursor on."""
 
 from __future__ import annotations
 

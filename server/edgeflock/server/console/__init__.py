@@ -1,0 +1,1 @@
+"""What people see of a run: sentences, a line for each round, the table at the end."""
