@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgeflock.client.config import ClientConfig, data_path, hosted_ids, resolve
+from edgeflock.client.config import ClientConfig, data_path, hosted_ids, resolve, state_home
 from edgeflock.common.errors import EdgeflockError
 
 
@@ -42,15 +42,26 @@ def test_the_path_of_own_data_may_name_the_client(template: str, client_id: str,
 
 def test_the_state_lies_where_the_desktop_standard_says(tmp_path: Path) -> None:
     environ = {"XDG_STATE_HOME": str(tmp_path)}
-    assert resolve(ClientConfig(), environ).state_dir == tmp_path / "edgeflock" / "default"
     assert resolve(ClientConfig(id="pi"), environ).state_dir == tmp_path / "edgeflock" / "pi"
     assert resolve(ClientConfig(ids=("c3", "c4")), environ).state_dir == tmp_path / "edgeflock" / "c3"
     assert resolve(ClientConfig(state_dir=Path("here")), environ).state_dir == Path("here")
 
 
 def test_a_relative_state_home_is_ignored_as_the_standard_says() -> None:
-    state_dir = resolve(ClientConfig(), {"XDG_STATE_HOME": "somewhere"}).state_dir
-    assert state_dir == Path.home() / ".local" / "state" / "edgeflock" / "default"
+    assert state_home({"XDG_STATE_HOME": "somewhere"}) == Path.home() / ".local" / "state" / "edgeflock"
+
+
+def test_without_a_name_and_a_directory_a_client_takes_a_seat_when_it_starts() -> None:
+    assert resolve(ClientConfig(), {"XDG_STATE_HOME": "/somewhere"}).state_dir is None
+
+
+def test_a_user_without_a_home_is_told_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(EdgeflockError, match="this user has no home directory: give --state-dir, or set"):
+        state_home({})
 
 
 @pytest.mark.parametrize(

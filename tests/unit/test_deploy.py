@@ -1,4 +1,4 @@
-"""The scripts inside the container image: seats of replicas, and the health probe."""
+"""The container image: what it installs, its health probe, and what Compose tells its processes."""
 
 from __future__ import annotations
 
@@ -24,31 +24,6 @@ from edgeflock.server.web.listen import listen_at
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-
-# Takes a seat, says which, and keeps it until its standard input ends.
-REPLICA = f"""
-import runpy, sys
-print(runpy.run_path({str(DEPLOY / "replica.py")!r})["take_seat"](sys.argv[1]), flush=True)
-sys.stdin.read()
-"""
-
-
-def replica(volume: Path) -> tuple[subprocess.Popen[str], str]:
-    """Start a replica on that volume and return it with its seat."""
-    command = [sys.executable, "-c", REPLICA, str(volume)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout
-    return process, process.stdout.readline().strip()
-
-
-def test_living_replicas_have_seats_of_their_own_and_a_freed_one_is_taken_again(tmp_path: Path) -> None:
-    first, first_seat = replica(tmp_path)
-    second, second_seat = replica(tmp_path)
-    first.communicate()
-    third, third_seat = replica(tmp_path)
-    second.communicate()
-    third.communicate()
-    assert [first_seat, second_seat, third_seat] == ["client-1", "client-2", "client-1"]
 
 
 @pytest.fixture

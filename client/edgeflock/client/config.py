@@ -31,7 +31,7 @@ class ClientConfig:
         TEXT,
         "name of this client, the same every time",
         group=_WHO,
-        shown="made once, kept in the state directory",
+        shown="made once for each seat of this machine",
     )
     ids: tuple[str, ...] = option(
         (), IDS, "names of several clients hosted here, instead of --id", group=_WHO
@@ -111,7 +111,7 @@ class ClientConfig:
         PATH,
         "directory of this client's state",
         group=_FILES,
-        shown="~/.local/state/edgeflock/<id>",
+        shown="~/.local/state/edgeflock/<id>; without --id the first free seat: default, default-2, ...",
         metavar="DIR",
     )
     log_level: str = log_level_option(_FILES)
@@ -119,7 +119,9 @@ class ClientConfig:
 
 
 def resolve(config: ClientConfig, environ: Mapping[str, str] = os.environ) -> ClientConfig:
-    """Return the configuration with the state directory filled in, checked as a whole.
+    """Return the configuration checked as a whole, with the state directory of a named client filled in.
+
+    Without a name and a directory it stays None: the client takes a seat below `state_home`.
 
     Raises UsageError or MissingData with a sentence.
     """
@@ -131,8 +133,9 @@ def resolve(config: ClientConfig, environ: Mapping[str, str] = os.environ) -> Cl
         )
     _check_names(config)
     _check_data(config)
-    state_dir = config.state_dir or _state_home(environ) / (config.id or (config.ids or ("default",))[0])
-    return replace(config, state_dir=state_dir)
+    if config.state_dir is None and (name := config.id or next(iter(config.ids), "")):
+        return replace(config, state_dir=state_home(environ) / name)
+    return config
 
 
 def _with_trust(config: ClientConfig) -> ClientConfig:
@@ -192,7 +195,12 @@ def _check_data(config: ClientConfig) -> None:
             raise MissingData(f"--data {str(path)!r} does not exist")
 
 
-def _state_home(environ: Mapping[str, str]) -> Path:
+def state_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return where state directories are made that have no other place; raises UsageError."""
     given = environ.get("XDG_STATE_HOME", "")
-    home = Path(given) if given.startswith("/") else Path.home() / ".local" / "state"
-    return home / "edgeflock"
+    if given.startswith("/"):
+        return Path(given) / "edgeflock"
+    try:
+        return Path.home() / ".local" / "state" / "edgeflock"
+    except RuntimeError:  # neither HOME nor an entry in the list of users, as in some containers
+        raise UsageError("this user has no home directory: give --state-dir, or set XDG_STATE_HOME") from None

@@ -7,13 +7,13 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import structlog
 
+from edgeflock.client import seats
 from edgeflock.client.agent import Agent, Rules
-from edgeflock.client.config import ClientConfig, hosted_ids, resolve, with_numbers
+from edgeflock.client.config import ClientConfig, hosted_ids, resolve, state_home, with_numbers
 from edgeflock.client.line import Link
 from edgeflock.client.statedir import StateDir, Unwritable
 from edgeflock.client.trainer import Trainer
@@ -35,11 +35,18 @@ def run(config: ClientConfig) -> int:
     keep_pages()
     config = resolve(config)
     trust = Trust.of(config)
-    state = StateDir.open(config.state_dir or Path(), config.id)
+    state = _place(config, trust)
     try:
         return asyncio.run(_host(config, state, trust))
     finally:
         state.close()
+
+
+def _place(config: ClientConfig, trust: Trust) -> StateDir:
+    """Open the state directory that was named, by itself or by the client's name, else take a seat."""
+    if config.state_dir is None:
+        return seats.take(state_home(), trust.address)
+    return StateDir.open(config.state_dir, config.id)
 
 
 async def _host(config: ClientConfig, state: StateDir, trust: Trust) -> int:

@@ -82,10 +82,17 @@ class StateDir:
         os.close(self._lock)
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a small file so that a reader finds the old content or the new, never a part."""
+def replace_file(path: Path, content: bytes, *, lasting: bool = False) -> None:
+    """Write a small file so that a reader finds the old content or the new, never a part.
+
+    If it is to be `lasting`, that holds after a power cut, too.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(content)
+    with temporary.open("wb") as file:
+        file.write(content)
+        if lasting:
+            file.flush()
+            os.fsync(file.fileno())
     temporary.replace(path)
 
 
@@ -101,7 +108,8 @@ def _identity(path: Path, client_id: str | None) -> Identity:
     if not file.exists():
         made = Identity(client_id or f"client-{secrets.token_hex(4)}", secrets.token_bytes(INSTANCE_BYTES))
         checked_id(made.client_id)
-        replace_file(file, f'id = "{made.client_id}"\ninstance = "{made.instance.hex()}"\n'.encode())
+        text = f'id = "{made.client_id}"\ninstance = "{made.instance.hex()}"\n'
+        replace_file(file, text.encode(), lasting=True)
     return _read(file)
 
 
