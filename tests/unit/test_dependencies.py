@@ -6,6 +6,10 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 ROOT = Path(__file__).resolve().parents[2]
 ROW = re.compile(r"^\| `([a-z0-9-]+)` \| (.+) \|$")
 
@@ -39,3 +43,27 @@ def test_the_constraints_pin_every_dependency() -> None:
     text = (ROOT / "constraints.txt").read_text().lower().replace("_", "-")
     pinned = set(re.findall(r"^([a-z0-9.-]+)==", text, re.MULTILINE))
     assert declared() <= pinned
+
+
+@pytest.mark.parametrize("machine", ["aarch64", "x86_64"])
+def test_every_pin_lies_within_the_declared_range(machine: str) -> None:
+    """Also those of torch, which differ by machine: what is outside its range nobody has tried."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    asked = [
+        Requirement(line)
+        for line in (*project["dependencies"], *(line for extra in extras for line in extra))
+    ]
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    on = {"platform_machine": machine, "sys_platform": "linux"}
+    version = {
+        canonicalize_name(pin.name): str(pin.specifier).removeprefix("==")
+        for pin in pins
+        if pin.marker is None or pin.marker.evaluate(on)
+    }
+    wanted = [
+        one for one in asked if one.name != "edgeflock" and (one.marker is None or one.marker.evaluate(on))
+    ]
+    assert [str(one) for one in wanted if version[canonicalize_name(one.name)] not in one.specifier] == []
+    assert len([pin for pin in pins if pin.name == "torch" and pin.marker and pin.marker.evaluate(on)]) == 1

@@ -17,6 +17,7 @@ import click
 from edgeflock.common import signals
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.log import debugging
+from edgeflock.common.processor import refuse_a_torch_that_cannot_run
 
 _STDERR = 2
 
@@ -39,6 +40,7 @@ def run_command(command: click.Command, name: str) -> NoReturn:
 
 def _run(command: click.Command, name: str) -> int:
     try:
+        refuse_a_torch_that_cannot_run()
         code = command.main(prog_name=name, standalone_mode=False)
     except EdgeflockError as error:
         return _fail(name, str(error), error.exit_code)
