@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
-from edgeflock.common import models, torchvision_gate
+from edgeflock.common import extras, models, torchvision_gate
 from edgeflock.common.errors import BadValue, UnknownName
 from edgeflock.common.models.custom import adapt, load_custom
 from edgeflock.common.models.layers import SeededDropout, max_pool2
@@ -185,7 +185,7 @@ def test_dropout_draws_from_its_own_generator() -> None:
     assert torch.equal(layer.eval()(x), x)
 
 
-@pytest.mark.skipif(not torchvision_gate.available(), reason="torchvision is not installed")
+@pytest.mark.skipif(not extras.installed("torchvision"), reason="torchvision is not installed")
 @pytest.mark.parametrize("norm", ["batch", "group"])
 def test_resnet18_is_torchvision_s_by_names_and_values(norm: str) -> None:
     ours = build("resnet18", (3, 64, 64), 10, norm=norm, stem="large").eval()
@@ -197,7 +197,7 @@ def test_resnet18_is_torchvision_s_by_names_and_values(norm: str) -> None:
         torch.testing.assert_close(ours(x)[1], theirs(x), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.skipif(not torchvision_gate.available(), reason="torchvision is not installed")
+@pytest.mark.skipif(not extras.installed("torchvision"), reason="torchvision is not installed")
 @pytest.mark.parametrize(("norm", "factory"), [("batch", "vgg16_bn"), ("none", "vgg16")])
 def test_vgg16_s_convolutions_are_torchvision_s(norm: str, factory: str) -> None:
     ours = build("vgg16", (3, 32, 32), norm=norm).get_submodule("body").eval()

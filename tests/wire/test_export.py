@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import torch
 
+from edgeflock.common import extras
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.models import build, names
 from edgeflock.lab import exported
 from edgeflock.lab.cli import group
-from edgeflock.lab.export import SUFFIXES
+from edgeflock.lab.export import ONNX, SUFFIXES
 from edgeflock.lab.taken import Classifier, Taken, take
 from edgeflock.server.journal import read_only
 from support.processes import Flock, flock
@@ -30,7 +31,7 @@ FORMATS = [
     "exported",
     pytest.param(
         "onnx",
-        marks=pytest.mark.skipif(not exported.has_onnx(), reason="edgeflock[onnx] is not installed"),
+        marks=pytest.mark.skipif(not extras.installed(*ONNX), reason="edgeflock[onnx] is not installed"),
     ),
 ]
 
@@ -155,7 +156,7 @@ def test_every_model_can_be_exported(name: str, kind: str, tmp_path: Path) -> No
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not exported.has_onnx(), reason="edgeflock[onnx] is not installed")
+@pytest.mark.skipif(not extras.installed(*ONNX), reason="edgeflock[onnx] is not installed")
 @pytest.mark.parametrize("name", names())
 def test_every_model_can_be_exported_as_onnx(name: str, tmp_path: Path) -> None:
     test_every_model_can_be_exported(name, "onnx", tmp_path)
@@ -170,7 +171,7 @@ def examples() -> list[str]:
 def test_the_examples_of_the_document_load_the_model(
     code: str, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "onnx" in code and not exported.has_onnx():
+    if "onnx" in code and not extras.installed(*ONNX):
         pytest.skip("edgeflock[onnx] is not installed")
     model = take(run_dir, "final")
     kind = next(kind for kind, suffix in SUFFIXES.items() if f'"model{suffix}"' in code)
@@ -208,6 +209,6 @@ def test_what_cannot_be_read_or_written_is_said(run_dir: Path, tmp_path: Path) -
 
 def test_onnx_that_is_missing_is_named(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)  # as if it were not installed
-    assert refusal(run_dir, "--format", "onnx") == (
-        "--format onnx needs onnx and onnxscript: pip install 'edgeflock[onnx]'"
+    assert refusal(run_dir, "--format", "onnx").startswith(
+        "--format onnx needs onnx, which is not installed: "
     )

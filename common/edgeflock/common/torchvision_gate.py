@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import Any
 
 import torch
 
-from edgeflock.common.errors import UsageError
+from edgeflock.common import extras
 
 _SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -17,18 +16,12 @@ _SCHEMAS = (
 _kept: list[Any] = []  # a torch.library.Library takes its definitions back when it is collected
 
 
-def available() -> bool:
-    """Return whether torchvision is installed; nothing is imported."""
-    return importlib.util.find_spec("torchvision") is not None
-
-
 def torchvision() -> Any:
     """Return the package, with its `datasets`, `models` and `transforms`.
 
     Raises UsageError if it is not installed.
     """
-    if not available():
-        raise UsageError("torchvision is not installed here: pip install 'edgeflock[server]'")
+    extras.require("this", "torchvision")
     try:
         return importlib.import_module("torchvision")
     except RuntimeError:  # a CPU torch beside a CUDA torchvision: "operator torchvision::nms does not exist"

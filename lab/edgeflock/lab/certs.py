@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from edgeflock.common import extras
 from edgeflock.common.errors import BadValue, UsageError
 from edgeflock.server.admission import CLIENT_ID
 
@@ -34,6 +35,7 @@ def certs(folder: Path, servers: tuple[str, ...], clients: tuple[str, ...], days
     The authority is made with the first call and used again by the next ones.
     Its key stays on this machine; a device gets ca.pem, its own certificate and its own key.
     """
+    extras.require("this command", "cryptography")
     from edgeflock.lab.authority import Authority  # brings a library that nothing else needs
 
     if not servers and not clients:

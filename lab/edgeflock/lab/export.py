@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from edgeflock.common import extras
 from edgeflock.common.errors import UsageError
 from edgeflock.server.feed import require_run
 
+ONNX = ("onnx", "onnxscript")
 SUFFIXES = {"safetensors": ".safetensors", "torchscript": ".pt", "exported": ".pt2", "onnx": ".onnx"}
 
 
@@ -42,12 +44,12 @@ SUFFIXES = {"safetensors": ".safetensors", "torchscript": ".pt", "exported": ".p
 )
 def export(run: Path, which: str, kind: str | None, out: Path | None, data_root: Path | None) -> int:
     """Write a model of the run directory RUN for other programs."""
-    require_run(run)
     kind = _agreed(kind, out)
+    if kind == "onnx":
+        extras.require("--format onnx", *ONNX)
+    require_run(run)
     from edgeflock.lab import exported, taken  # they bring torch
 
-    if kind == "onnx":
-        exported.require_onnx()
     model = taken.take(run, which, data_root)
     path = out or run / "report" / f"{which}{SUFFIXES[kind]}"
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgeflock.common.errors import UsageError
 from edgeflock.lab.taken import Taken
 
 _TRACED = 2  # samples; the number of samples stays free
-
-
-def has_onnx() -> bool:
-    """Whether ONNX files can be written here."""
-    return find_spec("onnx") is not None and find_spec("onnxscript") is not None
-
-
-def require_onnx() -> None:
-    """Raise UsageError with what to install if ONNX files cannot be written."""
-    if not has_onnx():
-        raise UsageError("--format onnx needs onnx and onnxscript: pip install 'edgeflock[onnx]'")
 
 
 def write(model: Taken, kind: str, path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from edgeflock import methods
+from edgeflock.common import extras
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.lab import farm, picture, tables
 from edgeflock.lab.blocks import blocks
@@ -77,7 +78,7 @@ def tell(results: Sequence[Result], grid: Grid, out: Path) -> None:
     }
     parquet = _write(out, records)
     texts, kinds = "md,tex" if lacking else "md,tex,svg,png", "{csv,parquet}" if parquet else "csv"
-    hints = [lacking, "" if parquet else "for Parquet: pip install 'edgeflock[parquet]'"]
+    hints = [lacking, "" if parquet else f"Parquet {extras.needs('pyarrow')}"]
     files = f"comparison.{{{texts}}} and {{{','.join(records)}}}.{kinds} in {out}"
     click.echo("; ".join(["Written: " + files, *filter(None, hints)]))
 

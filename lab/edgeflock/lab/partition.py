@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from edgeflock.common import extras
 from edgeflock.common.errors import BadValue
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -15,6 +16,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 def check_picture(path: Path) -> None:
     """Refuse a picture that could not be drawn, before any work is done."""
+    extras.require("--draw", "matplotlib")
     if path.suffix.lower() not in PICTURES:
         raise BadValue("--draw", str(path), f"a file name ending in {', '.join(PICTURES)}")
     if not path.parent.is_dir():

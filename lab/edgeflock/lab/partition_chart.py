@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgeflock.common.errors import MissingData
+from edgeflock.common import extras
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,11 +58,11 @@ def _bar(found: Description, row: Row) -> str:
 
 def show_in_colour(found: Description) -> bool:
     """Print the table with the classes as a heat map; return whether rich is there."""
-    try:
-        from rich.console import Console
-        from rich.text import Text
-    except ImportError:
+    if not extras.installed("rich"):
         return False
+    from rich.console import Console
+    from rich.text import Text
+
     console = Console(highlight=False)
     title, head, *_ = lines(found)
     console.print(Text(title, style="bold"), soft_wrap=True)
@@ -93,11 +93,9 @@ def _background(count: int, most: int) -> str:
 
 def draw(found: Description, path: Path) -> None:
     """Write a picture: sizes of the shards above, classes of every client below."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingData("drawing needs matplotlib: install edgeflock[lab]") from None
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     clients = len(found.rows)
     width = min(14.0, max(5.0, 2.2 + 0.32 * clients))
     height = 1.6 + min(9.0, max(2.2, 0.3 * found.classes))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgeflock.common import extras
 from edgeflock.common.units import scale
 from edgeflock.lab.comparison import Group, Result
 from edgeflock.lab.grid import Grid
@@ -35,13 +36,12 @@ def draw(results: Sequence[Result], found: Sequence[Group], grid: Grid, path: Pa
         return "no picture: no model was evaluated"
     if len(found) > theme.LARGEST:
         return f"no picture: at most {theme.LARGEST} lines can be told apart, here are {len(found)}"
-    try:
-        with theme.styled():
-            made = _figure([(axis, lines[axis.name]) for axis in shown], grid)
-            path.with_suffix(".svg").write_text(theme.standing_alone(theme.svg(made)), "utf-8")
-            theme.png(made, path.with_suffix(".png"))
-    except ModuleNotFoundError as error:
-        return f"for the picture, which needs {error.name}: pip install 'edgeflock[lab]'"
+    if not extras.installed("matplotlib"):
+        return f"no picture: it {extras.needs('matplotlib')}"
+    with theme.styled():
+        made = _figure([(axis, lines[axis.name]) for axis in shown], grid)
+        path.with_suffix(".svg").write_text(theme.standing_alone(theme.svg(made)), "utf-8")
+        theme.png(made, path.with_suffix(".png"))
     return ""
 
 

@@ -6,6 +6,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgeflock.common import extras
 from edgeflock.lab import markdown
 from edgeflock.lab.blocks import Block
 from edgeflock.lab.comparison import Record
@@ -79,11 +80,11 @@ def write_csv(path: Path, records: Sequence[Record]) -> None:
 
 def write_parquet(path: Path, records: Sequence[Record]) -> bool:
     """Write records as Parquet if pyarrow is there; return whether it is."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
+    if not extras.installed("pyarrow"):
         return False
+    import pyarrow
+    import pyarrow.parquet
+
     names = list(records[0]) if records else []
     columns = {name: [record[name] for record in records] for name in names}
     table = pyarrow.table({name: pyarrow.array(values, _type(values)) for name, values in columns.items()})

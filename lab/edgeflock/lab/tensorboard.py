@@ -8,13 +8,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgeflock.common import extras
 from edgeflock.common.errors import UsageError
 from edgeflock.server.feed import Event, Feed, require_run
 
@@ -41,8 +41,7 @@ def tensorboard(run: Path, follow: bool, attached: bool, out: Path | None) -> in
 
     Called again it writes only what is new.
     """
-    if find_spec("tensorboard") is None:
-        raise UsageError("event files need tensorboard: pip install 'edgeflock[tensorboard]'")
+    extras.require("this command", "tensorboard")
     require_run(run)
     place = out or run / PLACE
     try:

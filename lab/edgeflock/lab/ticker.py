@@ -6,6 +6,8 @@ from typing import Protocol
 
 import click
 
+from edgeflock.common import extras
+
 
 class Ticker(Protocol):
     """Where the progress of a grid goes."""
@@ -59,9 +61,4 @@ class Live:
 
 def ticker(cells: int, terminal: bool) -> Ticker:
     """Return a living line for a terminal if it can be drawn, else plain lines."""
-    if terminal:
-        try:
-            return Live(cells)
-        except ImportError:
-            pass  # rich is an extra; lines say the same
-    return Plain()
+    return Live(cells) if terminal and extras.installed("rich") else Plain()

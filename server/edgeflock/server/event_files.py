@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from importlib.util import find_spec
 from pathlib import Path
 
 import structlog
 
-from edgeflock.common.errors import UsageError
+from edgeflock.common import extras
 from edgeflock.server.config import ServerConfig
 
 log = structlog.get_logger()
@@ -22,8 +21,8 @@ _ENTRY = "from edgeflock.lab.cli import main; main()"  # by name: the server imp
 
 def check(config: ServerConfig) -> None:
     """Raise UsageError with what to install if event files are asked for and cannot be written."""
-    if config.tensorboard and find_spec("tensorboard") is None:
-        raise UsageError("--tensorboard needs tensorboard: pip install 'edgeflock[tensorboard]'")
+    if config.tensorboard:
+        extras.require("--tensorboard", "tensorboard")
 
 
 class EventFiles:

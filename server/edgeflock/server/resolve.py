@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgeflock.common import choice, models, partition
+from edgeflock.common import choice, extras, models, partition
 from edgeflock.common.address import Address, parse_address, require_trust
 from edgeflock.common.errors import BadValue, MissingData, UnknownName, UsageError
 from edgeflock.common.kinds import duration
@@ -274,6 +274,8 @@ def _check_network(config: ServerConfig) -> None:
     listen = parse_address(config.listen, "--listen", any_port=True)
     certified = certificates.read(config) is not None
     require_trust(listen, "--listen", config.insecure or certified, "--tls-cert and --tls-key")
+    if config.reflection:
+        extras.require("--reflection", "grpc_reflection")
     if config.reflection and not listen.local:
         raise UsageError(f"--reflection is for development on one machine: --listen is {listen.target}")
     listen_at(config.dashboard, config.dashboard_insecure)

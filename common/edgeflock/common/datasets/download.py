@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import socket
 import subprocess
@@ -13,19 +12,17 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+from edgeflock.common import extras
+
 PROBE_S = 4.0  # for the first byte from the data set's host
 STALL_S = 30.0  # for any further byte
 OWN_SPLIT = {"EMNIST": {"split": "balanced"}}
 
 
-def installed() -> bool:
-    return importlib.util.find_spec("torchvision") is not None
-
-
 def fetch(kind: str, probe: str, root: Path) -> str:
     """Download a data set of torchvision into the data root; return "" or why it could not be done."""
-    if not installed():
-        return "torchvision is not installed"
+    if not extras.installed("torchvision"):
+        return f"it {extras.needs('torchvision')}"
     if not os.access(root, os.W_OK):
         return f"{root} is not writable"
     if not python("-m", __name__, "probe", probe, str(PROBE_S), timeout_s=PROBE_S + 2):

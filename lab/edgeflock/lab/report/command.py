@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from edgeflock.common import extras
 from edgeflock.common.errors import MissingData, UsageError
 from edgeflock.lab.farm import CELLS
 from edgeflock.lab.history import History
@@ -42,6 +43,7 @@ def report(run: tuple[Path, ...], out: Path | None, data_root: Path | None) -> N
     The directory of a comparison stands for all its runs.
     A run that is not over is told of as far as it is.
     """
+    extras.require("a report", "jinja2", "matplotlib")
     given = _once(run)
     runs = _once(path for place in given for path in _runs(place))
     if len(runs) > LARGEST:
@@ -70,11 +72,7 @@ def _runs(given: Path) -> list[Path]:
 
 def _write(runs: list[tuple[History, Ledger]], folder: Path, data_root: Path | None) -> int:
     from edgeflock.lab.report.album import Album
-
-    try:
-        from edgeflock.lab.report.page import render
-    except ModuleNotFoundError as error:
-        raise UsageError(f"a report needs {error.name}: install edgeflock[lab]") from None
+    from edgeflock.lab.report.page import render
     from edgeflock.lab.report.subject import subjects
 
     album = Album(folder / PLOTS)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import click
 
+from edgeflock.common import extras
 from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.common.units import amount
 from edgeflock.server.console.totals import spent, totals, used
@@ -136,12 +137,7 @@ class Bar:
 
 def display(rounds: int, terminal: bool) -> Display:
     """Return a bar for a terminal if it can be drawn, else plain lines."""
-    if terminal:
-        try:
-            return Bar(rounds)
-        except ImportError:
-            pass  # rich is an extra; lines say the same
-    return Plain()
+    return Bar(rounds) if terminal and extras.installed("rich") else Plain()
 
 
 # ------------------------------------------------------------------------------------------------ the end

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import socket
 
+from edgeflock.common import extras
 from edgeflock.common.address import Address, parse_address
-from edgeflock.common.errors import BadValue, MissingData, UsageError
+from edgeflock.common.errors import BadValue, UsageError
 
 OFF = "off"
 _FLAG = "--dashboard"
@@ -14,7 +14,7 @@ _BACKLOG = 64
 
 
 def listen_at(text: str | None, insecure: bool) -> Address | None:
-    """Return where to listen, or None for no dashboard. Raises UsageError or MissingData with a sentence."""
+    """Return where to listen, or None for no dashboard. Raises UsageError with a sentence."""
     if text is None or text == OFF:
         return None
     address = parse_address(text, _FLAG, any_port=True)
@@ -25,11 +25,7 @@ def listen_at(text: str | None, insecure: bool) -> Address | None:
             f"{_FLAG} {address.target} reaches beyond this machine, without encryption or password: give a "
             "loopback address (and an SSH tunnel), or --dashboard-insecure if all may read who trains here"
         )
-    for package in ("aiohttp", "prometheus_client"):
-        if importlib.util.find_spec(package) is None:
-            raise MissingData(
-                f"{_FLAG} needs the package {package}, which 'edgeflock[server]' brings: it is not installed"
-            )
+    extras.require(_FLAG, "aiohttp", "prometheus_client")
     return address
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgeflock.common import extras
 from edgeflock.common.datasets.base import Array, Labels, count_classes
-from edgeflock.common.errors import BadData, MissingData
+from edgeflock.common.errors import BadData
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -29,12 +30,9 @@ class Look:
 
 
 def pillow() -> ModuleType:
-    try:
-        import PIL.Image
-    except ImportError:
-        raise MissingData(
-            "reading images needs Pillow: install 'pillow' (it comes with torchvision)"
-        ) from None
+    extras.require("a folder of images", "PIL")
+    import PIL.Image
+
     return PIL.Image
 
 
