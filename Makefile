@@ -1,7 +1,7 @@
 # Everything goes from a fresh clone with nothing but make and Python 3.11+ (or uv); the second time it starts at once.
 #
 # Variables: PYTHON=python3.12 chooses the interpreter of the environment, RUN_ARGS, TEST_ARGS and BENCH_ARGS are
-# passed on. With uv, UV_TORCH_BACKEND=cpu takes the CPU build of torch.
+# passed on. UV_TORCH_BACKEND=cpu takes the CPU build of torch, which is a tenth of the CUDA build of x86-64.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -10,18 +10,28 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Whoever runs it needs neither the tools of those who change it, nor what writes their formats; where these are, they
+# are brought up to date with the rest.
+READY := $(or $(wildcard $(STAMP)),.venv/.ready)
 RUN_ARGS ?= --method fedavg --dataset digits --clients 4 --rounds 20
 
 # uv knows wheels that lie on disk only by its own variable.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
+# By their names the commands are found only where the environment is active.
+NEXT = [ "$$(command -v fl-lab)" -ef $(BIN)/fl-lab ] || { \
+	case "$$SHELL" in *fish) end=.fish ;; *csh) end=.csh ;; *) end= ;; esac; \
+	echo "next: source $(BIN)/activate$$end   \# then fl-lab, fl-server and fl-client are found"; }
+
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## install everything into .venv (once; again when pyproject.toml or constraints.txt change)
+	@$(NEXT)
 
-run: $(STAMP)  ## FedAvg on digits with 4 clients, 20 rounds, as real processes on this machine
+run: $(READY)  ## FedAvg on digits with 4 clients, 20 rounds, as real processes on this machine
 	$(BIN)/fl-lab run $(RUN_ARGS)
+	@$(NEXT)
 
 test: lint  ## format, lint, types, import contracts, stubs, then the quick tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m 'not long and not hour' -n 2 --dist worksteal -q -rs $(TEST_ARGS)
@@ -76,17 +86,9 @@ distclean: clean  ## clean, and remove .venv
 	rm -rf .venv
 
 $(STAMP): pyproject.toml constraints.txt
-	@python=; for name in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
-	  if $$name -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$name; break; fi; \
-	done; \
-	if command -v uv >/dev/null; then \
-	  echo "installing into .venv with uv"; \
-	  uv venv --quiet --allow-existing --python "$${python:-3.11}" .venv && \
-	  uv pip install --quiet --python $(BIN)/python --compile-bytecode -c constraints.txt -e '.[dev]'; \
-	elif [ -n "$$python" ]; then \
-	  echo "installing into .venv with pip (about a minute, only this once)"; \
-	  "$$python" -m venv .venv && $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'; \
-	else \
-	  echo "edgeflock needs Python 3.11 or later with its venv module, or uv; neither was found." >&2; exit 1; \
-	fi
+	@sh deploy/venv.sh dev "make $(MAKECMDGOALS)"
+	@touch $@
+
+.venv/.ready: pyproject.toml constraints.txt
+	@sh deploy/venv.sh lab "make $(MAKECMDGOALS)"
 	@touch $@
