@@ -33,7 +33,14 @@ BASE = {"fedadm": {"tau": f"fixed:{black_box.STEPS}"}, "pfedmo": {"score_batch":
 # Options that are not the defaults, `lr` beside them where 0.1 would not do.
 CHOICES: dict[str, list[dict[str, str]]] = {
     "fedprox": [{"mu": "2"}],
-    "fedtrip": [{"xi_mode": "const"}, {"xi_mode": "const", "xi_value": "0.3", "mu": "0.4"}],
+    "fedtrip": [
+        {"xi_mode": "const"},
+        {"xi_mode": "const", "xi_value": "0.3", "mu": "1"},
+        {"push_limit": "0.05", "mu": "1"},
+        {"push_limit": "0", "mu": "6"},
+        {"first": "initial", "mu": "2"},
+        {"mu_per": "epoch", "mu": "2"},
+    ],
     "fedtr": [
         {"drift": "descent"},
         {"drift": "descent", "eta_g": "0.3", "alpha_g": "0.7"},

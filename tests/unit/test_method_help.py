@@ -61,7 +61,14 @@ TABLE: dict[str, dict[str, Option]] = {
     "fedavg": {},
     "centralized": {},
     "fedprox": {"mu": at_least_0(0.1)},
-    "fedtrip": {"mu": at_least_0(1), "xi_mode": words("inverse", "const"), "xi_value": share(1)},
+    "fedtrip": {
+        "mu": at_least_0(0.4),
+        "mu_per": words("step", "epoch"),
+        "xi_mode": words("inverse", "const"),
+        "xi_value": share(1),
+        "first": words("none", "initial"),
+        "push_limit": at_least_0(1),
+    },
     "fedtr": {
         "lam_r": at_least_0(1),
         "alpha_g": at_least_0(0.1),

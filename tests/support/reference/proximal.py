@@ -19,20 +19,36 @@ class FedProx(FedAvg):
 
 
 class FedTrip(FedAvg):
-    """g + mu ((x - w) - xi (x - own model of the last participation)), xi = 1 / rounds since then."""
+    """g + mu ((x - w) - xi (x - own model of the last participation)), xi = 1 / rounds since then.
 
-    own: ClassVar[Options] = {"mu": 1.0, "xi_mode": "inverse", "xi_value": 1.0}
+    A round multiplies that model's distance by about mu xi lr K / (1 - momentum): xi is so small that this
+    is at most push_limit.
+    """
+
+    own: ClassVar[Options] = {
+        "mu": 0.4,
+        "mu_per": "step",
+        "xi_mode": "inverse",
+        "xi_value": 1.0,
+        "first": "none",
+        "push_limit": 1.0,
+    }
     training: ClassVar[dict[str, float]] = {"lr": 0.01, "momentum": 0.9}
 
     def begin(self) -> None:
         self.history: dict[str, tuple[int, Vector]] = {}
+        if self.word("first") == "initial":
+            self.history = {client: (0, self.w) for client in self.clients}
 
     def direction(self, client: str) -> Direction:
-        received, mu = self.w, self.number("mu")
-        last, past = self.history.get(client, (0, received))
-        xi = 0.0
-        if last:
-            xi = self.number("xi_value") if self.word("xi_mode") == "const" else 1 / (self.round - last)
+        received, before = self.w, self.history.get(client)
+        mu = self.number("mu") / (self.steps if self.word("mu_per") == "epoch" else 1)  # batches are full
+        if before is None:
+            return lambda x: self.gradient(client, x) + mu * (x - received)
+        last, past = before
+        xi = self.number("xi_value") if self.word("xi_mode") == "const" else 1 / (self.round - last)
+        if limit := self.number("push_limit"):
+            xi = min(xi, limit * (1 - self.run.training.momentum) / (mu * self.lr * self.steps))
         return lambda x: self.gradient(client, x) + mu * ((x - received) - xi * (x - past))
 
     def commit(self, ends: Vectors) -> None:

@@ -52,6 +52,7 @@ METRICS = {
     "pull": ("pull to the representation model", "Weighted mean over the clients."),
     "norm_ratio": ("norm ratio d", "Mean length of the updates over the length of their mean."),
     "manifold_share": ("share of the manifold term", "Length of its gradient over that of the loss."),
+    "push_limited": ("clients whose push was limited", "By FedTrip's push_limit, of those who counted."),
     "drift_norm": ("length of the drift correction", "Mean over the clients."),
     "centroids": ("classes with a centroid", "Of which some client has told by now."),
     "eta_g": ("step of the server", "As FedExP extrapolates it."),

@@ -1,20 +1,22 @@
-"""What a run was to reach and what it might use, and how far it came."""
+"""What a run was to reach and what it might use, how far it came, and where its method was held back."""
 
 from __future__ import annotations
 
 from edgeflock.lab.history import History
+from edgeflock.lab.quantity import counted
 from edgeflock.server import target
 from edgeflock.server.console.summary import spending
 from edgeflock.server.records import read_used
 
 
 def limits(history: History) -> list[str]:
-    """Return a sentence on its budgets and one on its target, if it has them."""
+    """Return a sentence on its budgets, one on its target and one on its method's limit, if it has them."""
     told = spending(history.events, read_used(history.meta))
     used = "; ".join(f"{name} {said}" for name, said in told)
     goal = target.parse(history.config.target).accuracy
     found = [f"Used of the budgets: {used}."] if used else []
-    return found if goal is None else [*found, f"Target: accuracy {goal:g}, {_came(history, goal)}."]
+    found += [] if goal is None else [f"Target: accuracy {goal:g}, {_came(history, goal)}."]
+    return [*found, *_pushes(history)]
 
 
 def _came(history: History, goal: float) -> str:
@@ -22,3 +24,12 @@ def _came(history: History, goal: float) -> str:
     if point is not None:
         return f"reached in round {point.round:,}"
     return "not reached" if history.ending else "not reached yet"
+
+
+def _pushes(history: History) -> list[str]:
+    """Say where FedTrip's limit was active: what was run is not the method as printed."""
+    limited = [count for round in history.training if (count := round.metrics.get("push_limited"))]
+    if not limited:
+        return []
+    rounds, most = counted(len(history.training), "round"), counted(int(max(limited)), "client")
+    return [f"push_limit was active in {len(limited)} of {rounds}, for up to {most}."]
