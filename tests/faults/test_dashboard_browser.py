@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,8 +55,12 @@ def test_a_real_run_is_shown_to_its_end(flock: Flock, shown: Any) -> None:
     server = flock.server(*SHOWN, "--rounds=25", "--budget=time=10m", "--target=accuracy=0.9999")
     page = shown()
     page.wait(STATE, "gathering")
-    come = f"They come with fl-client --server {flock.address}."
-    page.wait(NOW, f"Waiting for clients: 0 of 3 are here. {come}")
+    page.wait(NOW, "Waiting for clients: 0 of 3 are here.")
+    assert page.text("#run") == "fedavg on digits, iid · mlp · 3 clients"
+    assert page.page.title() == "gathering 0 of 3 clients · fedavg"
+    assert page.text("#come-title") == "3 of 3 clients are missing"
+    assert page.text("#command") == f"fl-client --server {flock.address}"
+    assert not page.page.locator("#curves").is_visible()
     clients = flock.clients("a", "b", "c")
     page.wait(STATE, "completed")
     assert [server.ended(), *(client.ended() for client in clients)] == [0, 0, 0, 0]
@@ -63,6 +68,11 @@ def test_a_real_run_is_shown_to_its_end(flock: Flock, shown: Any) -> None:
     page.wait("() => document.querySelectorAll('#timeline tbody tr').length === 3")  # nobody has looked there
     assert page.text("#round-note").startswith("Round 25: 3 members")
     assert page.text("#because") == "all 25 rounds are done"
+    assert re.fullmatch(r"completed 25/25 · 0\.\d\d · fedavg", page.page.title())
+    assert not page.page.locator("#come").is_visible()
+    assert {*page.page.locator("#members td.wide:nth-of-type(1)").all_inner_texts()} == {"left"}
+    choices = page.page.locator("#doing label").filter(visible=True).all_inner_texts()
+    assert [text.split() for text in choices] == [["all", "3"], ["left", "3"]]
     assert page.text("#bars .bar-line").split("\n")[-1].startswith("25 of 25")
     assert "Budget of time" in page.text("#bars")
     assert "wanted 0.9999" in page.text("#bars")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import sys
 from asyncio.subprocess import PIPE
@@ -63,7 +64,12 @@ async def web(served: Served, *options: str) -> AsyncIterator[Web]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "edgeflock.server.web", f"--run-dir={served.home.run_dir}"),
-            *(f"--descriptor={listener.fileno()}", "--metrics-clients=10", *options),
+            *(
+                f"--descriptor={listener.fileno()}",
+                f"--server={os.getpid()}",
+                "--metrics-clients=10",
+                *options,
+            ),
             stdin=PIPE,
             stderr=PIPE,
             pass_fds=(listener.fileno(),),

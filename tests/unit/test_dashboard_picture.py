@@ -234,6 +234,29 @@ def test_a_seated_client_that_is_not_there_is_away_and_a_stranger_is_forgotten(
     assert clients(picture)["a"]["state"] == "unknown"
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_after_the_end_clients_have_left_whether_the_server_still_answers_or_not(answers: bool) -> None:
+    picture = Picture()
+    seated = pb.ClientStatus(
+        client_id="a", seated=True, online=True, in_cohort=True, steps_total=9, ready=True
+    )
+    picture.observe(status(seated, open=pb.OpenRound(phase="open", remaining_s=3)), {})
+    assert clients(picture)["a"]["state"] == "training"
+    picture.take(News(meta={"ended_kind": "completed"}))
+    finished = status(pb.ClientStatus(client_id="a", seated=True), state=aggregator_pb2.RUN_STATE_FINISHED)
+    picture.observe(finished if answers else None, {})
+    assert (clients(picture)["a"]["state"], clients(picture)["a"]["total"]) == ("left", 0)
+
+
+def test_a_stranger_that_went_does_not_come_back_with_the_end() -> None:
+    picture = Picture()
+    picture.observe(status(pb.ClientStatus(client_id="x", online=True)), {})
+    picture.observe(status(), {})
+    picture.take(News(meta={"ended_kind": "completed"}))
+    picture.observe(None, {})
+    assert clients(picture)["x"]["state"] == "gone"
+
+
 def test_a_quarantine_is_told_with_its_reason_and_then_no_more() -> None:
     picture = Picture()
     there = partial(pb.ClientStatus, client_id="a", seated=True, online=True, ready=True, bad_updates=5)

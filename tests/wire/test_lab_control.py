@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from support.processes import flock
 
 _SERVER = [sys.executable, "-c", "from edgeflock.server.cli import main; main()"]
 _LAB = [sys.executable, "-c", "from edgeflock.lab.cli import main; main()"]
@@ -59,11 +62,45 @@ def test_the_events_from_a_cursor_on(run_dir: Path) -> None:
     assert lab("events", run_dir, "--after", first["cursor"]).stdout == ""
 
 
-def test_a_server_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "control").write_text(f"unix:{tmp_path}/none.sock\n")
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that is over."""
+    with flock(tmp_path_factory.mktemp("finished")) as made:
+        assert made.begin_server("--method=centralized", "--rounds=2").ended() == 0
+        return made.run_dir
+
+
+def test_the_status_of_a_finished_run_says_how_it_ended_and_what_came_of_it(finished: Path) -> None:
+    done = lab("control", finished, "status")
+    digest = hashlib.sha256((finished / "model.safetensors").read_bytes()).hexdigest()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "state    finished (completed: all 2 rounds are done)\nround    2 of 2\n" in done.stdout
+    assert "result   accuracy 0." in done.stdout
+    assert f"SHA-256 {digest}\n" in done.stdout
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "stop", "release"])
+def test_what_needs_a_living_run_says_that_it_is_over(finished: Path, action: str) -> None:
+    done = lab("control", finished, action, *(["--client=a"] if action == "release" else []))
+    sentence = f"{finished} is over (completed: all 2 rounds are done): {action} needs a run that goes on"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"fl-lab: error: {sentence}\n")
+
+
+def test_of_a_run_whose_server_was_killed_it_says_how_to_go_on(tmp_path: Path) -> None:
+    with flock(tmp_path) as made:
+        made.server().kill()
+        status, pause = lab("control", made.run_dir, "status"), lab("control", made.run_dir, "pause")
+        going_on = f"fl-server --run-dir {made.run_dir} goes on with the run"
+        sentence = f"fl-lab: error: the server of {made.run_dir} is not running: {going_on}\n"
+        assert "state    interrupted (its server is not running)\nround    0 of 20" in status.stdout
+        assert (status.returncode, status.stderr) == (1, sentence)
+        assert (pause.returncode, pause.stdout, pause.stderr) == (1, "", sentence)
+
+
+def test_a_directory_without_a_run_is_one_sentence(tmp_path: Path) -> None:
     done = lab("control", tmp_path, "status")
-    assert done.stderr.startswith(f"fl-lab: error: the server of {tmp_path} does not answer: ")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr == f"fl-lab: error: {tmp_path} is not a run directory: it has no journal.sqlite\n"
+    assert done.returncode == 2
 
 
 @pytest.mark.parametrize(

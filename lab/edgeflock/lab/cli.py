@@ -33,7 +33,8 @@ _COMMANDS = {
     "models": ("edgeflock.lab.lists:models", "List the models."),
     "datasets": ("edgeflock.lab.lists:datasets", "List the data sets."),
     "certs": ("edgeflock.lab.certs:certs", "Make certificates for a server and its devices."),
-    "control": ("edgeflock.lab.control:control", "Ask about, pause, resume or stop a living run."),
+    "dashboard": ("edgeflock.lab.dashboard:dashboard", "Show a run to browsers: going on, or over."),
+    "control": ("edgeflock.lab.control:control", "Ask about, pause, resume or stop a run."),
     "events": ("edgeflock.lab.events:events", "Print the events of a run as JSON lines."),
 }
 

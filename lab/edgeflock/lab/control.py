@@ -1,4 +1,4 @@
-"""fl-lab control: the operator's calls to a living run, at the address in its run directory."""
+"""fl-lab control: the operator's calls to a run's server, and the status of a run that has none."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from pathlib import Path
 import click
 import grpc
 
-from edgeflock.common.errors import BadValue, EdgeflockError, MissingData, UsageError
+from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
+from edgeflock.lab import at_rest, history
+from edgeflock.server import rundir
 from edgeflock.v1 import aggregator_pb2, control_pb2, control_pb2_grpc
 
 _TIMEOUT_S = 10.0
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
 @click.argument("action", type=click.Choice(["status", "pause", "resume", "stop", "release"]))
 @click.option("--client", default="", metavar="ID", help="With release: who is let out of quarantine.")
@@ -21,26 +23,57 @@ _TIMEOUT_S = 10.0
     "--reason", default="stopped by the operator", help="With stop: why, for the journal.", show_default=True
 )
 def control(run: Path, action: str, client: str, reason: str) -> int:
-    """Ask the server of the run directory RUN for its status, to pause, resume, stop, or release a client."""
+    """Ask the server of the run directory RUN for its status, to pause, resume, stop, or release a client.
+
+    The status of a run without a server is that of its journal.
+    """
     if (action == "release") != bool(client):
         raise UsageError("release needs --client ID, no other action takes it")
-    with grpc.insecure_channel(address(run)) as channel:
-        stub = control_pb2_grpc.ControlStub(channel)
-        try:
-            click.echo(_release(stub, client) if client else _call(stub, action, reason))
-        except grpc.RpcError as error:
-            raise EdgeflockError(f"the server of {run} does not answer: {_details(error)}") from None
+    try:
+        said = _asked(run, action, client, reason)
+    except grpc.RpcError as error:
+        said = _without_server(run, action, f"does not answer: {_details(error)}")
+    click.echo(said)
     return 0
 
 
+def _asked(run: Path, action: str, client: str, reason: str) -> str:
+    """Return the server's answer. Raises grpc.RpcError if there is none."""
+    where = address(run)
+    if not where:
+        return _without_server(run, action, "is only just starting, or going: ask again in a moment")
+    with grpc.insecure_channel(where) as channel:
+        stub = control_pb2_grpc.ControlStub(channel)
+        status = stub.Status(control_pb2.StatusRequest(), timeout=_TIMEOUT_S)
+        if action == "status":
+            return status_text(status)
+        if status.state == aggregator_pb2.RUN_STATE_FINISHED:
+            raise _over(run, action, status.reason)
+        return _release(stub, client) if client else _call(stub, action, reason)
+
+
 def address(run: Path) -> str:
-    """Return where the run's operator service listens. Raises MissingData with a sentence."""
-    try:
-        return (run / "control").read_text("utf-8").strip()
-    except OSError:
-        raise MissingData(
-            f"no server has written {run / 'control'}: is {run} the directory of a living run?"
-        ) from None
+    """Return where the run's operator service listens, or nothing if there is none."""
+    return rundir.read_small(run / rundir.CONTROL)
+
+
+def _without_server(run: Path, action: str, trouble: str) -> str:
+    """Return the status of a run that nobody serves; raises what keeps anything else from being done."""
+    if rundir.is_served(run):
+        raise EdgeflockError(f"the server of {run} {trouble}")
+    found = history.read(run)
+    if found.ending is None:
+        if action == "status":
+            click.echo(at_rest.words(found))
+        going_on = at_rest.how_to_go_on(run)
+        raise EdgeflockError(f"the server of {run} is not running: {going_on} goes on with the run")
+    if action != "status":
+        raise _over(run, action, at_rest.ending(found))
+    return at_rest.words(found)
+
+
+def _over(run: Path, action: str, how: str) -> EdgeflockError:
+    return UsageError(f"{run} is over ({how}): {action} needs a run that goes on")
 
 
 def _call(stub: control_pb2_grpc.ControlStub, action: str, reason: str) -> str:
@@ -51,11 +84,9 @@ def _call(stub: control_pb2_grpc.ControlStub, action: str, reason: str) -> str:
         case "resume":
             stub.Resume(control_pb2.ResumeRequest(), timeout=_TIMEOUT_S)
             return "resumed"
-        case "stop":
+        case _:
             stub.Stop(control_pb2.StopRequest(reason=reason), timeout=_TIMEOUT_S)
             return "stopping: the last committed model is the result"
-        case _:
-            return status_text(stub.Status(control_pb2.StatusRequest(), timeout=_TIMEOUT_S))
 
 
 def _release(stub: control_pb2_grpc.ControlStub, client: str) -> str:

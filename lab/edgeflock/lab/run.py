@@ -23,6 +23,7 @@ from edgeflock.server.feed import Feed
 from edgeflock.server.sealed import from_toml
 from edgeflock.server.target import parse
 from edgeflock.server.web.listen import OFF
+from edgeflock.server.web.standing import stay
 
 _HELP = """Run a server and its clients on this machine, to the end.
 
@@ -58,9 +59,11 @@ def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
         raise
     finally:
         _forget_if_empty(run_dir, ours)
-    goal = parse(from_toml(run_dir / "run.toml").target).accuracy
+    config = from_toml(run_dir / "run.toml")
     with closing(Feed(run_dir)) as feed:
-        click.echo("\n" + summary(run_dir, feed.read(), goal))
+        click.echo("\n" + summary(run_dir, feed.read(), parse(config.target).accuracy))
+    if sys.stdout.isatty():
+        stay(config, run_dir)
     return 0
 
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sqlite3
+import sys
 import time
 from collections.abc import Iterator
 
@@ -39,6 +40,7 @@ from edgeflock.server.service import AggregatorService
 from edgeflock.server.startup import Parts
 from edgeflock.server.versions import versions
 from edgeflock.server.web.child import Dashboard
+from edgeflock.server.web.standing import stay
 from edgeflock.server.wiring import add_aggregator
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import control_pb2_grpc
@@ -65,15 +67,23 @@ def run(config: ServerConfig) -> int:
         event_files.check(config)
         built = startup.build(config)
         with rundir.locked(run_dir):
-            return asyncio.run(_serve(startup.take_up(built, run_dir)))
+            parts = startup.take_up(built, run_dir)
+            ending, asked = asyncio.run(_serve(parts))
+            _farewell(parts, ending, asked)
     except sqlite3.Error as error:  # of the writes before and the reads beside those of the Journal
         raise JournalBroken(error) from None
+    if ending is not None and not asked and sys.stderr.isatty():
+        stay(config, run_dir)
+    if ending is not None and ending.kind is EndingKind.FAILED:
+        raise EdgeflockError(ending.reason)
+    return 0
 
 
 # ------------------------------------------------------------------------------------------ serving
 
 
-async def _serve(parts: Parts) -> int:
+async def _serve(parts: Parts) -> tuple[Ended | None, str]:
+    """Serve until the run ends or a signal asks to go; return the ending, and the signal's name."""
     journal = Journal(parts.run_dir / rundir.JOURNAL)
     engine = _engine(parts, journal)
     with _signals(engine, parts.config) as asked:
@@ -114,7 +124,7 @@ async def _serve(parts: Parts) -> int:
         await dashboard.end()
         await _stop(control)
         await scalars.end()
-        return _farewell(parts, ending, asked)
+        return ending, asked.result() if asked.done() else ""
 
 
 def _engine(parts: Parts, journal: Journal) -> Engine:
@@ -301,13 +311,12 @@ async def _stop(server: grpc.aio.Server) -> None:
     _unfinished.extend((server, *waiting))
 
 
-def _farewell(parts: Parts, ending: Ended | None, asked: asyncio.Future[str]) -> int:
+def _farewell(parts: Parts, ending: Ended | None, asked: str) -> None:
+    """Say how the process ends, and leave no more in the directory than is needed."""
     rundir.remove_small(parts.run_dir / rundir.CONTROL)
     if ending is None:
-        log.info("parked", reason=f"asked by {asked.result()}", run_dir=str(parts.run_dir), hint=_HINT)
-        return 0
+        log.info("parked", reason=f"asked by {asked}", run_dir=str(parts.run_dir), hint=_HINT)
+        return
     log.info("ended", kind=str(ending.kind), reason=ending.reason, run_dir=str(parts.run_dir))
-    if ending.kind is EndingKind.FAILED:
-        raise EdgeflockError(ending.reason)
-    parts.spool.clear()
-    return 0
+    if ending.kind is not EndingKind.FAILED:
+        parts.spool.clear()

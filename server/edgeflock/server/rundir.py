@@ -20,6 +20,7 @@ ADDRESS = "address"
 CONTROL = "control"
 FAREWELL = "farewell"  # in the journal's meta: the clients have had their time to hear of the end
 DASHBOARD = "dashboard"
+LOCK = "lock"
 
 
 @contextmanager
@@ -30,7 +31,7 @@ def locked(run_dir: Path) -> Iterator[None]:
     """
     try:
         _make(run_dir)
-        descriptor = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(run_dir / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise UsageError(f"--run-dir {str(run_dir)!r} cannot be written: {error.strerror}") from None
     try:
@@ -42,6 +43,21 @@ def locked(run_dir: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def is_served(run_dir: Path) -> bool:
+    """Whether a living process holds the directory; one that has only just been killed does not."""
+    try:
+        descriptor = os.open(run_dir / LOCK, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _make(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The dashboard's process: started by fl-server with a bound socket, gone when its standard input ends."""
+"""The dashboard's process: started with a bound socket, gone when its standard input ends."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from pathlib import Path
 from aiohttp import web
 
 from edgeflock.common import log
-from edgeflock.common.errors import EdgeflockError
-from edgeflock.server import rundir, target
-from edgeflock.server.sealed import from_toml
 from edgeflock.server.web.live import Live
 from edgeflock.server.web.metrics import Metrics
 from edgeflock.server.web.pages import Pages
@@ -26,7 +23,7 @@ _GRACE_S = 0.5  # for questions and answers at the end
 
 
 def main() -> None:
-    """Serve until fl-server closes the pipe, or is gone."""
+    """Serve until the parent closes the pipe, or is gone."""
     asked = _arguments()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     log.configure(asked.log_level, asked.log_format)
@@ -37,10 +34,13 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser("edgeflock.server.web", description="Started by fl-server --dashboard.")
+    parser = argparse.ArgumentParser(
+        "edgeflock.server.web", description="Started by --dashboard and fl-lab dashboard."
+    )
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--descriptor", type=int, required=True)
-    parser.add_argument("--metrics-clients", type=int, required=True)
+    parser.add_argument("--server", type=int, metavar="PID", help="The server, if it is known which.")
+    parser.add_argument("--metrics-clients", type=int, default=100)
     parser.add_argument("--any-host", action="store_true")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-format", default="auto")
@@ -49,9 +49,9 @@ def _arguments() -> argparse.Namespace:
 
 async def serve(asked: argparse.Namespace) -> None:
     """Show the run of that directory on that socket."""
-    picture = Picture(_target(asked.run_dir))
-    live = Live(asked.run_dir, picture)
-    pages = Pages(live, asked.run_dir, Metrics(picture, os.getppid(), asked.metrics_clients))
+    picture = Picture()
+    live = Live(asked.run_dir, picture, asked.server)
+    pages = Pages(live, asked.run_dir, Metrics(picture, asked.server, asked.metrics_clients))
     runner = web.AppRunner(pages.application(any_host=asked.any_host), access_log=None)
     gone = _end_of_input()
     looking = asyncio.create_task(live.run())
@@ -59,19 +59,11 @@ async def serve(asked: argparse.Namespace) -> None:
     await web.SockSite(runner, socket.socket(fileno=asked.descriptor), shutdown_timeout=_GRACE_S).start()
     await asyncio.wait({gone, looking}, return_when=asyncio.FIRST_COMPLETED)
     live.stop()
-    await looking  # raises what has ended it, if it did not end for that; fl-server starts this process again
+    await looking  # raises what has ended it, if it did not end for that; a server starts this process again
     if await pages.streams.leave() and picture.over:
         await asyncio.sleep(_GRACE_S)  # a page may ask for the newest round once it knows of the end
     await runner.cleanup()
     await live.close()
-
-
-def _target(run_dir: Path) -> float | None:
-    """Return the accuracy that ends the run, if there is one."""
-    try:
-        return target.parse(from_toml(run_dir / rundir.RUN_TOML).target).accuracy
-    except EdgeflockError:  # fl-server has read it: it is being written anew
-        return None
 
 
 def _end_of_input() -> asyncio.Future[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import sys
 import time
@@ -19,7 +20,7 @@ from edgeflock.server.web.listen import bound, listen_at
 
 log = structlog.get_logger()
 
-_FAREWELL_S = 3.0  # for the last picture to reach the viewers
+FAREWELL_S = 3.0  # for the last picture to reach the viewers
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0  # before it is started again
 _LIVED_S = 60.0  # what has lived so long is started again at once
 
@@ -40,7 +41,7 @@ class Dashboard:
             return cls(config, run_dir, None)
         listener, address = bound(wanted, rundir.read_small(run_dir / rundir.DASHBOARD))
         rundir.write_small(run_dir / rundir.DASHBOARD, f"{address.target}\n")
-        log.info("dashboard_listening", address=address.target, url=f"http://{_shown(address)}/")
+        log.info("dashboard_listening", address=address.target, url=f"http://{shown(address)}/")
         return cls(config, run_dir, listener)
 
     def start(self) -> None:
@@ -63,7 +64,7 @@ class Dashboard:
         assert process.stdin is not None
         process.stdin.close()
         try:
-            await asyncio.wait_for(process.wait(), _FAREWELL_S)
+            await asyncio.wait_for(process.wait(), FAREWELL_S)
         except TimeoutError:
             process.kill()
             await process.wait()
@@ -86,18 +87,15 @@ class Dashboard:
 
     async def _spawn(self, descriptor: int) -> Process:
         config = self._config
-        # -P: the folder where fl-server was started is no place to import from.
-        command = [sys.executable, "-P", "-m", "edgeflock.server.web", f"--run-dir={self._run_dir}"]
-        options = {
-            "descriptor": descriptor,
+        options: dict[str, object] = {
+            "server": os.getpid(),
             "metrics-clients": config.metrics_clients,
             "log-level": config.log_level,
             "log-format": config.log_format,
         }
+        words = command(self._run_dir, descriptor, any_host=config.dashboard_insecure, **options)
         return await asyncio.create_subprocess_exec(
-            *command,
-            *(f"--{name}={value}" for name, value in options.items()),
-            *(["--any-host"] if config.dashboard_insecure else []),
+            *words,
             stdin=PIPE,
             stdout=DEVNULL,
             pass_fds=(descriptor,),
@@ -105,7 +103,18 @@ class Dashboard:
         )
 
 
-def _shown(address: Address) -> str:
+def command(run_dir: Path, descriptor: int, *, any_host: bool, **options: object) -> list[str]:
+    """Return what starts the process on a listening socket."""
+    # -P: the folder where this was started is no place to import from.
+    given = {"run-dir": run_dir, "descriptor": descriptor, **options}
+    return [
+        *(sys.executable, "-P", "-m", "edgeflock.server.web"),
+        *(f"--{name}={value}" for name, value in given.items()),
+        *(["--any-host"] if any_host else []),
+    ]
+
+
+def shown(address: Address) -> str:
     """Return where a browser on this machine finds it."""
     everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
     return Address(everywhere.get(address.host, address.host), address.port).target

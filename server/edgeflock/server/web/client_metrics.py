@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from edgeflock.server.web.members import Shown
 
-_AWAY = ("away", "unknown", "gone")
+_AWAY = ("away", "left", "unknown", "gone")
 
 
 def client_metrics(clients: Sequence[Shown]) -> Iterator[Metric]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
 import sqlite3
 import time
 from pathlib import Path
@@ -14,6 +14,7 @@ import structlog
 
 from edgeflock.common.transport import channel_options
 from edgeflock.server import rundir
+from edgeflock.server.web import about
 from edgeflock.server.web.picture import Picture
 from edgeflock.server.web.tail import Tail
 from edgeflock.v1 import control_pb2 as pb
@@ -31,18 +32,19 @@ _LONGEST_S = 30.0  # but as often as this
 class Live:
     """Keeps the picture up to date."""
 
-    def __init__(self, run_dir: Path, picture: Picture) -> None:
+    def __init__(self, run_dir: Path, picture: Picture, server_pid: int | None = None) -> None:
         self.picture = picture
         self.moved = asyncio.Condition()  # the picture is a new one
         self.watchers = 0
         self._run_dir, self._tail = run_dir, Tail(run_dir / rundir.JOURNAL)
-        self._server = _Server(os.getppid())
+        self._server = _Server(server_pid)
         self._looking = asyncio.Lock()
         self._looked = self._asked = -1e9
         self._wait_s = TICK_S  # between two questions to the server
         self._channel: tuple[str, grpc.aio.Channel] | None = None
         self._wanted = asyncio.Event()  # somebody has come
         self._trouble = ""
+        self._stamp: tuple[int, int] | None = None  # of run.toml as it was read
         self._stopped = False
 
     async def run(self) -> None:
@@ -84,6 +86,7 @@ class Live:
 
     async def _read(self) -> None:
         """Take what is new in the journal, page by page; trouble is logged once and met again."""
+        self._read_about()
         try:
             while (news := await asyncio.to_thread(self._tail.look)) is not None:
                 self.picture.take(news)
@@ -94,6 +97,12 @@ class Live:
             if str(error) != self._trouble:
                 self._trouble = str(error)
                 log.warning("dashboard_cannot_read_journal", reason=self._trouble)
+
+    def _read_about(self) -> None:
+        """Read run.toml when there is another one: a run may be shown before it has begun, and go on."""
+        stamp = _stamp(self._run_dir / rundir.RUN_TOML)
+        if stamp != self._stamp:
+            self._stamp, self.picture.about = stamp, about.read(self._run_dir)
 
     async def _ask(self) -> pb.StatusResponse | None:
         """Return the server's status, or None if it does not answer."""
@@ -126,12 +135,10 @@ class Live:
 class _Server:
     """What the server's process takes of the machine."""
 
-    def __init__(self, pid: int) -> None:
-        self._process: psutil.Process | None
-        try:
-            self._process = psutil.Process(pid)
-        except psutil.Error:
-            self._process = None
+    def __init__(self, pid: int | None) -> None:
+        self._process: psutil.Process | None = None
+        with contextlib.suppress(psutil.Error):
+            self._process = psutil.Process(pid) if pid is not None else None
 
     def measure(self) -> dict[str, float]:
         if self._process is None:
@@ -146,3 +153,11 @@ class _Server:
                 }
         except psutil.Error:
             return {}
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino

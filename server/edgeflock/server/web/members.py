@@ -21,11 +21,13 @@ _LATEST = {
     "throttled": "throttled",
     "energy_source": "energy_source",
 }
+_LEFT: Shown = {"state": "left", "done": 0, "total": 0}
 DEVICE = ("machine", "system", "cores", "memory_bytes", "compute")
 
 
 DOINGS = (  # what a client can be doing
     "away",
+    "left",  # the run is over
     "waiting",  # for a seat
     "preparing",
     "idle",
@@ -40,7 +42,7 @@ DOINGS = (  # what a client can be doing
 
 
 def doing(member: pb.ClientStatus, *, open: bool, overdue: bool) -> str:
-    """Return what a client does, in one word."""
+    """Return what a client does while the run goes on, in one word."""
     if not member.online:
         return "away"
     if not member.seated:
@@ -115,22 +117,24 @@ class Members:
 
     # ------------------------------------------------------------------------- what the server says
 
-    def observe(self, status: pb.StatusResponse | None, now: float) -> None:
-        """Take what the server says of this moment; None: it does not answer."""
+    def observe(self, status: pb.StatusResponse | None, now: float, *, over: bool = False) -> None:
+        """Take what the server says now; None: it does not answer. When the run is over all leave."""
         if status is None:
-            for name in self._shown:
-                self._change(name, {"state": "unknown"})
+            for name in [name for name, shown in self._shown.items() if shown["state"] != "gone"]:
+                self._change(name, _LEFT if over else {"state": "unknown"})
             return
         open = status.HasField("open") and status.open.phase == "open"
         overdue = open and not status.open.HasField("remaining_s")
-        self._miss({member.client_id for member in status.members})
+        self._miss({member.client_id for member in status.members}, over)
         for member in status.members:
-            self._change(member.client_id, self._now(member, doing(member, open=open, overdue=overdue), now))
+            state = doing(member, open=open, overdue=overdue)
+            self._change(member.client_id, self._now(member, state, now) | (_LEFT if over else {}))
 
-    def _miss(self, here: set[str]) -> None:
+    def _miss(self, here: set[str], over: bool) -> None:
         """Strangers that have left are forgotten; viewers hear of it, at some time by all being told anew."""
         for name in [name for name in self._shown if name not in here]:
-            self._change(name, {"state": "away" if "seat" in self._shown[name] else "gone"})
+            seated = "seat" in self._shown[name]
+            self._change(name, {"state": "gone" if not seated else "left" if over else "away"})
         gone = [name for name, shown in self._shown.items() if shown["state"] == "gone"]
         if len(gone) > _MOST_STRANGERS:
             for name in gone:

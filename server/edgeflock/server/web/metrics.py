@@ -23,10 +23,11 @@ _MOST_EVENTS = 64  # names of events; the server has fewer
 class Metrics:
     """The text of `/metrics`."""
 
-    def __init__(self, picture: Picture, server_pid: int, most_clients: int) -> None:
+    def __init__(self, picture: Picture, server_pid: int | None, most_clients: int) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(RunCollector(picture, most_clients))
-        ProcessCollector("edgeflock_server", lambda: server_pid, registry=self._registry)
+        if server_pid is not None:
+            ProcessCollector("edgeflock_server", lambda: server_pid, registry=self._registry)
         ProcessCollector("edgeflock_dashboard", registry=self._registry)
 
     def text(self) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from edgeflock.server.web.about import About
 from edgeflock.server.web.curves import Curves
 from edgeflock.server.web.members import Members
 from edgeflock.server.web.story import Story
@@ -44,8 +45,8 @@ class Seen:
 class Picture:
     """What is known of the run now."""
 
-    def __init__(self, target: float | None = None) -> None:
-        self._target = target  # accuracy that ends the run
+    def __init__(self) -> None:
+        self.about = About()
         self._name = secrets.token_hex(4)  # of this process: its revisions are no other's
         self.curves, self.members, self.story = Curves(), Members(), Story()
         self.meta: dict[str, str] = {}
@@ -121,7 +122,7 @@ class Picture:
     def observe(self, status: pb.StatusResponse | None, server: dict[str, float]) -> None:
         """Take what the server says of this moment, and what its process takes."""
         self.status, self.server = status, server
-        self.members.observe(status, time.time())
+        self.members.observe(status, time.time(), over=self.state() == "finished")
 
     # -------------------------------------------------------------------------------- going out
 
@@ -144,13 +145,16 @@ class Picture:
         told: dict[str, Any] = {
             "id": self.meta.get("run_id", ""),
             "epoch": int(self.meta.get("epoch", "0")),
-            "method": self.started.get("method", ""),
+            "method": self.started.get("method", self.about.method),
+            "data": self.about.data,
+            "model": self.about.model,
+            "seats": self.about.clients,
             "rounds": self.started.get("rounds", 0),
             "state": self.state(),
             "ended": self.meta.get("ended_kind", ""),
             "reason": self.meta.get("ended_reason", ""),
-            "target": self._target,
-            "address": self.address,
+            "target": self.about.target,
+            "command": self.about.command(self.address),
             "server": self.server,
             "now": round(time.time(), 1),
         }

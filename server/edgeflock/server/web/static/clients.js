@@ -2,16 +2,17 @@
 
 import { byId, make, mark, say } from "./dom.js";
 import * as format from "./format.js";
+import { isHere } from "./sentence.js";
 
 const MOST_ROWS = 500;
-const WORDS = { training: "training", uploading: "uploading", delivered: "delivered", overdue: "overdue", refused: "refused the task", quarantined: "in quarantine", away: "away", waiting: "waits for a seat", preparing: "preparing", idle: "idle", unknown: "unknown" };
+const WORDS = { training: "training", uploading: "uploading", delivered: "delivered", overdue: "overdue", refused: "refused the task", quarantined: "in quarantine", away: "away", left: "left", waiting: "waits for a seat", preparing: "preparing", idle: "idle", unknown: "unknown" };
 const MOODS = { training: "busy", uploading: "busy", delivered: "good", overdue: "warn", refused: "warn", quarantined: "bad", away: "bad" };
 const VERDICTS = { counted: "", late: "warn" };
 const RANKS = Object.keys(WORDS);
 const working = ["training", "uploading", "delivered", "overdue", "refused"];
 const VIEWS = [
-  ["all", () => true], ["online", (c) => !["away", "unknown"].includes(c.state)], ...working.map((state) => [state, (c) => c.state === state]),
-  ["late", (c) => c.verdict === "late"], ["quarantined", (c) => Boolean(c.until)], ["away", (c) => c.state === "away"],
+  ["all", () => true], ["online", isHere], ...working.map((state) => [state, (c) => c.state === state]),
+  ["late", (c) => c.verdict === "late"], ["quarantined", (c) => Boolean(c.until)], ["away", (c) => c.state === "away"], ["left", (c) => c.state === "left"],
 ];
 const COLUMNS = [
   ["Client", (c) => c.seat ?? 1e9], ["Doing", (c) => RANKS.indexOf(c.state)], ["Progress", (c) => -share(c)], ["Last update", (c) => c.verdict ?? ""],
@@ -31,8 +32,9 @@ export class Clients {
     this.views = VIEWS.map(([name], index) => {
       const many = make("span");
       const input = make("input", { type: "radio", name: "view", value: String(index), checked: index === 0, onchange: () => this.draw() });
-      byId("doing").append(make("label", {}, input, `${name} `, many));
-      return many;
+      const label = make("label", {}, input, `${name} `, many);
+      byId("doing").append(label);
+      return { input, label, many };
     });
     byId("search").addEventListener("input", () => this.draw());
   }
@@ -46,7 +48,7 @@ export class Clients {
     if (!store) return;
     this.store = store;
     const all = [...store.clients.values()];
-    VIEWS.forEach(([, holds], index) => say(this.views[index], format.count(all.filter(holds).length)));
+    VIEWS.forEach(([, holds], index) => this.showView(this.views[index], all.filter(holds).length));
     mark(byId("members"), "data-heat", all.some((client) => client.temperature !== undefined || client.throttled) ? "yes" : "");
     const shown = this.chosen(all);
     say(byId("found"), shown.length > MOST_ROWS ? `the first ${MOST_ROWS} of ${format.count(shown.length)} are shown` : `${format.count(shown.length)} shown`);
@@ -54,6 +56,12 @@ export class Clients {
     const rows = shown.slice(0, MOST_ROWS).map((client) => this.row(client));
     if (rows.length !== this.body.children.length || rows.some((row, index) => this.body.children[index] !== row)) this.body.replaceChildren(...rows);
     this.showRefused(store);
+  }
+
+  /** A choice of which there is none is hidden, but for the one that is chosen. */
+  showView({ input, label, many }, number) {
+    say(many, format.count(number));
+    label.hidden = !number && !input.checked && input.value !== "0";
   }
 
   chosen(all) {

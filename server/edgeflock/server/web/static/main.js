@@ -4,6 +4,7 @@ import { Charts } from "./charts.js";
 import { Clients } from "./clients.js";
 import { byId, mark, say } from "./dom.js";
 import * as format from "./format.js";
+import { showInvitation } from "./invitation.js";
 import { showOverview } from "./overview.js";
 import { showRounds } from "./rounds.js";
 import { Store } from "./store.js";
@@ -21,6 +22,7 @@ let lostAt = 0;
 
 function draw(changed = { rounds: true, clients: true }) {
   showOverview(store);
+  showInvitation(store);
   if (changed.rounds) {
     charts.draw(store);
     showRounds(store);
@@ -41,7 +43,7 @@ function link(state) {
   lostAt = state === "live" ? 0 : lostAt || Date.now();
   const since = lostAt ? format.moment(lostAt / 1000) : "";
   const again = store.run.state === "finished" ? "" : "; trying again";
-  const words = { live: "live", lost: `no connection since ${since}; trying again`, left: `the server left at ${since}${again}` };
+  const words = { live: store.run.state === "finished" ? "" : "live", lost: `no connection since ${since}; trying again`, left: `the server left at ${since}${again}` };
   say(byId("link"), words[state]);
   mark(byId("link"), "data-lost", state === "lost" || (state === "left" && store.run.state !== "finished") ? "yes" : "");
 }

@@ -2,7 +2,7 @@
 
 import { byId, make, mark, say } from "./dom.js";
 import * as format from "./format.js";
-import { nowInWords } from "./sentence.js";
+import { here, isHere, nowInWords } from "./sentence.js";
 
 const MOODS = { running: "busy", gathering: "busy", paused: "warn", draining: "warn", finished: "good", unreachable: "bad" };
 const PACE_ROUNDS = 20;
@@ -11,13 +11,13 @@ const tiles = new Map();
 
 export function showOverview(store) {
   const { run } = store;
-  showHead(run);
+  showHead(store);
   say(byId("because"), nowInWords(store));
-  const committed = run.round ?? store.order.at(-1) ?? 0;
-  showBar("rounds", "Rounds", committed, run.rounds, `${format.count(committed)} of ${format.count(run.rounds)}${remaining(store)}`);
+  const done = committed(store);
+  showBar("rounds", "Rounds", done, run.rounds, `${format.count(done)} of ${format.count(run.rounds)}${remaining(store)}`);
   for (const { name, used, limit } of run.budgets ?? []) {
     const share = `${format.amount(name, used)} of ${format.amount(name, limit)}, ${Math.round((100 * used) / limit)} %`;
-    const unknown = name === "energy" && !used && committed;
+    const unknown = name === "energy" && !used && done;
     showBar(`budget ${name}`, `Budget of ${name}`, used, limit, unknown ? `not known of ${format.amount(name, limit)}: no client states its energy` : share);
   }
   const [best] = accuracy(store);
@@ -25,15 +25,27 @@ export function showOverview(store) {
   showTiles(store);
 }
 
-function showHead(run) {
+function showHead(store) {
+  const { run } = store;
   const ended = run.state === "finished" ? run.ended || "finished" : run.state;
-  say(byId("method"), run.method ? `federated training with ${run.method}` : "");
+  say(byId("run"), [run.data ? `${run.method} on ${run.data}` : run.method, run.model, run.seats ? `${format.count(run.seats)} clients` : ""].filter(Boolean).join(" · "));
   say(byId("state"), ended);
   mark(byId("state"), "data-mood", ended === "failed" ? "bad" : ended === "stopped" ? "warn" : MOODS[run.state]);
   say(byId("run-id"), run.id ?? "");
-  const title = `${run.round ?? ""}/${run.rounds ?? ""} ${ended} · edgeflock`;
+  const title = inShort(store, ended);
   if (document.title !== title) document.title = title;
 }
+
+/** The tab: how far, how good, what; in front what is not just going on. */
+function inShort(store, ended) {
+  const { run } = store;
+  const [, , accuracyNow] = accuracy(store);
+  const far = run.state === "gathering" ? `${format.count(here(store))} of ${format.count(run.seats)} clients` : `${committed(store)}/${run.rounds}`;
+  const parts = [run.state === "running" ? far : `${ended} ${far}`, accuracyNow === undefined ? "" : accuracyNow.toFixed(2), run.method];
+  return parts.filter(Boolean).join(" · ");
+}
+
+const committed = ({ run, order }) => run.round ?? order.at(-1) ?? 0;
 
 /** An estimate from the newest rounds; none where it would be a guess. A budget may end the run before its rounds do. */
 function remaining(store) {
@@ -69,9 +81,10 @@ function showTiles(store) {
   const { run } = store;
   const row = store.newest();
   const clients = [...store.clients.values()].filter((client) => "seat" in client);
-  const away = clients.filter((client) => client.state === "away" || client.state === "unknown").length;
+  const away = clients.filter((client) => !isHere(client)).length;
   const [best, bestRound, last] = accuracy(store);
   const moved = sum(store, "bytes_up") + sum(store, "bytes_down");
+  byId("tiles").hidden = !store.order.length && run.state === "gathering";
   tile("Accuracy", last === undefined ? "none yet" : format.ratio(last), best === undefined ? "" : `best ${format.ratio(best)} in round ${bestRound}`);
   tile("Training loss", row.loss === undefined ? "none yet" : format.plain(row.loss), "");
   tile("Open round", openRound(run), openDetail(store));

@@ -9,11 +9,11 @@ const PHASES = {
   committing: (round) => `${round}: the new model is being saved.`,
 };
 const SENTENCES = {
-  gathering: (store) => `Waiting for clients: ${here(store)} of ${format.count(store.run.seats)} are here.${come(store.run.address)}`,
+  gathering: (store) => `Waiting for clients: ${format.count(here(store))} of ${format.count(store.run.seats)} are here.`,
   running: (store) => opened(store),
   paused: ({ run }) => run.reason,
   draining: () => "The server is going down; it will go on from here when it is started again.",
-  unreachable: () => "The server does not answer; this is what was seen last.",
+  unreachable: () => "The server does not answer; this is what was seen last. If it has gone, fl-server --run-dir, or fl-lab run, goes on with it.",
   finished: ({ run }) => run.reason,
 };
 
@@ -32,10 +32,7 @@ function updates({ here, cohort, away }) {
   return `${format.count(here)} of ${format.count(cohort)} updates are here${gone}`;
 }
 
-function come(address) {
-  return address ? ` They come with fl-client --server ${address.replace(/^(0\.0\.0\.0|\[::\]):/, "ADDRESS-OF-THIS-MACHINE:")}.` : "";
-}
+/** Whether a client is connected. */
+export const isHere = (client) => !["away", "left", "unknown"].includes(client.state);
 
-function here(store) {
-  return format.count([...store.clients.values()].filter((client) => !["away", "unknown"].includes(client.state)).length);
-}
+export const here = (store) => [...store.clients.values()].filter(isHere).length;

@@ -1,0 +1,71 @@
+"""What run.toml says of a run that is shown: its name in a few words, its goal, and how devices come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeflock.common.errors import EdgeflockError
+from edgeflock.server import rundir, target
+from edgeflock.server.config import ServerConfig
+from edgeflock.server.sealed import from_toml
+
+_EVERYWHERE = ("0.0.0.0:", "[::]:")
+_THIS_MACHINE = "ADDRESS-OF-THIS-MACHINE:"
+
+
+@dataclass(frozen=True)
+class About:
+    """What does not change while a run is shown; of one that is not known, nothing."""
+
+    method: str = ""
+    data: str = ""
+    model: str = ""
+    clients: int = 0
+    target: float | None = None  # accuracy that ends the run
+    flags: str = ""  # that every device gives beside --server
+
+    def command(self, address: str) -> str:
+        """Return what to type on a device, once it is known where the server listens."""
+        return f"fl-client --server {_dialled(address)}{self.flags}" if address else ""
+
+
+def read(run_dir: Path) -> About:
+    """Return what run.toml says; nothing if it is not there, or being written anew."""
+    try:
+        return _of(from_toml(run_dir / rundir.RUN_TOML))
+    except (EdgeflockError, OSError):
+        return About()
+
+
+def _of(config: ServerConfig) -> About:
+    return About(
+        method=config.method,
+        data=f"{config.dataset}, {config.partition}" if config.dataset else "the clients' own data",
+        model=config.model,
+        clients=config.clients,
+        target=target.parse(config.target).accuracy,
+        flags="".join(f" {flag}" for flag in _flags(config)),
+    )
+
+
+def _flags(config: ServerConfig) -> list[str]:
+    said = []
+    if config.tls_cert is not None:
+        said.append("--tls-ca ca.pem")
+    if config.tls_client_ca is not None:
+        said.append("--tls-cert client-ID.pem --tls-key client-ID-key.pem")
+    if config.insecure:
+        said.append("--insecure")
+    if config.dataset is None:
+        said.append("--data FILE.npz")
+    if ":" in config.model:
+        said.append(f"--model {config.model}")
+    return said
+
+
+def _dialled(address: str) -> str:
+    for everywhere in _EVERYWHERE:
+        if address.startswith(everywhere):
+            return _THIS_MACHINE + address.removeprefix(everywhere)
+    return address
