@@ -96,7 +96,7 @@ MISUSES = [
     ("lab", ["run", "--proceses", "2"], "unknown option --proceses, did you mean --processes?"),
     ("lab", ["run", "--processes", "0"], "--processes is '0', allowed is an integer from 1"),
     ("lab", ["events", "no-such-run"], "no-such-run is not a run directory"),
-    ("lab", ["control", "no-such-run", "status"], "no server has written no-such-run/control"),
+    ("lab", ["control", "no-such-run", "status"], "no-such-run is not a run directory: it does not exist"),
     ("lab", ["methods", "fedproks"], "unknown method 'fedproks': did you mean 'fedprox'?"),
 ]
 
