@@ -99,7 +99,8 @@ def test_the_source_package_carries_what_a_build_needs(tmp_path: Path) -> None:
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         names = {name.partition("/")[2] for name in opened.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "constraints.txt", "proto/generate.py"} <= names
+    needed = {"pyproject.toml", "README.md", "LICENSE", "constraints.txt", "proto/generate.py"}
+    assert needed | {"deploy/word_size.py"} <= names
     assert {str(name) for name in package_files()} <= {name.partition("/")[2] for name in names}
 
 
