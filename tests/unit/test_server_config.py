@@ -122,7 +122,6 @@ def test_more_rounds_and_other_operations_are_the_same_run(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"method": "fedprox", "set": {"mu": "0.1"}}, "--method (fedavg there, fedprox here)"),
         ({"seed": 1}, "--seed (0 there, 1 here)"),
         ({"set": {"clip": "2"}}, "--set clip (0.0 there, 2.0 here)"),
         ({"epochs": 4}, "--epochs (1 there, 4 here)"),
@@ -142,6 +141,20 @@ def test_another_identity_is_another_run_and_is_named(
     with pytest.raises(UsageError, match="holds another run") as caught:
         combine({"run_dir": tmp_path, **change})
     assert named in str(caught.value)
+
+
+@pytest.mark.parametrize("more", [{}, {"set": {"mu": "0.1"}}, {"rounds": 50}])
+def test_another_method_is_told_before_the_options_of_either(tmp_path: Path, more: dict[str, Any]) -> None:
+    """The options in run.toml are the old method's: the new one knows none of them."""
+    started(tmp_path, method="fedmrur", set={"cm_alpha": "0.5"})
+    with pytest.raises(UsageError) as caught:
+        combine({"run_dir": tmp_path, "method": "fedprox", **more})
+    assert str(caught.value) == (
+        f"{tmp_path} holds a run of fedmrur, --method is fedprox: leave --method away to go on with it, "
+        "or give another --run-dir"
+    )
+    with pytest.raises(UsageError, match="unknown method 'fedproks': did you mean 'fedprox'"):
+        combine({"run_dir": tmp_path, "method": "fedproks"})
 
 
 def test_a_cohort_script_is_part_of_the_run_and_not_its_path(tmp_path: Path) -> None:

@@ -66,10 +66,22 @@ def combine(given: Mapping[str, Any]) -> ServerConfig:
         nothing = {"dataset": None} if "eval_data" in given else {}
         return resolve(ServerConfig(**{**nothing, **given}))
     old = from_toml(path)
+    _check_method(run_dir, old, given)
     new = resolve(replace(old, **_over(old, given)))
     if difference := identity_difference(old, new):
         raise UsageError(f"{run_dir} holds another run, different in {difference}: give another --run-dir")
     return new
+
+
+def _check_method(run_dir: object, old: ServerConfig, given: Mapping[str, Any]) -> None:
+    """Refuse another method before its options are read: those of the run are none of that method."""
+    asked = given.get("method", old.method)
+    load(asked)  # a name that is none is told so
+    if asked != old.method:
+        raise UsageError(
+            f"{run_dir} holds a run of {old.method}, --method is {asked}: leave --method away to go on "
+            "with it, or give another --run-dir"
+        )
 
 
 def _over(old: ServerConfig, given: Mapping[str, Any]) -> dict[str, Any]:
