@@ -9,6 +9,7 @@ import click
 
 from edgeflock.common import extras
 from edgeflock.common.errors import MissingData, UsageError
+from edgeflock.lab import browser
 from edgeflock.lab.farm import CELLS
 from edgeflock.lab.history import History
 from edgeflock.lab.quantity import counted
@@ -36,7 +37,8 @@ _BEGUN = (JOURNAL, "run.toml")  # without these there is nothing to tell
     metavar="DIR",
     help="Where data sets lie, for the confusion matrix.  [default: where the run had them]",
 )
-def report(run: tuple[Path, ...], out: Path | None, data_root: Path | None) -> None:
+@click.option("--open", "opened", is_flag=True, help="Open the page in the browser.")
+def report(run: tuple[Path, ...], out: Path | None, data_root: Path | None, opened: bool) -> None:
     """Write a report of the run directories RUN: index.html, and plots/ as PNG and SVG.
 
     The page needs no network and no other file. Several runs are laid over each other.
@@ -52,6 +54,8 @@ def report(run: tuple[Path, ...], out: Path | None, data_root: Path | None) -> N
     folder = out or (given[0] / "report" if len(given) == 1 else Path("report"))
     count = _write(found, folder, data_root)
     click.echo(f"{folder / PAGE}\n{counted(count, 'plot')} in {folder / PLOTS}, as PNG and SVG")
+    address = (folder / PAGE).absolute().as_uri()
+    click.echo(browser.show(address) if opened else f"next: open {address}, or give --open")
 
 
 def _once(paths: Iterable[Path]) -> list[Path]:
