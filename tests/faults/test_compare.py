@@ -96,7 +96,7 @@ def test_a_grid_that_was_cut_goes_on_and_keeps_what_has_finished(tmp_path: Path)
     assert "of 4 cells done, the same command goes on\n" in errors
     assert processes_of(out) == []
 
-    done = compare(grid, f"--out={out}", "--jobs=2")
+    done = compare(grid, f"--out={out}", "--jobs=2", "--full")
     assert (done.returncode, done.stderr) == (0, "")
     assert "finished before; 2 at a time" in done.stdout
     assert (model.stat().st_mtime_ns, model.read_bytes()) == kept
@@ -119,6 +119,9 @@ def test_a_grid_that_was_cut_goes_on_and_keeps_what_has_finished(tmp_path: Path)
 
     again = compare(grid, f"--out={out}")
     assert "4 finished before" in again.stdout
+    assert "\nverdict: " in again.stdout
+    assert again.stdout.endswith(f"\nnext: fl-lab report {out}\n")
+    assert len(again.stdout.splitlines()) <= 24
 
 
 def test_a_cell_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:

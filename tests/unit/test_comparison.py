@@ -29,7 +29,7 @@ from edgeflock.lab.paired import Difference, Spread
 from edgeflock.lab.picture import draw, group_lines
 from edgeflock.lab.quantity import interval, quantity
 from edgeflock.lab.report.curves import AXES
-from edgeflock.lab.report.ledger import SENSOR, STATED
+from edgeflock.lab.report.ledger import SENSOR, STATED, Ledger
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.feed import Event
 
@@ -102,7 +102,7 @@ def test_a_method_whose_models_take_long_to_test_is_named(
         Result(cell, outcome(slow if cell.method == "fedprox" else quick, "global", (0.6,), 2))
         for cell in grid.cells
     ]
-    tell(made, grid, tmp_path)
+    tell(made, grid, tmp_path, width=80, full=True)
     shown = capsys.readouterr().out
     assert "75% of the seconds of fedprox went into testing its models" in shown
     assert "of the seconds of fedavg" not in shown
@@ -110,7 +110,7 @@ def test_a_method_whose_models_take_long_to_test_is_named(
 
 def notes(made: Sequence[Result], grid: Grid, out: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Return the sentences below the tables."""
-    tell(made, grid, out)
+    tell(made, grid, out, width=80, full=True)
     return capsys.readouterr().out.rpartition("\n\n")[2].splitlines()
 
 
@@ -149,7 +149,8 @@ def test_it_is_said_where_energy_comes_from(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    made = [replace(results[0], joules=frozenset(sources)), *results[1:]]
+    books = Ledger(joules={(0, 1): dict.fromkeys(sources, 1.0)})
+    made = [replace(results[0], ledger=books), *results[1:]]
     assert sentence in notes(made, grid, tmp_path, capsys)
 
 

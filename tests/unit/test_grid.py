@@ -188,6 +188,12 @@ def test_the_grid_of_the_examples_runs_every_method_with_the_momentum_that_it_ha
     assert {name for name, momentum in momenta.items() if momentum == 0} == {"fedmrur", "pfedmo"}
 
 
+def test_the_example_for_a_fresh_clone_needs_no_data_of_others_and_treats_all_methods_alike() -> None:
+    found = read_grid(ROOT / "examples" / "digits.toml")
+    trained = {(c.config.dataset, c.config.lr, c.config.momentum, c.config.epochs) for c in found.cells}
+    assert (len(found.cells), trained) == (6, {("digits", 0.02, 0.0, 2)})
+
+
 def test_the_document_shows_the_outcome_of_that_grid() -> None:
     found = read_grid(ROOT / "examples" / "fashion.toml")
     text = (ROOT / "docs" / "compare.md").read_text("utf-8")

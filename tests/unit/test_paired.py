@@ -47,9 +47,9 @@ def test_one_pair_has_no_interval_and_none_no_difference() -> None:
     assert difference({"0": 3}, {"1": 1}) is None
 
 
-def test_time_left_is_unknown_until_a_cell_has_finished() -> None:
+def test_before_anything_is_known_the_time_left_is_that_of_starting_processes_at_least() -> None:
     assert seconds_left([], [Ahead("fedavg")], 1) is None
-    assert words([], [Ahead("fedavg")], 1) == "time left unknown until a cell has finished"
+    assert words([], [Ahead("fedavg")], 1) == ("5 s or more left (processes start; better known soon)")
 
 
 def test_time_left_takes_a_methods_own_time_where_it_is_known() -> None:

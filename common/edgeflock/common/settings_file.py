@@ -78,27 +78,28 @@ def _words(value: Any) -> str:
 
 def _line(config: Any, entry: Option) -> str:
     value = getattr(config, entry.name)
-    return "" if value is None else f"{entry.name} = {_value(entry.kind.dump(value))}\n"
+    return "" if value is None else f"{entry.name} = {value_text(entry.kind.dump(value))}\n"
 
 
 def _table(config: Any, entry: Option) -> str:
     rows = {"name": getattr(config, entry.table), **getattr(config, entry.name)}
     return f"[{entry.table}]  # identity\n" + "".join(
-        f"{_key(key)} = {_value(value)}\n" for key, value in rows.items()
+        f"{_key(key)} = {value_text(value)}\n" for key, value in rows.items()
     )
 
 
 def _key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _value(key)
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else value_text(key)
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """Return a value as TOML writes it; what is no number, list or table is a text."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (int, float)):
         return repr(value)
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_key(key)} = {_value(entry)}' for key, entry in value.items())}}}"
+        return f"{{{', '.join(f'{_key(key)} = {value_text(entry)}' for key, entry in value.items())}}}"
     if isinstance(value, list):
-        return f"[{', '.join(_value(entry) for entry in value)}]"
+        return f"[{', '.join(value_text(entry) for entry in value)}]"
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

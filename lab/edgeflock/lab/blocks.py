@@ -14,7 +14,7 @@ from edgeflock.lab.quantity import DASH, interval, quantity
 
 Headed = tuple[str, Figure]
 
-_HEADINGS = {"energy_j": "energy", "flops": "FLOPs"}
+HEADINGS = {name: {"energy_j": "energy", "flops": "FLOPs"}.get(name, name) for name in COSTS}
 _ACCURACY: tuple[Headed, ...] = (("final", (None, "final_accuracy")), ("best", (None, "best_accuracy")))
 
 
@@ -28,32 +28,43 @@ class Block:
 
 
 def blocks(results: Sequence[Result], found: Sequence[Group], grid: Grid) -> list[Block]:
-    """Return the tables: every run, then accuracy, the way to each target and the whole run over seeds.
-
-    A target that no run has reached has none.
-    """
-    known = _known(found)
-    parts = {"Accuracy": list(_ACCURACY)}
-    reached = [
-        target for target in grid.targets if any(group.values.get((target, "rounds")) for group in found)
-    ]
-    parts |= {f"To accuracy {target:g}": _costs(target, known) for target in reached}
+    """Return the tables: every run where there are several seeds, then those over seeds."""
     several = any(group.cells > 1 for group in found)
-    tables = [_every(results, title, figures) for title, figures in parts.items()] if several else []
-    for title, figures in parts.items():
+    return [*(every_run(results, found, grid) if several else []), *over_seeds(found, grid)]
+
+
+def every_run(results: Sequence[Result], found: Sequence[Group], grid: Grid) -> list[Block]:
+    """Return the tables with a row per run: accuracy, and the way to each target."""
+    return [_every(results, title, figures) for title, figures in _parts(found, grid).items()]
+
+
+def over_seeds(found: Sequence[Group], grid: Grid) -> list[Block]:
+    """Return accuracy, the way to each target and the whole run over seeds, each with its differences."""
+    tables: list[Block] = []
+    for title, figures in _parts(found, grid).items():
         tables.append(_spreads(title, figures, found))
         if any(figure in group.differences for group in found for _, figure in figures):
             tables.append(_differences(title, figures, found, grid.baseline))
-    return [*tables, _spreads("The whole run", _costs(None, known), found)]
+    return [*tables, _spreads("The whole run", _costs(None, known_costs(found)), found)]
 
 
-def _known(found: Sequence[Group]) -> frozenset[str]:
+def _parts(found: Sequence[Group], grid: Grid) -> dict[str, list[Headed]]:
+    """Return the figures of each table by its title; a target that no run has reached has none."""
+    known = known_costs(found)
+    reached = [
+        target for target in grid.targets if any(group.values.get((target, "rounds")) for group in found)
+    ]
+    ways = {f"To accuracy {target:g}": _costs(target, known) for target in reached}
+    return {"Accuracy": list(_ACCURACY), **ways}
+
+
+def known_costs(found: Sequence[Group]) -> frozenset[str]:
     """Return the costs that there are numbers for: a column that is empty for all says nothing."""
     return frozenset(name for group in found for (_, name), values in group.values.items() if values)
 
 
 def _costs(target: float | None, known: frozenset[str]) -> list[Headed]:
-    return [(_HEADINGS.get(name, name), (target, name)) for name in COSTS if name in known]
+    return [(HEADINGS[name], (target, name)) for name in COSTS if name in known]
 
 
 def _every(results: Sequence[Result], title: str, figures: Sequence[Headed]) -> Block:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import click
 
 from edgeflock.common import signals
 from edgeflock.common.errors import EdgeflockError, Locked, UsageError
+from edgeflock.common.options import read_toml
+from edgeflock.lab import asked as kept
 from edgeflock.lab import farm, findings, history, time_left
 from edgeflock.lab.farm import Ended, Living
-from edgeflock.lab.grid import Cell, Grid, read_baseline, read_grid, read_measure, read_targets
+from edgeflock.lab.grid import Cell, Grid, make_grid, read_baseline, read_measure, read_targets
 from edgeflock.lab.history import History
 from edgeflock.lab.outcome import lives
 from edgeflock.lab.quantity import counted
+from edgeflock.lab.screen import COLUMNS
 from edgeflock.lab.ticker import Ticker, ticker
 from edgeflock.lab.time_left import Ahead, Took
 
@@ -46,12 +52,16 @@ def _compare(
     baseline: str | None,
     measure: str | None,
     data_root: Path | None,
+    full: bool,
 ) -> int:
     """Run every cell of a grid and put what came of them side by side.
 
     Started again it keeps the cells that have finished and goes on with the others.
     """
-    asked = read_grid(grid)
+    table, out = read_toml(grid), out or Path("runs") / f"compare-{grid.stem}"
+    if sys.stdout.isatty():
+        click.echo(f"{grid.name}: {size(table)}")
+    asked = make_grid(table, str(grid))
     asked = replace(
         asked,
         targets=read_targets(target, "--target") if target else asked.targets,
@@ -60,9 +70,29 @@ def _compare(
         cells=tuple(cell if data_root is None else cell.with_data(data_root) for cell in asked.cells),
     )
     signals.on_leaving(signals.interrupt)
-    made = Comparison(asked, out or Path("runs") / f"compare-{grid.stem}", jobs or spare(asked.cells))
-    made.run()
-    return made.tell()
+    made = Comparison(asked, out, jobs or spare(asked.cells))
+    made.run(_placed(table, data_root))
+    return made.tell(full=full)
+
+
+def _placed(table: Mapping[str, Any], data_root: Path | None) -> Mapping[str, Any]:
+    """Return a grid's table with its data sets where they are."""
+    if data_root is None:
+        return table
+    return {**table, "run": {**table.get("run", {}), "data_root": str(data_root.absolute())}}
+
+
+def size(table: Mapping[str, Any]) -> str:
+    """Return how many cells a grid's table asks for, before any of it is checked."""
+    axes = table.get("grid", {})
+    lists = {axis: values for axis, values in axes.items() if isinstance(values, list)} if axes else {}
+    return _product(lists)
+
+
+def _product(axes: Mapping[str, Sequence[Any]]) -> str:
+    """Return `6 cells (3 methods x 2 seeds)`."""
+    cells = counted(math.prod(map(len, axes.values())), "cell")
+    return f"{cells} ({' x '.join(counted(len(values), axis) for axis, values in axes.items()) or 'no axes'})"
 
 
 def spare(cells: Sequence[Cell]) -> int:
@@ -82,8 +112,8 @@ class Comparison:
     failures: dict[str, str] = field(default_factory=dict)  # by the cell's folder
     done: int = 0
 
-    def run(self) -> None:
-        """Run the cells that are not finished; what fails is noted."""
+    def run(self, table: Mapping[str, Any]) -> None:
+        """Run the cells that are not finished and keep the table they came of; what fails is noted."""
         finished = {cell.folder: found for cell in self.grid.cells if (found := self._finished(cell))}
         self.took = [
             _took(cell, finished[cell.folder]) for cell in self.grid.cells if cell.folder in finished
@@ -92,7 +122,8 @@ class Comparison:
         ahead = [cell for cell in self.grid.cells if cell.folder not in finished]
         _require_data(ahead)
         with _held(self.out):
-            click.echo(self._first_line())
+            kept.keep(self.out, table, self.grid)
+            click.echo(self._first_line(ahead))
             try:
                 with closing(ticker(len(self.grid.cells), sys.stdout.isatty())) as shown:
                     self._run(ahead, shown)
@@ -103,10 +134,11 @@ class Comparison:
                 click.echo(f"interrupted: {words}", err=True)
                 raise
 
-    def tell(self) -> int:
+    def tell(self, *, full: bool) -> int:
         """Show what was found, name what failed, and return the exit code."""
         results = findings.gather(self.grid, self.out, self.failures)
-        findings.tell(results, self.grid, self.out)
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else COLUMNS
+        findings.tell(results, self.grid, self.out, width=width, full=full)
         failed = [result for result in results if result.outcome is None]
         for result in failed:
             alone = shlex.join(["fl-lab", *farm.command_line(self.out, result.cell)])
@@ -118,18 +150,16 @@ class Comparison:
 
         def watch(living: Sequence[Living]) -> None:
             left.update({one.cell.folder: _ahead(one.cell, one.share) for one in living})
-            rounds = [f"{one.cell.name} (round {one.round}/{one.cell.config.rounds})" for one in living]
-            brief = self._estimate(left).partition(" (")[0]  # a terminal is 80 columns wide
-            shown.show(self.done, ", ".join(rounds), brief)
+            rounds = [f"{one.cell.name} {one.round}/{one.cell.config.rounds}" for one in living]
+            shown.show(self.done, ", ".join(rounds), _brief(self._estimate(left, living)))
 
         with closing(farm.grow(cells, self.out, self.jobs, watch)) as ends:
             for end in ends:
                 del left[end.cell.folder]
                 self.done += 1
                 how = self._take(end)
-                shown.say(
-                    f"{self.done}/{len(self.grid.cells)}  {end.cell.name}  {how}; {self._estimate(left)}"
-                )
+                estimate = _brief(self._estimate(left))
+                shown.say(f"{self.done}/{len(self.grid.cells)}  {end.cell.name}  {how}; {estimate}")
 
     def _take(self, end: Ended) -> str:
         """Note how a cell ended, and say it."""
@@ -141,14 +171,17 @@ class Comparison:
         self.took.append(_took(end.cell, found, end.seconds))
         return f"done in {end.seconds:.0f} s"
 
-    def _estimate(self, left: Mapping[str, Ahead]) -> str:
-        return time_left.words(self.took, list(left.values()), self.jobs)
+    def _estimate(self, left: Mapping[str, Ahead], living: Sequence[Living] = ()) -> str:
+        running = [
+            Took(one.cell.method, one.whole, _kind(one.cell)) for one in living if one.whole is not None
+        ]
+        took = self.took or running
+        return time_left.words(took, list(left.values()), self.jobs)
 
-    def _first_line(self) -> str:
-        axes = " x ".join(f"{len(labels)} {axis}" for axis, labels in self.grid.axes.items()) or "no axes"
+    def _first_line(self, ahead: Sequence[Cell]) -> str:
         kept = f", {self.done} finished before" if self.done else ""
-        cells = counted(len(self.grid.cells), "cell")
-        return f"{cells} ({axes}) in {self.out}{kept}; {self.jobs} at a time"
+        estimate = self._estimate({cell.folder: _ahead(cell) for cell in ahead})
+        return f"{_product(self.grid.axes)} in {self.out}{kept}; {self.jobs} at a time\n{estimate}"
 
     def _finished(self, cell: Cell) -> History | None:
         """Return a cell's history if its run has ended as it should, and no more is asked of it."""
@@ -162,6 +195,11 @@ class Comparison:
             return history.read(folder) if over is not None and over.kind is EndingKind.COMPLETED else None
         except EdgeflockError:
             return None  # its own run says what is wrong
+
+
+def _brief(estimate: str) -> str:
+    """Return an estimate without what it stands on: a terminal is 80 columns wide."""
+    return estimate.partition(" (")[0]
 
 
 def _took(cell: Cell, found: History, seconds: float = 0.0) -> Took:
@@ -211,6 +249,9 @@ def _build() -> click.Command:
         parameters.append(
             click.Option([name], type=taken, metavar=metavar, help=words, multiple=name == "--target")
         )
+    parameters.append(
+        click.Option(["--full"], is_flag=True, help="Print every table, not one screen of them.")
+    )
     return click.Command("compare", params=parameters, callback=_compare, help=_compare.__doc__)
 
 

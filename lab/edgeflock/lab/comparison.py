@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from edgeflock.lab.grid import SEED, Cell, Grid
 from edgeflock.lab.grid_options import METHOD
+from edgeflock.lab.history_values import History
 from edgeflock.lab.outcome import COSTS, Outcome
 from edgeflock.lab.paired import Difference, Spread, difference, spread
+from edgeflock.lab.report.ledger import Ledger
 
 Record = Mapping[str, str | float | int | None]
 Figure = tuple[float | None, str]  # target (None: of the whole run), name
@@ -22,7 +24,8 @@ class Result:
     outcome: Outcome | None
     failure: str = ""  # why there is no outcome
     run_dir: str = ""
-    joules: frozenset[str] = frozenset()  # what its energy is from: sensors, watts that somebody stated
+    history: History | None = None
+    ledger: Ledger | None = None
 
 
 @dataclass(frozen=True)

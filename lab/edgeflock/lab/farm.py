@@ -30,16 +30,32 @@ class Living:
     feed: Feed
     begin: float = field(default_factory=time.monotonic)
     round: int = 0  # the last committed one
+    seen: tuple[int, float] | None = None  # the first round that was seen to be committed, and when
 
     @property
     def share(self) -> float:
         """The share of its rounds that are still to come."""
         return 1 - min(1.0, self.round / self.cell.config.rounds)
 
+    @property
+    def seconds(self) -> float:
+        """How long it has been running."""
+        return time.monotonic() - self.begin
+
+    @property
+    def whole(self) -> float | None:
+        """How long it takes in all if it goes on at this pace; None while it has none."""
+        if self.seen is None or self.round <= self.seen[0]:
+            return None
+        pace = (self.seconds - self.seen[1]) / (self.round - self.seen[0])
+        return self.seconds + pace * (self.cell.config.rounds - self.round)
+
     def look(self) -> None:
         for event in self.feed.read():
             if event.name == "round_committed":
                 self.round = int(event.number("round") or 0)
+        if self.seen is None and self.round:
+            self.seen = (self.round, self.seconds)
 
 
 @dataclass(frozen=True)
@@ -77,7 +93,7 @@ def grow(
             for one in [one for one in living if one.child.code is not None]:
                 living.remove(one)
                 one.feed.close()
-                yield Ended(one.cell, time.monotonic() - one.begin, _failure(one.child))
+                yield Ended(one.cell, one.seconds, _failure(one.child))
             for one in living:
                 one.look()
             watch(living)

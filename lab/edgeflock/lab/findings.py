@@ -11,8 +11,9 @@ from edgeflock import methods
 from edgeflock.common import extras
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.lab import farm, picture, tables
-from edgeflock.lab.blocks import blocks
+from edgeflock.lab.blocks import Block, blocks
 from edgeflock.lab.comparison import (
+    Group,
     Record,
     Result,
     cell_records,
@@ -21,9 +22,13 @@ from edgeflock.lab.comparison import (
     summary_records,
 )
 from edgeflock.lab.grid import Cell, Grid
+from edgeflock.lab.history import COMPLETED, History
 from edgeflock.lab.outcome import outcome, overlap
 from edgeflock.lab.report import ledger
 from edgeflock.lab.report.ledger import STATED
+from edgeflock.lab.screen import screen
+from edgeflock.lab.verdict import Verdict, verdicts
+from edgeflock.server.feed import JOURNAL
 
 PICTURE = "comparison"
 _MUCH = 0.1  # a share of seconds that is worth a sentence
@@ -40,21 +45,45 @@ def gather(grid: Grid, out: Path, failures: Mapping[str, str]) -> list[Result]:
 
 def _result(grid: Grid, out: Path, cell: Cell, failure: str) -> Result:
     folder = farm.run_dir(out, cell)
+    if not failure and not (folder / JOURNAL).is_file():
+        failure = "its run has not begun"
     if not failure:
         try:
             history, books = ledger.read(folder)
-            found = outcome(history, grid.measure, grid.targets, cell.config.rounds)
-            return Result(cell, found, run_dir=str(folder), joules=books.sources)
+            failure = _unfinished(history, cell)
         except EdgeflockError as error:
             failure = str(error)
-    return Result(cell, None, failure, str(folder))
+    if failure:
+        return Result(cell, None, failure, str(folder))
+    found = outcome(history, grid.measure, grid.targets, cell.config.rounds)
+    return Result(cell, found, run_dir=str(folder), history=history, ledger=books)
 
 
-def tell(results: Sequence[Result], grid: Grid, out: Path) -> None:
-    """Print the tables and write the files."""
-    found = groups(results, grid)
-    shown = blocks(results, found, grid)
-    notes = [
+def _unfinished(history: History, cell: Cell) -> str:
+    """Return why a run has no outcome yet, nothing if it has one."""
+    ending, asked = history.ending, cell.config.rounds
+    if ending is None or (ending.kind == COMPLETED and history.config.rounds < asked):
+        return f"its run is not over: {len(history.training)} of {asked} rounds are committed"
+    return "" if ending.kind == COMPLETED else f"its run ended as {ending.kind}: {ending.reason}"
+
+
+def tell(results: Sequence[Result], grid: Grid, out: Path, *, width: int, full: bool) -> None:
+    """Write the files, and print the tables: one screen of that width, or all of them."""
+    found, words = groups(results, grid), verdicts(results, grid)
+    shown, told = blocks(results, found, grid), notes(results, grid)
+    written = _write(results, found, grid, out, shown, words, told)
+    if not full:
+        urgent = [*_silent(results, grid.measure), *_shared(results)]
+        click.echo(screen(found, grid, words, urgent, out, width))
+        return
+    click.echo("\n" + "\n\n".join(map(tables.as_text, shown)) + "\n")
+    for line in (*told, written, *(f"verdict: {one}" for one in words), f"next: fl-lab report {out}"):
+        click.echo(line)
+
+
+def notes(results: Sequence[Result], grid: Grid) -> list[str]:
+    """Return in sentences what the tables cannot say."""
+    return [
         *_silent(results, grid.measure),
         *_missed(results, grid),
         *_shared(results),
@@ -63,10 +92,20 @@ def tell(results: Sequence[Result], grid: Grid, out: Path) -> None:
         *_energy(results),
         _READING,
     ]
-    click.echo("\n" + "\n\n".join(map(tables.as_text, shown)) + "\n")
-    for note in notes:
-        click.echo(note)
-    markdown = [*map(tables.as_markdown, shown), *(f"{note}\n" for note in notes)]
+
+
+def _write(
+    results: Sequence[Result],
+    found: Sequence[Group],
+    grid: Grid,
+    out: Path,
+    shown: Sequence[Block],
+    words: Sequence[Verdict],
+    told: Sequence[str],
+) -> str:
+    """Write all files; return which, in a sentence."""
+    verdict = ["## Verdict", "", *(f"- {one}" for one in words), ""]
+    markdown = ["\n".join(verdict), *map(tables.as_markdown, shown), *(f"{note}\n" for note in told)]
     (out / "comparison.md").write_text("\n".join(markdown), "utf-8")
     latex = ["% \\usepackage{booktabs,graphicx}", *map(tables.as_latex, shown)]
     (out / "comparison.tex").write_text("\n".join(latex), "utf-8")
@@ -76,14 +115,14 @@ def tell(results: Sequence[Result], grid: Grid, out: Path) -> None:
         "summary": summary_records(found, grid.targets),
         "curves": curve_records(results),
     }
-    parquet = _write(out, records)
+    parquet = _write_records(out, records)
     texts, kinds = "md,tex" if lacking else "md,tex,svg,png", "{csv,parquet}" if parquet else "csv"
     hints = [lacking, "" if parquet else f"Parquet {extras.needs('pyarrow')}"]
     files = f"comparison.{{{texts}}} and {{{','.join(records)}}}.{kinds} in {out}"
-    click.echo("; ".join(["Written: " + files, *filter(None, hints)]))
+    return "; ".join(["Written: " + files, *filter(None, hints)])
 
 
-def _write(out: Path, records: Mapping[str, Sequence[Record]]) -> bool:
+def _write_records(out: Path, records: Mapping[str, Sequence[Record]]) -> bool:
     """Write the files for machines; return whether Parquet could be written, too."""
     parquet = True
     for name, rows in records.items():
@@ -155,7 +194,7 @@ def _energy(results: Sequence[Result]) -> list[str]:
     known = {
         name for r in results if r.outcome for name, value in r.outcome.total.items() if value is not None
     }
-    sources = frozenset[str]().union(*(result.joules for result in results))
+    sources = frozenset[str]().union(*(result.ledger.sources for result in results if result.ledger))
     if STATED in sources:
         partly = " in part" if sources != {STATED} else ""
         return [f"Energy is{partly} a model, not measured: seconds times the watts that clients state."]

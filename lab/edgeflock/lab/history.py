@@ -17,6 +17,7 @@ from typing import Any
 
 from edgeflock.common.errors import BadData, MissingData
 from edgeflock.lab.history_values import (
+    COMPLETED,
     GLOBAL,
     TIME_LINE,
     Client,
@@ -34,6 +35,7 @@ from edgeflock.server.journal import SCHEMA_VERSION, check_seals, read_only
 from edgeflock.server.sealed import from_toml
 
 __all__ = [
+    "COMPLETED",
     "GLOBAL",
     "TIME_LINE",
     "Client",

@@ -11,6 +11,7 @@ from edgeflock.server.config import ServerConfig
 from edgeflock.server.feed import Event
 
 GLOBAL = "global"  # the model that targets and curves mean
+COMPLETED = "completed"  # how a run ended as it should
 # The server's exclusive time line: only these add up to its wall time.
 TIME_LINE = ("select_s", "open_s", "fold_s", "commit_s", "evaluate_s", "paused_s")
 _MEASURED = "measured "  # before the names of costs that a method was told

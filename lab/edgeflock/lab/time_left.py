@@ -1,10 +1,12 @@
-"""How much longer a grid takes, by the cells that have finished; unknown as long as none has. Pure."""
+"""How much longer a grid takes, by the cells that have finished, else by those that run. Pure."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+_START_S = 4.0  # that the processes of a cell take to start at least, on two idle cores
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ def took(method: str, group: str, lives: Sequence[tuple[float, float]], seconds:
 
 
 def seconds_left(took: Sequence[Took], ahead: Sequence[Ahead], jobs: int) -> float | None:
-    """Return the seconds until the last cell has ended; None if no cell has finished yet.
+    """Return the seconds until the last cell has ended; None if there is nothing to go by.
 
     A cell takes as long as those did that differ from it in their seed alone; if none of them is known yet,
     as long as those of its method; else as long as all did.
@@ -54,7 +56,7 @@ def words(took: Sequence[Took], ahead: Sequence[Ahead], jobs: int) -> str:
         return "all cells are done"
     seconds = seconds_left(took, ahead, jobs)
     if seconds is None:
-        return "time left unknown until a cell has finished"
+        return f"{rough(_START_S * len(ahead) / jobs)} or more left (processes start; better known soon)"
     known = {entry.method for entry in took}
     unknown = list(dict.fromkeys(cell.method for cell in ahead if cell.method not in known))
     ground = f"from {len(took)} finished" + (f", none of {', '.join(unknown)} yet" if unknown else "")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.lab.history import History
+from edgeflock.lab.history import COMPLETED, History
 from edgeflock.lab.report.exam import Exam, examine
 from edgeflock.lab.report.given import Options, given
 from edgeflock.lab.report.labels import Table, distribution
@@ -22,7 +22,6 @@ from edgeflock.lab.report.names import cell_names, order, run_names
 T = TypeVar("T")
 _SCORE = re.compile(r"score (\d+)")
 _LARGEST_HEADER = 64 << 20
-COMPLETED = "completed"
 
 
 @dataclass(frozen=True)
