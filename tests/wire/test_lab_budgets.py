@@ -30,7 +30,7 @@ def test_the_first_one_that_is_reached_ends_the_run_with_its_reason(
     assert all(re.search(rf" {name} +\d+%", line) for line in lines for name in ("time", "cpu"))
     assert all(re.search(r" energy +(\d+%|-)", line) for line in lines)
     unmeasured = field(done.stdout, "budget of energy").startswith("not known of 50 kJ: ")  # no sensor here
-    assert unmeasured == ("\nnote: no client states its energy: the budget of energy " in done.stdout)
+    assert unmeasured == ("round 1: no client states its energy: the budget of energy " in done.stdout)
     assert 0 < len(lines) < 30
     assert field(done.stdout, "ended").startswith(f"completed, {reason}")
     assert field(done.stdout, "budget of time").endswith(" of 10 min")

@@ -85,3 +85,11 @@ def spans(count: int, at_most: int) -> list[tuple[int, int]]:
 def means(values: Sequence[float], cuts: Iterable[tuple[int, int]]) -> list[float]:
     """Return the mean of every span."""
     return [sum(values[low:high]) / (high - low) for low, high in cuts]
+
+
+def size(count: float) -> str:
+    """Return bytes with one decimal, so that they stand below each other."""
+    value, unit = float(count), 0
+    while value >= 999.95 and unit < len(_BYTES) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.0f} B" if unit == 0 else f"{value:.1f} {_BYTES[unit][1]}"

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from edgeflock.v1 import aggregator_pb2 as edgeflock_dot_v1_dot_aggregator__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x65\x64geflock/v1/control.proto\x12\x0c\x65\x64geflock.v1\x1a\x1d\x65\x64geflock/v1/aggregator.proto\"\x0f\n\rStatusRequest\"\xa8\x02\n\x0eStatusResponse\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07run_dir\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.edgeflock.v1.RunState\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\r\n\x05round\x18\x05 \x01(\x04\x12\x0e\n\x06rounds\x18\x06 \x01(\x04\x12\x0f\n\x07\x63lients\x18\x07 \x01(\x04\x12+\n\x07members\x18\x08 \x03(\x0b\x32\x1a.edgeflock.v1.ClientStatus\x12\x0e\n\x06method\x18\t \x01(\t\x12%\n\x04open\x18\n \x01(\x0b\x32\x17.edgeflock.v1.OpenRound\x12*\n\x07\x62udgets\x18\x0b \x03(\x0b\x32\x19.edgeflock.v1.BudgetShare\"w\n\tOpenRound\x12\r\n\x05round\x18\x01 \x01(\x04\x12\r\n\x05phase\x18\x02 \x01(\t\x12\x11\n\telapsed_s\x18\x03 \x01(\x01\x12\x18\n\x0bremaining_s\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07\x63losing\x18\x05 \x01(\x08\x42\x0e\n\x0c_remaining_s\"8\n\x0b\x42udgetShare\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04used\x18\x02 \x01(\x01\x12\r\n\x05limit\x18\x03 \x01(\x01\"\xd5\x03\n\x0c\x43lientStatus\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0e\n\x06seated\x18\x03 \x01(\x08\x12\x0e\n\x06online\x18\x04 \x01(\x08\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x0f\n\x07samples\x18\x06 \x01(\x04\x12\x11\n\tin_cohort\x18\x07 \x01(\x08\x12\x10\n\x08received\x18\x08 \x01(\x08\x12\x0f\n\x07refused\x18\t \x01(\x08\x12\x12\n\nsteps_done\x18\n \x01(\x04\x12\x13\n\x0bsteps_total\x18\x0b \x01(\x04\x12\x13\n\x0bupload_held\x18\x0c \x01(\x04\x12\x13\n\x0bupload_size\x18\r \x01(\x04\x12\x15\n\x08unseen_s\x18\x0e \x01(\x01H\x00\x88\x01\x01\x12$\n\x06\x64\x65vice\x18\x0f \x01(\x0b\x32\x14.edgeflock.v1.Device\x12\x10\n\x08software\x18\x10 \x01(\t\x12\x13\n\x0b\x62\x61\x64_updates\x18\x11 \x01(\x04\x12,\n\nquarantine\x18\x12 \x01(\x0b\x32\x18.edgeflock.v1.Quarantine\x12\r\n\x05\x63pu_s\x18\x13 \x01(\x01\x12\x1a\n\rtemperature_c\x18\x14 \x01(\x01H\x01\x88\x01\x01\x42\x0b\n\t_unseen_sB\x10\n\x0e_temperature_c\"\x0e\n\x0cPauseRequest\"\x0f\n\rPauseResponse\"\x0f\n\rResumeRequest\"\x10\n\x0eResumeResponse\"\x1d\n\x0bStopRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x0e\n\x0cStopResponse\"#\n\x0eReleaseRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\"#\n\x0fReleaseResponse\x12\x10\n\x08released\x18\x01 \x01(\x08\"\x1e\n\rEventsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x04\"V\n\x0e\x45ventsResponse\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12\x11\n\tunix_time\x18\x02 \x01(\x01\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x13\n\x0b\x66ields_json\x18\x04 \x01(\t2\xa3\x03\n\x07\x43ontrol\x12\x43\n\x06Status\x12\x1b.edgeflock.v1.StatusRequest\x1a\x1c.edgeflock.v1.StatusResponse\x12@\n\x05Pause\x12\x1a.edgeflock.v1.PauseRequest\x1a\x1b.edgeflock.v1.PauseResponse\x12\x43\n\x06Resume\x12\x1b.edgeflock.v1.ResumeRequest\x1a\x1c.edgeflock.v1.ResumeResponse\x12=\n\x04Stop\x12\x19.edgeflock.v1.StopRequest\x1a\x1a.edgeflock.v1.StopResponse\x12\x46\n\x07Release\x12\x1c.edgeflock.v1.ReleaseRequest\x1a\x1d.edgeflock.v1.ReleaseResponse\x12\x45\n\x06\x45vents\x12\x1b.edgeflock.v1.EventsRequest\x1a\x1c.edgeflock.v1.EventsResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x65\x64geflock/v1/control.proto\x12\x0c\x65\x64geflock.v1\x1a\x1d\x65\x64geflock/v1/aggregator.proto\"\x0f\n\rStatusRequest\"\xa8\x02\n\x0eStatusResponse\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07run_dir\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.edgeflock.v1.RunState\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\r\n\x05round\x18\x05 \x01(\x04\x12\x0e\n\x06rounds\x18\x06 \x01(\x04\x12\x0f\n\x07\x63lients\x18\x07 \x01(\x04\x12+\n\x07members\x18\x08 \x03(\x0b\x32\x1a.edgeflock.v1.ClientStatus\x12\x0e\n\x06method\x18\t \x01(\t\x12%\n\x04open\x18\n \x01(\x0b\x32\x17.edgeflock.v1.OpenRound\x12*\n\x07\x62udgets\x18\x0b \x03(\x0b\x32\x19.edgeflock.v1.BudgetShare\"w\n\tOpenRound\x12\r\n\x05round\x18\x01 \x01(\x04\x12\r\n\x05phase\x18\x02 \x01(\t\x12\x11\n\telapsed_s\x18\x03 \x01(\x01\x12\x18\n\x0bremaining_s\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07\x63losing\x18\x05 \x01(\x08\x42\x0e\n\x0c_remaining_s\"8\n\x0b\x42udgetShare\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04used\x18\x02 \x01(\x01\x12\r\n\x05limit\x18\x03 \x01(\x01\"\x83\x04\n\x0c\x43lientStatus\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0e\n\x06seated\x18\x03 \x01(\x08\x12\x0e\n\x06online\x18\x04 \x01(\x08\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x0f\n\x07samples\x18\x06 \x01(\x04\x12\x11\n\tin_cohort\x18\x07 \x01(\x08\x12\x10\n\x08received\x18\x08 \x01(\x08\x12\x0f\n\x07refused\x18\t \x01(\x08\x12\x12\n\nsteps_done\x18\n \x01(\x04\x12\x13\n\x0bsteps_total\x18\x0b \x01(\x04\x12\x13\n\x0bupload_held\x18\x0c \x01(\x04\x12\x13\n\x0bupload_size\x18\r \x01(\x04\x12\x15\n\x08unseen_s\x18\x0e \x01(\x01H\x00\x88\x01\x01\x12$\n\x06\x64\x65vice\x18\x0f \x01(\x0b\x32\x14.edgeflock.v1.Device\x12\x10\n\x08software\x18\x10 \x01(\t\x12\x13\n\x0b\x62\x61\x64_updates\x18\x11 \x01(\x04\x12,\n\nquarantine\x18\x12 \x01(\x0b\x32\x18.edgeflock.v1.Quarantine\x12\r\n\x05\x63pu_s\x18\x13 \x01(\x01\x12\x1a\n\rtemperature_c\x18\x14 \x01(\x01H\x01\x88\x01\x01\x12\x15\n\rdownload_sent\x18\x15 \x01(\x04\x12\x15\n\rdownload_size\x18\x16 \x01(\x04\x42\x0b\n\t_unseen_sB\x10\n\x0e_temperature_c\"\x0e\n\x0cPauseRequest\"\x0f\n\rPauseResponse\"\x0f\n\rResumeRequest\"\x10\n\x0eResumeResponse\"\x1d\n\x0bStopRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x0e\n\x0cStopResponse\"#\n\x0eReleaseRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\"#\n\x0fReleaseResponse\x12\x10\n\x08released\x18\x01 \x01(\x08\"\x1e\n\rEventsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x04\"V\n\x0e\x45ventsResponse\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12\x11\n\tunix_time\x18\x02 \x01(\x01\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x13\n\x0b\x66ields_json\x18\x04 \x01(\t2\xa3\x03\n\x07\x43ontrol\x12\x43\n\x06Status\x12\x1b.edgeflock.v1.StatusRequest\x1a\x1c.edgeflock.v1.StatusResponse\x12@\n\x05Pause\x12\x1a.edgeflock.v1.PauseRequest\x1a\x1b.edgeflock.v1.PauseResponse\x12\x43\n\x06Resume\x12\x1b.edgeflock.v1.ResumeRequest\x1a\x1c.edgeflock.v1.ResumeResponse\x12=\n\x04Stop\x12\x19.edgeflock.v1.StopRequest\x1a\x1a.edgeflock.v1.StopResponse\x12\x46\n\x07Release\x12\x1c.edgeflock.v1.ReleaseRequest\x1a\x1d.edgeflock.v1.ReleaseResponse\x12\x45\n\x06\x45vents\x12\x1b.edgeflock.v1.EventsRequest\x1a\x1c.edgeflock.v1.EventsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,27 +41,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BUDGETSHARE']._serialized_start=512
   _globals['_BUDGETSHARE']._serialized_end=568
   _globals['_CLIENTSTATUS']._serialized_start=571
-  _globals['_CLIENTSTATUS']._serialized_end=1040
-  _globals['_PAUSEREQUEST']._serialized_start=1042
-  _globals['_PAUSEREQUEST']._serialized_end=1056
-  _globals['_PAUSERESPONSE']._serialized_start=1058
-  _globals['_PAUSERESPONSE']._serialized_end=1073
-  _globals['_RESUMEREQUEST']._serialized_start=1075
-  _globals['_RESUMEREQUEST']._serialized_end=1090
-  _globals['_RESUMERESPONSE']._serialized_start=1092
-  _globals['_RESUMERESPONSE']._serialized_end=1108
-  _globals['_STOPREQUEST']._serialized_start=1110
-  _globals['_STOPREQUEST']._serialized_end=1139
-  _globals['_STOPRESPONSE']._serialized_start=1141
-  _globals['_STOPRESPONSE']._serialized_end=1155
-  _globals['_RELEASEREQUEST']._serialized_start=1157
-  _globals['_RELEASEREQUEST']._serialized_end=1192
-  _globals['_RELEASERESPONSE']._serialized_start=1194
-  _globals['_RELEASERESPONSE']._serialized_end=1229
-  _globals['_EVENTSREQUEST']._serialized_start=1231
-  _globals['_EVENTSREQUEST']._serialized_end=1261
-  _globals['_EVENTSRESPONSE']._serialized_start=1263
-  _globals['_EVENTSRESPONSE']._serialized_end=1349
-  _globals['_CONTROL']._serialized_start=1352
-  _globals['_CONTROL']._serialized_end=1771
+  _globals['_CLIENTSTATUS']._serialized_end=1086
+  _globals['_PAUSEREQUEST']._serialized_start=1088
+  _globals['_PAUSEREQUEST']._serialized_end=1102
+  _globals['_PAUSERESPONSE']._serialized_start=1104
+  _globals['_PAUSERESPONSE']._serialized_end=1119
+  _globals['_RESUMEREQUEST']._serialized_start=1121
+  _globals['_RESUMEREQUEST']._serialized_end=1136
+  _globals['_RESUMERESPONSE']._serialized_start=1138
+  _globals['_RESUMERESPONSE']._serialized_end=1154
+  _globals['_STOPREQUEST']._serialized_start=1156
+  _globals['_STOPREQUEST']._serialized_end=1185
+  _globals['_STOPRESPONSE']._serialized_start=1187
+  _globals['_STOPRESPONSE']._serialized_end=1201
+  _globals['_RELEASEREQUEST']._serialized_start=1203
+  _globals['_RELEASEREQUEST']._serialized_end=1238
+  _globals['_RELEASERESPONSE']._serialized_start=1240
+  _globals['_RELEASERESPONSE']._serialized_end=1275
+  _globals['_EVENTSREQUEST']._serialized_start=1277
+  _globals['_EVENTSREQUEST']._serialized_end=1307
+  _globals['_EVENTSRESPONSE']._serialized_start=1309
+  _globals['_EVENTSRESPONSE']._serialized_end=1395
+  _globals['_CONTROL']._serialized_start=1398
+  _globals['_CONTROL']._serialized_end=1817
 # @@protoc_insertion_point(module_scope)

@@ -184,6 +184,8 @@ class ClientStatus(_message.Message):
     QUARANTINE_FIELD_NUMBER: _builtins.int
     CPU_S_FIELD_NUMBER: _builtins.int
     TEMPERATURE_C_FIELD_NUMBER: _builtins.int
+    DOWNLOAD_SENT_FIELD_NUMBER: _builtins.int
+    DOWNLOAD_SIZE_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     index: _builtins.int
     seated: _builtins.bool
@@ -214,6 +216,10 @@ class ClientStatus(_message.Message):
     """of the open round, as it said last with its steps"""
     temperature_c: _builtins.float
     """likewise, the highest"""
+    download_sent: _builtins.int
+    """bytes of the package that is on its way to it"""
+    download_size: _builtins.int
+    """of the whole package; 0: none is on its way"""
     @_builtins.property
     def device(self) -> _aggregator_pb2.Device:
         """as it said when it joined; absent: not seen since the server started"""
@@ -245,10 +251,12 @@ class ClientStatus(_message.Message):
         quarantine: _aggregator_pb2.Quarantine | None = ...,
         cpu_s: _builtins.float = ...,
         temperature_c: _builtins.float | None = ...,
+        download_sent: _builtins.int = ...,
+        download_size: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_temperature_c", b"_temperature_c", "_unseen_s", b"_unseen_s", "device", b"device", "quarantine", b"quarantine", "temperature_c", b"temperature_c", "unseen_s", b"unseen_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_temperature_c", b"_temperature_c", "_unseen_s", b"_unseen_s", "bad_updates", b"bad_updates", "client_id", b"client_id", "cpu_s", b"cpu_s", "device", b"device", "in_cohort", b"in_cohort", "index", b"index", "online", b"online", "quarantine", b"quarantine", "ready", b"ready", "received", b"received", "refused", b"refused", "samples", b"samples", "seated", b"seated", "software", b"software", "steps_done", b"steps_done", "steps_total", b"steps_total", "temperature_c", b"temperature_c", "unseen_s", b"unseen_s", "upload_held", b"upload_held", "upload_size", b"upload_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_temperature_c", b"_temperature_c", "_unseen_s", b"_unseen_s", "bad_updates", b"bad_updates", "client_id", b"client_id", "cpu_s", b"cpu_s", "device", b"device", "download_sent", b"download_sent", "download_size", b"download_size", "in_cohort", b"in_cohort", "index", b"index", "online", b"online", "quarantine", b"quarantine", "ready", b"ready", "received", b"received", "refused", b"refused", "samples", b"samples", "seated", b"seated", "software", b"software", "steps_done", b"steps_done", "steps_total", b"steps_total", "temperature_c", b"temperature_c", "unseen_s", b"unseen_s", "upload_held", b"upload_held", "upload_size", b"upload_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__temperature_c: _TypeAlias = _typing.Literal["temperature_c"]  # noqa: Y015
     _WhichOneofArgType__temperature_c: _TypeAlias = _typing.Literal["_temperature_c", b"_temperature_c"]  # noqa: Y015

@@ -15,13 +15,16 @@ import click
 
 from edgeflock.common import flags, signals
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
+from edgeflock.common.terminal import Terminal
 from edgeflock.lab.children import Child, Children, environment_without, program
+from edgeflock.lab.glance import Glance
+from edgeflock.lab.quantity import counted
 from edgeflock.lab.started import CLIENTS, LabConfig, recall, remember, usual
 from edgeflock.server.config import ServerConfig, default_run_dir
-from edgeflock.server.console.summary import Display, Rows, display, summary
+from edgeflock.server.console.display import Display
+from edgeflock.server.console.summary import conclude, is_over, title
 from edgeflock.server.feed import Feed
 from edgeflock.server.sealed import from_toml
-from edgeflock.server.target import parse
 from edgeflock.server.web.listen import OFF
 from edgeflock.server.web.standing import stay
 
@@ -32,6 +35,7 @@ The clients are c0, c1, ... whatever the number of processes, so that the result
 Logs lie in the run directory, under logs/.
 """
 _INTERVAL_S = 0.1
+_UNTOLD = ("client_joined", "client_left")  # they are processes of our own
 _LAST_WORDS_S = 3.0  # of a server whose clients have heard that the run failed
 
 
@@ -51,19 +55,22 @@ def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
     _check_transport(given)
     signals.on_leaving(signals.interrupt)
     ours = [path for path in (run_dir, *run_dir.parents) if not path.exists()]
+    terminal = Terminal(sys.stdout)
     try:
-        with Children() as children:
-            _to_the_end(Experiment(run_dir, given, experiment, children))
+        with Children() as children, closing(Display(terminal, _UNTOLD)) as shown:
+            _to_the_end(Experiment(run_dir, given, experiment, children, shown))
     except KeyboardInterrupt:
         click.echo(f"interrupted: fl-lab run --run-dir {run_dir} goes on with it", err=True)
         raise
+    except ChildFailed:
+        if is_over(run_dir):
+            conclude(terminal, run_dir)
+        raise
     finally:
         _forget_if_empty(run_dir, ours)
-    config = from_toml(run_dir / "run.toml")
-    with closing(Feed(run_dir)) as feed:
-        click.echo("\n" + summary(run_dir, feed.read(), parse(config.target).accuracy))
-    if sys.stdout.isatty():
-        stay(config, run_dir)
+    conclude(terminal, run_dir)
+    if terminal.moves:
+        stay(from_toml(run_dir / "run.toml"), run_dir)
     return 0
 
 
@@ -115,6 +122,7 @@ class Experiment:
     given: Mapping[str, Any]
     lab: LabConfig
     children: Children
+    shown: Display
 
     def config(self) -> ServerConfig:
         """Return the run's configuration, once the server has written it."""
@@ -134,6 +142,7 @@ class Experiment:
         while _stamp(self.run_dir / "address") in (None, before):
             if server.code is not None:
                 return server  # finished at once, or failed: the watch says which
+            self.shown.wait("fl-server starts")
             time.sleep(_INTERVAL_S / 5)
         return server
 
@@ -206,18 +215,20 @@ def watch(server: Child, feed: Feed, experiment: Experiment) -> None:
     if server.code is not None:
         _check(server)
         return
-    config = experiment.config()
-    rows = Rows(config.rounds, config.eval_every)
-    among = f"the union of {config.clients} shards" if config.central else f"{config.clients} clients"
-    click.echo(f"{config.method} with {among}, {config.rounds} rounds, in {experiment.run_dir}")
+    config, shown = experiment.config(), experiment.shown
+    shown.expect(config.rounds, config.eval_every)
+    shown.say([(title(config, experiment.run_dir), "bold")], indent=2)
     if (board := _dashboard(experiment.run_dir, config)) is not None:
-        click.echo(f"dashboard at {board}")
-    with closing(display(config.rounds, sys.stdout.isatty())) as shown:
+        shown.say([(f"dashboard at {board}", "")], indent=2)
+    if not config.central:
+        shown.wait(f"{counted(config.clients, 'client')} start")
+    with Glance(experiment.run_dir) as glance:
         while server.code is None:
-            _show(feed, rows, shown)
+            _show(feed, shown)
+            _look(glance, shown)
             _check_all(server, experiment.children)
             time.sleep(_INTERVAL_S)
-        _show(feed, rows, shown)
+    _show(feed, shown)
     _check(server)
 
 
@@ -228,14 +239,18 @@ def _dashboard(run_dir: Path, config: ServerConfig) -> str | None:
     return f"http://{dialled((run_dir / 'dashboard').read_text('utf-8').strip())}/"
 
 
-def _show(feed: Feed, rows: Rows, shown: Display) -> None:
+def _show(feed: Feed, shown: Display) -> None:
     for event in feed.read():
-        if event.name == "run_paused":
-            shown.say(f"paused: {event.fields.get('reason', '')}")
-        if event.name == "budget_unmeasured":
-            shown.say(f"note: {event.fields.get('reason', '')}")
-        for row in rows.take(event):
-            shown.show(row)
+        shown.take(event.name, event.fields)
+
+
+def _look(glance: Glance, shown: Display) -> None:
+    """Show what goes on now."""
+    status = glance.look()
+    if status is not None:
+        shown.look(status)
+    else:
+        shown.draw()
 
 
 def _check_all(server: Child, children: Children) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +12,9 @@ from edgeflock.common import log
 from edgeflock.common.entry import run_command
 from edgeflock.common.flags import command
 from edgeflock.server.config import ServerConfig
+
+if TYPE_CHECKING:
+    from edgeflock.server.console.console import Console
 
 _HELP = """Serve one federated training run to its end.
 
@@ -25,13 +29,25 @@ def _run(given: Mapping[str, Any], help_method: bool) -> int:
 
         click.echo(describe_method(given.get("method", "fedavg")))
         return 0
+    from edgeflock.server.console.console import Console
+
+    with closing(Console()) as console:
+        return _serve(given, console)
+
+
+def _serve(given: Mapping[str, Any], console: Console) -> int:
+    """Serve the run, in view of people or with a log of JSON lines."""
+    if log.for_people(given.get("log_format", "auto")):
+        console.begin()
     from edgeflock.server.resolve import combine
 
     config = combine(given)
-    log.configure(config.log_level, config.log_format)
+    log.configure(config.log_level, config.log_format, console.tell)
+    if log.for_people(config.log_format):
+        console.serve(config)
     from edgeflock.server.daemon import run
 
-    return run(config)
+    return run(config, console)
 
 
 def build() -> click.Command:

@@ -10,6 +10,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import grpc
 import structlog
@@ -27,6 +28,7 @@ from edgeflock.server.budget import Budget
 from edgeflock.server.central import CentralTrainer
 from edgeflock.server.certificates import Certificates
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.console.console import Console
 from edgeflock.server.control import ControlService
 from edgeflock.server.credit import CreditPool
 from edgeflock.server.decisions import Ended, EndingKind
@@ -38,6 +40,7 @@ from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.scoring import Scoring
 from edgeflock.server.service import AggregatorService
 from edgeflock.server.startup import Parts
+from edgeflock.server.status import status_of
 from edgeflock.server.versions import versions
 from edgeflock.server.web.child import Dashboard
 from edgeflock.server.web.standing import stay
@@ -54,8 +57,8 @@ _unfinished: list[object] = []  # ends with the process
 _HINT = "start fl-server on this run directory to go on"
 
 
-def run(config: ServerConfig) -> int:
-    """Serve the run of that configuration and return the process's exit code."""
+def run(config: ServerConfig, console: Console) -> int:
+    """Serve the run of that configuration, in view of a console, and return the process's exit code."""
     keep_pages()
     torch.set_num_threads(1)  # more threads give other bits (DESIGN rule 9)
     assert config.run_dir is not None
@@ -68,10 +71,11 @@ def run(config: ServerConfig) -> int:
         built = startup.build(config)
         with rundir.locked(run_dir):
             parts = startup.take_up(built, run_dir)
-            ending, asked = asyncio.run(_serve(parts))
+            ending, asked = asyncio.run(_serve(parts, console))
             _farewell(parts, ending, asked)
     except sqlite3.Error as error:  # of the writes before and the reads beside those of the Journal
         raise JournalBroken(error) from None
+    console.close()
     if ending is not None and not asked and sys.stderr.isatty():
         stay(config, run_dir)
     if ending is not None and ending.kind is EndingKind.FAILED:
@@ -82,7 +86,7 @@ def run(config: ServerConfig) -> int:
 # ------------------------------------------------------------------------------------------ serving
 
 
-async def _serve(parts: Parts) -> tuple[Ended | None, str]:
+async def _serve(parts: Parts, console: Console) -> tuple[Ended | None, str]:
     """Serve until the run ends or a signal asks to go; return the ending, and the signal's name."""
     journal = Journal(parts.run_dir / rundir.JOURNAL)
     engine = _engine(parts, journal)
@@ -108,6 +112,7 @@ async def _serve(parts: Parts) -> tuple[Ended | None, str]:
         rundir.write_small(parts.run_dir / rundir.ADDRESS, f"{address.target}\n")
         log.info("listening", address=address.target, transport=trusted.words if trusted else "plain text")
         watching = asyncio.create_task(_watch(trusted, journal)) if trusted else None
+        console.follow(partial(status_of, engine, story.meta["run_id"], str(parts.run_dir)))
         dashboard.start()
         scalars = EventFiles(parts.config, parts.run_dir)
         await scalars.start()

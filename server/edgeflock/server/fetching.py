@@ -62,15 +62,25 @@ class Fetching:
             yield described
         async with self._turns.one(broadcast.package.size_bytes) as mine:
             size = request.chunk_bytes or (CHUNK if mine else SMALL_CHUNK)
-            opened = self._engine.opened
-            for offset in range(request.offset, broadcast.package.size_bytes, size):
-                payload = min(size, broadcast.package.size_bytes - offset)
-                if self._engine.opened is not opened or not self._engine.accounts.limits.admits(payload):
-                    yield pb.FetchResponse(refusal=refusal(pb.REASON_BUSY, ROUND_OVER))
-                    return
-                message = broadcast.cached(offset, size)
-                if message is None:
-                    message = await self._engine.write(broadcast.message, offset, size)
-                session.sent(len(message), payload, broadcast.package, offset)
-                yield message
-                self._turns.moved(payload)
+            try:
+                async for message in self._chunks(session, request.offset, broadcast, size):
+                    yield message
+            finally:
+                session.fetching = None
+
+    async def _chunks(
+        self, session: Session, start: int, broadcast: Broadcast, size: int
+    ) -> AsyncGenerator[pb.FetchResponse | bytes]:
+        opened, whole = self._engine.opened, broadcast.package.size_bytes
+        for offset in range(start, whole, size):
+            payload = min(size, whole - offset)
+            if self._engine.opened is not opened or not self._engine.accounts.limits.admits(payload):
+                yield pb.FetchResponse(refusal=refusal(pb.REASON_BUSY, ROUND_OVER))
+                return
+            message = broadcast.cached(offset, size)
+            if message is None:
+                message = await self._engine.write(broadcast.message, offset, size)
+            session.sent(len(message), payload, broadcast.package, offset)
+            session.fetching = offset + payload, whole
+            yield message
+            self._turns.moved(payload)

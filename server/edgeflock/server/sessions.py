@@ -37,6 +37,7 @@ class Session:
     seen: float = field(default_factory=time.monotonic)  # its last call or chunk
     upload: asyncio.Task[object] | None = None  # the Deliver stream in progress
     arriving: tuple[Entry, int] | None = None  # what that stream fills, and the bytes it will hold
+    fetching: tuple[int, int] | None = None  # bytes that were sent of a package on its way, and all
     traffic: Traffic = field(default_factory=Traffic)  # the client's, whatever its session
 
     def sent(

@@ -91,6 +91,8 @@ def _add_work(member: pb.ClientStatus, session: Session, round: int) -> None:
         member.cpu_s = said.cpu_s if math.isfinite(said.cpu_s) else 0.0
         if said.HasField("temperature_c") and math.isfinite(said.temperature_c):
             member.temperature_c = said.temperature_c
+    if session.fetching is not None:
+        member.download_sent, member.download_size = session.fetching
     if session.arriving is not None:
         entry, member.upload_size = session.arriving
         member.upload_held = entry.held

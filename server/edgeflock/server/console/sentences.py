@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from edgeflock.common.terminal import safe
 from edgeflock.server.feed import Event
 
 _SENTENCES: dict[str, str] = {
@@ -17,6 +18,7 @@ _SENTENCES: dict[str, str] = {
     "clients_seated": "seats are given to {clients}",
     "round_opened": "round {round} opens for {cohort}",
     "round_extended": "round {round} is short of updates: it gets another deadline, and {added}",
+    "closing_opened": "training is over: {cohort} are asked once more, in round {round}",
     "task_refused": "{client} refuses its task of round {round}: {reason}",
     "updates_rejected": "round {round}: updates are rejected: {clients}",
     "client_quarantined": (
@@ -37,29 +39,34 @@ _SENTENCES: dict[str, str] = {
     "round_discarded": "round {round} is discarded: {reason}",
     "run_ended": "the run is over after round {round} ({kind}): {reason}",
 }
+_COMMITTED = {"round_committed": "round {round} is done", "closing_committed": "the closing task is done"}
 
 
 def line(event: Event) -> str:
     """Return when it happened (UTC) and what."""
     at = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(event.at))
-    return f"{at}  {sentence(event)}"
+    return f"{at}  {sentence(event.name, event.fields)}"
 
 
-def sentence(event: Event) -> str:
+def is_known(name: str) -> bool:
+    return name in _SENTENCES or name in _COMMITTED
+
+
+def sentence(name: str, fields: Mapping[str, Any]) -> str:
     """Return what happened; of an event that this version does not know, its name and fields."""
-    words = {name: _word(value) for name, value in event.fields.items()}
+    words = {key: _word(value) for key, value in fields.items()}
     try:
-        if event.name == "round_committed":
-            return _committed(event.fields)
-        return _SENTENCES[event.name].format(**words)
+        if name in _COMMITTED:
+            return safe(_committed(_COMMITTED[name].format(**words), fields))
+        return safe(_SENTENCES[name].format(**words))
     except (KeyError, ValueError, TypeError):
-        return " ".join([event.name, *(f"{name}={value}" for name, value in words.items())])
+        return safe(" ".join([name, *(f"{key}={value}" for key, value in words.items())]))
 
 
-def _committed(fields: Mapping[str, Any]) -> str:
+def _committed(done: str, fields: Mapping[str, Any]) -> str:
     """Name who did not count, and why: late, not finite, refused."""
     loss = f", training loss {fields['loss']:.4f}" if "loss" in fields else ""
-    text = f"round {fields['round']} is done: {fields['counted']} updates count{loss}"
+    text = f"{done}: {fields['counted']} updates count{loss}"
     missed = fields.get("not_counted")
     return f"{text}; not counted: {_word(missed)}" if missed else text
 

@@ -1,20 +1,18 @@
-"""What fl-lab run shows: rows in order, and the table at the end, from a real journal."""
+"""A line for each round, in order, and the table at the end, from a real journal."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import pty
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from edgeflock.common.errors import BadData
+from edgeflock.common.units import size
 from edgeflock.lab.events import line
-from edgeflock.server.console.summary import Rows, size, spending, summary
+from edgeflock.server.console.rows import Rows
+from edgeflock.server.console.summary import spending, summary
 from edgeflock.server.feed import Event, Feed
 from edgeflock.server.journal import Journal
 from edgeflock.server.records import read_used
@@ -33,7 +31,7 @@ def evaluated(number: int, accuracy: float, model: str = "global") -> Event:
 
 
 def shown(rows: Rows, *events: Event) -> list[str]:
-    return [row.text() for entry in events for row in rows.take(entry)]
+    return [row.text() for entry in events for row in rows.take(entry.name, entry.fields)]
 
 
 def test_a_row_waits_for_its_evaluation() -> None:
@@ -168,7 +166,7 @@ def test_the_summary_says_what_became_of_the_target(tmp_path: Path, goal: float,
 def test_budgets_are_shown_as_shares_and_summed_up(tmp_path: Path) -> None:
     spent = {"time": [30.25, 60.0], "bytes": [4_100_000, 5_000_000], "energy": [1010.0, 1000.0]}
     done = event("round_committed", round=1, bytes_up=10, bytes_down=10, seconds=0.5, budget=spent)
-    (row,) = Rows(rounds=1, eval_every=0).take(done)
+    (row,) = Rows(rounds=1, eval_every=0).take(done.name, done.fields)
     assert row.text().endswith("0.50 s  budget used: time  50%, bytes  82%, energy 101%")
     lines = summary(tmp_path, [done, event("run_started", budget={"time": "60s"})]).splitlines()
     assert [line for line in lines if line.startswith("budget")] == [
@@ -193,7 +191,7 @@ def test_a_method_s_own_clock_is_not_mixed_up_with_the_time_that_passes() -> Non
 def test_a_budget_that_nobody_measures_is_not_said_to_be_unused(tmp_path: Path) -> None:
     spent = {"energy": [0.0, 50_000.0], "cpu": [4.262, 7200.0]}
     done = event("round_committed", round=1, bytes_up=10, bytes_down=10, seconds=0.5, budget=spent)
-    (row,) = Rows(rounds=1, eval_every=0).take(done)
+    (row,) = Rows(rounds=1, eval_every=0).take(done.name, done.fields)
     assert row.text().endswith("0.50 s  budget used: energy    -, cpu   0%")
     lines = summary(tmp_path, [done]).splitlines()
     assert [line for line in lines if line.startswith("budget")] == [
@@ -206,47 +204,3 @@ def test_the_summary_of_a_run_that_was_cut_says_so(tmp_path: Path) -> None:
     text = summary(tmp_path, [committed(1)])
     assert "ended           not yet" in text
     assert "no final model" in text
-
-
-_BAR = """
-import sys
-from edgeflock.server.console.summary import Row, display
-shown = display(3, sys.stdout.isatty())
-for number in (1, 2, 3):
-    shown.show(Row(number, 3, 1000, 0.5, 0.5))
-shown.say("paused: [c1] is missing")
-shown.close()
-"""
-
-
-def test_a_terminal_gets_a_bar_and_the_lines() -> None:
-    ours, theirs = pty.openpty()
-    environ = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    with subprocess.Popen([sys.executable, "-c", _BAR], env=environ, stdout=theirs) as running:
-        os.close(theirs)
-        text = read_all(ours)
-    assert running.returncode == 0
-    assert text.count("accuracy ") == 3
-    assert "3/3" in text
-    assert "paused: [c1] is missing" in text
-    assert "\x1b[" in text
-
-
-def test_a_pipe_gets_the_lines_alone() -> None:
-    done = subprocess.run([sys.executable, "-c", _BAR], capture_output=True, text=True, check=True)
-    assert len(done.stdout.splitlines()) == 4
-    assert "\x1b[" not in done.stdout
-
-
-def read_all(terminal: int) -> str:
-    """Return what is written to a pseudo terminal until its other side is closed."""
-    pieces: list[bytes] = []
-    with os.fdopen(terminal, "rb", buffering=0) as file:
-        while True:
-            try:
-                piece = file.read(65536)
-            except OSError:  # how Linux says that nobody writes any more
-                piece = b""
-            if not piece:
-                return b"".join(pieces).decode()
-            pieces.append(piece)

@@ -1,0 +1,66 @@
+"""Whether a run's last model is one to be glad of: decided from its tests alone. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_FAR = 0.05  # of accuracy, below the best one: more than what rounds differ by
+_GROWN, _AT_LEAST = 1.5, 0.1  # of the lowest loss: times as high, and so much higher
+_ENOUGH = 3  # tests before it is said that nothing was learned
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One test of the global model."""
+
+    round: int
+    accuracy: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Caution:
+    """What is wrong with the last model, in words, and the best one if that is another."""
+
+    words: str
+    best: Scored | None
+
+
+def caution(tests: Sequence[Scored]) -> Caution | None:
+    """Return what somebody should hear before using the last model; None if there is nothing to say."""
+    if not tests:
+        return None
+    last, best = tests[-1], max(tests, key=lambda test: test.accuracy)
+    words = _far(last, best) or _grown(tests) or _nothing(tests)
+    return Caution(words, best if best.accuracy > last.accuracy else None) if words else None
+
+
+def _far(last: Scored, best: Scored) -> str:
+    if best.accuracy - last.accuracy <= _FAR:
+        return ""
+    return (
+        f"the last model has accuracy {last.accuracy:.4f}, far below the best one, "
+        f"{best.accuracy:.4f} in round {best.round}"
+    )
+
+
+def _grown(tests: Sequence[Scored]) -> str:
+    last = tests[-1]
+    if not math.isfinite(last.loss):
+        return "the loss of the last model is not finite"
+    lowest = min((test for test in tests if math.isfinite(test.loss)), key=lambda test: test.loss)
+    if last.loss <= _GROWN * lowest.loss or last.loss - lowest.loss <= _AT_LEAST:
+        return ""
+    return f"the loss has grown from {lowest.loss:.4f} in round {lowest.round} to {last.loss:.4f}"
+
+
+def _nothing(tests: Sequence[Scored]) -> str:
+    """Neither loss nor accuracy is better than after the first test: so are runs at chance level."""
+    first, last = tests[0], tests[-1]
+    if len(tests) < _ENOUGH or last.loss < first.loss or last.accuracy > first.accuracy + _FAR:
+        return ""
+    return (
+        f"nothing was learned: the loss is {last.loss:.4f}, and was {first.loss:.4f} in round {first.round}"
+    )

@@ -1,0 +1,48 @@
+"""What can be done next with a run: commands that work as they are printed, from where they are printed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from edgeflock.common import extras
+from edgeflock.common.typed import typed
+from edgeflock.server.console.caution import Caution
+
+_FOR_REPORTS = ("jinja2", "matplotlib")
+
+
+def command(name: str, *words: str | Path) -> str:
+    """Return a command line with one of our programs; paths are as short as can be."""
+    said = [shortest(word) if isinstance(word, Path) else word for word in words]
+    return shlex.join([typed(name), *said])
+
+
+def onward(run_dir: Path, caution: Caution | None) -> Iterator[tuple[str, str]]:
+    """Yield what to hear about a run that is over, and what to type next."""
+    if caution is not None:
+        yield "caution", caution.words + _way_out(run_dir, caution)
+    if extras.installed(*_FOR_REPORTS):
+        yield "next", command("fl-lab", "report", run_dir)
+    else:
+        lacking = f"fl-lab report {extras.needs(*_FOR_REPORTS)}"
+        yield "next", f"{command('fl-lab', 'events', run_dir)}; {lacking}"
+
+
+def _way_out(run_dir: Path, caution: Caution) -> str:
+    if caution.best is None:
+        return "; a smaller --lr may help"
+    export = command("fl-lab", "export", run_dir, "--which", "best")
+    return f"; {export} takes that of round {caution.best.round}"
+
+
+def shortest(path: Path) -> str:
+    """Return a path from here if that is not longer."""
+    try:
+        from_here = os.path.relpath(path)
+    except (OSError, ValueError):  # there is no here any more
+        return str(path)
+    whole = str(path.absolute())
+    return from_here if len(from_here) < len(whole) and not from_here.startswith("../../..") else whole

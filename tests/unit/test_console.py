@@ -1,0 +1,148 @@
+"""fl-server for people, from the lines of its log: what stays on the screen, and what a pipe gets."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from edgeflock.common.terminal import Terminal
+from edgeflock.server.config import ServerConfig
+from edgeflock.server.console.console import Console, joining
+from edgeflock.server.console.display import Display
+from edgeflock.v1 import aggregator_pb2
+from edgeflock.v1 import control_pb2 as pb
+
+
+class Screen(io.StringIO):
+    """A stream that is no terminal."""
+
+    encoding = "utf-8"
+
+    def lines(self) -> list[str]:
+        return [re.sub(r"^\d\d:\d\d:\d\d", "TT", line) for line in self.getvalue().splitlines()]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def console(clock: Clock | None = None) -> tuple[Console, Screen]:
+    screen = Screen()
+    found = Console(Terminal(screen, {}), clock or Clock())
+    found.serve(ServerConfig(rounds=2, clients=2, run_dir=Path("runs/one")))
+    return found, screen
+
+
+def test_the_first_lines_say_what_is_served_and_where() -> None:
+    found, screen = console()
+    found.tell("info", "dashboard_listening", {"address": "[::]:8080", "url": "http://[::1]:8080/"})
+    found.tell("info", "run_started", {"run_id": "x", "round": 1})
+    found.tell("info", "listening", {"address": "127.0.0.1:9300", "transport": "plain text"})
+    assert screen.lines()[:4] == [
+        "fedavg on digits (mlp) with 2 clients, 2 rounds, in runs/one",
+        "listening at 127.0.0.1:9300, plain text",
+        "dashboard at http://[::1]:8080/",
+        "goes on after round 1",
+    ]
+    assert screen.lines()[4].endswith("fl-client --server 127.0.0.1:9300")
+
+
+def test_a_round_has_one_line_and_everything_else_a_sentence() -> None:
+    found, screen = console()
+    begun = len(screen.lines())
+    found.tell("info", "round_opened", {"round": 1, "cohort": ["a", "b"]})
+    found.tell("warning", "task_refused", {"client": "b", "round": 1, "reason": "out of memory"})
+    done = {"round": 1, "counted": 1, "not_counted": {"b": "refused_by_client"}, "seconds": 0.5, "loss": 0.3}
+    found.tell("info", "round_committed", {**done, "bytes_up": 500, "bytes_down": 500})
+    found.tell("info", "evaluated", {"round": 1, "model": "global", "accuracy": 0.5, "loss": 0.25})
+    assert screen.lines()[begun:] == [
+        "TT  b refuses its task of round 1: out of memory",
+        "round 1/2  accuracy 0.5000   test loss 0.2500     1.0 kB     0.50 s  without b",
+    ]
+
+
+def test_clients_that_come_together_are_told_together() -> None:
+    clock = Clock()
+    found, screen = console(clock)
+    for number in range(20):
+        found.tell("info", "client_joined", {"client": f"c{number}", "machine": "arm", "system": "Linux"})
+    found.tell("info", "client_left", {"client": "c3"})
+    found.tell("warning", "run_paused", {"round": 0, "reason": "asked"})
+    assert screen.lines()[-3:] == [
+        "TT  c0, c1, c2, c3 and 16 more join",
+        "TT  c3 is gone",
+        "TT  round 0: the run pauses: asked",
+    ]
+
+
+def test_what_has_no_sentence_is_told_as_it_is() -> None:
+    found, screen = console()
+    found.tell("warning", "dashboard_ended", {"code": 1, "again_in_s": 0.5})
+    found.tell("warning", "flops_not_counted", {"reason": "an\x1b[31m operation"})
+    assert screen.lines()[-2:] == [
+        "TT  warning: dashboard ended (code=1, again_in_s=0.5)",
+        "TT  warning: flops not counted: an\N{REPLACEMENT CHARACTER}[31m operation",
+    ]
+
+
+def test_ctrl_c_says_that_the_run_is_parked_and_how_to_go_on() -> None:
+    found, screen = console()
+    found.tell("info", "draining", {"signal": "SIGINT"})
+    found.tell("info", "run_parked", {"round": 1})
+    found.tell("info", "client_left", {"client": "c0"})
+    found.tell("info", "parked", {"reason": "asked by SIGINT", "run_dir": "/x", "hint": "..."})
+    assert screen.lines()[-4] == "TT  Ctrl-C: the run is being parked; once more ends it at once"
+    assert screen.lines()[-2].startswith("TT  the run is parked, nothing is lost")
+    assert screen.lines()[-1].endswith("fl-server --run-dir runs/one")
+
+
+@pytest.mark.parametrize(
+    ("address", "transport", "words"),
+    [
+        ("127.0.0.1:9300", "plain text", "fl-client --server 127.0.0.1:9300"),
+        ("192.0.2.1:9300", "plain text", "fl-client --server 192.0.2.1:9300 --insecure"),
+        ("192.0.2.1:9300", "tls", "fl-client --server 192.0.2.1:9300 --tls-ca ca.pem"),
+    ],
+)
+def test_what_a_client_has_to_type(address: str, transport: str, words: str) -> None:
+    assert joining(address, transport).endswith(words)
+
+
+def test_a_pipe_hears_who_is_missing_once_and_whenever_that_changes() -> None:
+    found, screen = console()
+    found.tell("info", "listening", {"address": "127.0.0.1:9300", "transport": "plain text"})
+    one = pb.ClientStatus(client_id="a", online=True)
+    gathering = pb.StatusResponse(state=aggregator_pb2.RUN_STATE_GATHERING, clients=2, rounds=2)
+    with_one = pb.StatusResponse(state=aggregator_pb2.RUN_STATE_GATHERING, clients=2, rounds=2, members=[one])
+    for status in (gathering, gathering, with_one, with_one):
+        found.look(status)
+    missing = [line.partition("  ")[0] for line in screen.lines() if line.startswith("waiting")]
+    assert missing == ["waiting for clients: 0 of 2", "waiting for clients: 1 of 2"]
+    assert screen.lines()[-1].endswith("start: " + joining("127.0.0.1:9300", "plain text"))
+
+
+def test_a_console_that_nobody_looks_at_asks_for_nothing() -> None:
+    async def follow() -> None:
+        Console(Terminal(Screen(), {})).follow(lambda: pytest.fail("it was asked"))
+        await asyncio.sleep(0)
+
+    asyncio.run(follow())
+
+
+def test_a_pipe_hears_of_a_round_that_takes_long() -> None:
+    clock, screen = Clock(), Screen()
+    shown = Display(Terminal(screen, {}), clock=clock)
+    at_hand = pb.OpenRound(round=1, phase="open", elapsed_s=1.0)
+    running = aggregator_pb2.RUN_STATE_RUNNING
+    shown.look(pb.StatusResponse(state=running, rounds=9, open=at_hand))
+    clock.now = 61.0
+    shown.draw()
+    shown.draw()
+    assert screen.lines() == ["round 1/9  1:02 min  updates 0 of 0"]
