@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgeflock.common.errors import BadData
+from edgeflock.common.terminal import text_of
 from edgeflock.common.units import size
 from edgeflock.lab.events import line
 from edgeflock.server.console.rows import Rows
@@ -174,6 +175,23 @@ def test_budgets_are_shown_as_shares_and_summed_up(tmp_path: Path) -> None:
         "budget of bytes   4.10 MB of 5 MB",
         "budget of energy  1.01 kJ of 1 kJ, 10 J beyond it",
     ]
+
+
+@pytest.mark.parametrize(
+    ("width", "text"),
+    [
+        (200, "round 1/1  accuracy      -  train loss      -       20 B     0.50 s  budget used: time  50%"),
+        (80, "round 1/1  accuracy      -  train loss      -       20 B     0.50 s  time  50%"),
+        (70, "round 1/1  acc      -  loss      -      20 B  0.50 s  time  50%"),
+        (55, "round 1/1  acc      -  loss      -      20 B  0.50 s"),
+    ],
+)
+def test_a_row_gives_way_to_a_narrow_terminal(width: int, text: str) -> None:
+    done = event(
+        "round_committed", round=1, bytes_up=10, bytes_down=10, seconds=0.5, budget={"time": [30, 60]}
+    )
+    (row,) = Rows(rounds=1, eval_every=0).take(done.name, done.fields)
+    assert text_of(row.line(width)) == text
 
 
 def test_what_the_journal_knows_of_an_open_round_counts_for_every_budget() -> None:

@@ -82,7 +82,12 @@ def test_a_line_is_broken_between_words_and_goes_on_below_its_text() -> None:
 
 def test_a_word_that_is_longer_than_the_line_stays_whole() -> None:
     rows = [text_of(row) for row in folded([("model SHA-256  " + "f" * 64, "")], 60, indent=2)]
-    assert rows == ["model SHA-256", "  " + "f" * 64]
+    assert rows == ["model SHA-256", "f" * 64]
+
+
+def test_a_word_that_fits_without_its_margin_goes_without() -> None:
+    rows = [text_of(row) for row in folded([("budget  " + "f" * 64, "")], 66, indent=8)]
+    assert rows == ["budget", "  " + "f" * 64]
 
 
 def test_what_does_not_fit_is_cut_with_a_sign_of_it() -> None:

@@ -52,7 +52,7 @@ def test_a_signal_ends_a_client_that_waits_for_its_server_with_0(
 def test_an_unreachable_server_is_given_up_with_one_sentence(tmp_path: Path) -> None:
     code, line = ended("--server", NOBODY, "--state-dir", str(tmp_path), "--give-up-after", "1")
     assert code == 1
-    assert line.startswith(f"fl-client: error: no server was reached at {NOBODY} for 1 s: unavailable")
+    assert line.startswith(f"fl-client: error: no server was reached at {NOBODY} for 1 s: connection refused")
 
 
 def test_a_state_directory_in_use_is_refused_with_2(tmp_path: Path) -> None:

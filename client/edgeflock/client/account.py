@@ -30,13 +30,14 @@ class Account:
         """What the next header carries."""
         return self._owed.get(self._last.round) if self._last else None
 
-    def settle(self, round: int) -> None:
-        """A round has its verdict: the next one begins."""
+    def settle(self, round: int) -> RoundCost:
+        """A round has its verdict: return what it took; the next one begins."""
         cost = self._meter.finish(round)
         self._owe(cost)
         self._waiting.append((asyncio.get_running_loop().time() + WITHIN_S, cost))
         if len(self._waiting) == 1:
             self._look_again()
+        return cost
 
     def _look_again(self) -> None:
         asyncio.get_running_loop().call_at(self._waiting[0][0], self._look)

@@ -26,6 +26,7 @@ from edgeflock.client.store import Store
 from edgeflock.client.stub import Stub
 from edgeflock.client.trainer import Trainer
 from edgeflock.client.transfer import Interrupted
+from edgeflock.client.trouble import in_words
 from edgeflock.client.trust import Distrusted
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.transport import PROTOCOL
@@ -77,6 +78,11 @@ class Agent:
         self._return_within_ms = 0
         self._finished = ""  # the run that is over, with --stay
 
+    @property
+    def work(self) -> tuple[int, int, int] | None:
+        """The round that is trained now, the steps that are done and all; None: none is."""
+        return self._part.work if self._part else None
+
     async def run(self) -> str:
         """Take part until the run is over and return why; raises the EdgeflockError that ended it early."""
         try:
@@ -119,8 +125,8 @@ class Agent:
         elif wrong and new:
             raise Distrusted(f"the server at {self._link.target} is not trusted: {wrong}")
         else:
-            said = f"{error.code().name.lower()}: {details}{trust.hint(details) if new else ''}"
-            await self._pause(wrong or said)
+            self._log.debug("grpc_says", code=error.code().name, details=details)
+            await self._pause(wrong or in_words(error) + (trust.hint(details) if new else ""))
 
     async def _refused(self, refused: Refused) -> Finish | None:
         if refused.reason == Reason.REASON_FINISHED:
@@ -130,7 +136,7 @@ class Agent:
             self._outbox.clear()
         elif not (refused.temporary or refused.reason in _REJOIN or self._waits_out(refused)):
             raise refused
-        await self._pause(str(refused), refused.retry_after_ms)
+        await self._pause(str(refused), refused.retry_after_ms, met=True)
         return None
 
     def _waits_out(self, refused: Refused) -> bool:
@@ -138,7 +144,7 @@ class Agent:
         while its server is away. At first contact they are a mistake that somebody should hear of."""
         return self._seated and refused.reason in _OTHERS
 
-    async def _pause(self, reason: str, retry_after_ms: int = 0) -> None:
+    async def _pause(self, reason: str, retry_after_ms: int = 0, **more: bool) -> None:
         """Wait before the next attempt; raises GaveUp when no server was heard for too long."""
         quiet_s = time.monotonic() - self._heard
         left_s = self._rules.give_up_after_s - quiet_s
@@ -148,7 +154,11 @@ class Agent:
         self._return_within_ms = 0
         delay_s = delay_s if self._rules.stay else min(delay_s, left_s)
         self._log.warning(
-            "server_not_reached", server=self._link.target, reason=reason, next_attempt_s=round(delay_s, 2)
+            "server_not_reached",
+            server=self._link.target,
+            reason=reason,
+            next_attempt_s=round(delay_s, 2),
+            **more,
         )
         await asyncio.sleep(delay_s)
 
@@ -168,6 +178,7 @@ class Agent:
     async def _life(self, stub: Stub) -> Finish:
         """Join, watch and act until the run is over; every trouble is an exception."""
         line, part = await self._join(stub)
+        self._log.info("connected", server=self._link.target)
         watcher = asyncio.create_task(self._watch(line, part))
         try:
             ending = await part.act(line)

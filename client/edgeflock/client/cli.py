@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import click
 
 from edgeflock.client.config import ClientConfig, resolve
+from edgeflock.client.console import Console
 from edgeflock.common import log
 from edgeflock.common.entry import run_command
 from edgeflock.common.flags import command
@@ -21,10 +23,13 @@ One process can host several clients; each keeps its own name, data and state.
 
 def _run(given: Mapping[str, Any]) -> int:
     config = resolve(ClientConfig(**given))
-    log.configure(config.log_level, config.log_format)
-    from edgeflock.client.daemon import run
+    with closing(Console()) as console:
+        log.configure(config.log_level, config.log_format, console.tell)
+        if log.for_people(config.log_format):
+            console.begin()
+        from edgeflock.client.daemon import run
 
-    return run(config)
+        return run(config, console)
 
 
 def build() -> click.Command:

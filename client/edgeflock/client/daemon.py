@@ -14,6 +14,7 @@ import structlog
 from edgeflock.client import seats
 from edgeflock.client.agent import Agent, Rules
 from edgeflock.client.config import ClientConfig, hosted_ids, resolve, state_home, with_numbers
+from edgeflock.client.console import Console, Work
 from edgeflock.client.line import Link
 from edgeflock.client.statedir import StateDir, Unwritable
 from edgeflock.client.trainer import Trainer
@@ -25,19 +26,20 @@ from edgeflock.common.errors import EdgeflockError
 log = structlog.get_logger(__name__)
 
 DRAIN_S = 9.0  # a client that was asked is gone within 10 s
+_NAMED = 20  # hosted clients, at most, in the log
 FORCED = 130  # exit code after a second Ctrl-C
 
 Life: TypeAlias = "asyncio.Task[str]"  # of one hosted client: why it ended
 
 
-def run(config: ClientConfig) -> int:
+def run(config: ClientConfig, console: Console | None = None) -> int:
     """Take part until the run is over; returns the exit code or raises the error of the first client."""
     keep_pages()
     config = resolve(config)
     trust = Trust.of(config)
     state = _place(config, trust)
     try:
-        return asyncio.run(_host(config, state, trust))
+        return asyncio.run(_host(config, state, trust, console or Console()))
     finally:
         state.close()
 
@@ -49,13 +51,15 @@ def _place(config: ClientConfig, trust: Trust) -> StateDir:
     return StateDir.open(config.state_dir, config.id)
 
 
-async def _host(config: ClientConfig, state: StateDir, trust: Trust) -> int:
+async def _host(config: ClientConfig, state: StateDir, trust: Trust, console: Console) -> int:
     ids = hosted_ids(config) or with_numbers(state.identity.client_id, config.host_clients)
     link, trainer = Link(trust), Trainer(config)
     rules = Rules(state.identity.instance, config.stay, config.give_up_after, alone=len(ids) == 1)
-    log.info("client_started", server=link.target, clients=list(ids[:20]), state_dir=str(state.path))
+    told = {"clients": list(ids[:_NAMED]), "hosted": len(ids)}
+    log.info("client_started", server=link.target, **told, state_dir=str(state.path))
     log.info("energy_source", source=trainer.gauge.source or "none")
     agents = [Agent(name, state.folder(name), link, trainer, rules) for name in ids]
+    console.follow(lambda: [Work(*work) for agent in agents if (work := agent.work)])
     gauging = asyncio.create_task(trainer.gauge.run())
     try:
         with _signals() as asked:

@@ -70,7 +70,15 @@ class Participation:
         self._job: asyncio.Task[None] | None = None
         self._training: int | None = None
         self._progress = Progress()
+        self._told = False  # that the data are there
         self._reporter: asyncio.TimerHandle  # while a training goes on
+
+    @property
+    def work(self) -> tuple[int, int, int] | None:
+        """The round that is trained now, the steps that are done and all; None: none is."""
+        if self._job is None or self._training is None:
+            return None
+        return self._training, self._progress.done, self._progress.total
 
     # -------------------------------------------------------------------------------- the connection
 
@@ -222,16 +230,17 @@ class Participation:
         """Move the state by the final word, then forget the update; a crash in between repeats both."""
         await self.stop()
         entry = self._outbox.entry
+        samples, train_s = (entry.samples, entry.cost.train_s) if entry else (0, 0.0)
         if counted and (entry.candidate if entry else self._staged):
             self._store.promote()
         else:
             self._store.discard()
         self._outbox.clear()
         self._pending = self._staged = None
-        self._account.settle(round)
-        self._log.info(
-            "update_settled", round=round, counted=counted, **({"reason": reason} if reason else {})
-        )
+        cost = self._account.settle(round)
+        done = {"samples": samples, "train_s": float(f"{train_s:.3f}"), "bytes_up": cost.bytes_up}
+        why = {"reason": reason} if reason else {}
+        self._log.info("update_settled", round=round, counted=counted, **why, **done)
 
     def _rewind(self, keep: int | None) -> None:
         if any(keep is None or kept.round > keep for kept in self._store.generations()):
@@ -251,6 +260,8 @@ class Participation:
             class_counts=self._member.class_counts,
             layout_digest=self._setup.setting.layout.digest,
         )
+        new, self._told = not self._told, True
+        self._log.info("ready", seat=index, samples=self._member.samples, new=new)
         try:
             await ask(line, pb.ReportRequest(ready=ready))
         except grpc.aio.AioRpcError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
 from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, TextIO, cast
@@ -12,7 +11,7 @@ from typing import Any, TextIO, cast
 from edgeflock.common.kinds import TEXT
 from edgeflock.common.options import option
 from edgeflock.common.ranges import one_of
-from edgeflock.common.terminal import Line, Terminal, safe
+from edgeflock.common.terminal import Piece, Terminal, safe
 
 _LEVELS = ("debug", "info", "warning", "error")
 _FORMATS = ("auto", "json", "console")
@@ -90,22 +89,22 @@ def for_people(form: str) -> bool:
     return form == "console" or (form == "auto" and sys.stderr.isatty())
 
 
-def in_words(level: str, name: str, fields: Mapping[str, Any]) -> Line:
-    """Return a line of which nothing but its name and fields is known."""
+def in_words(level: str, name: str, fields: Mapping[str, Any]) -> Piece:
+    """Return what is said of a line of which nothing but its name and fields is known."""
     rest = {key: value for key, value in fields.items() if key not in ("reason", "exception")}
     text = name.replace("_", " ")
     text += f": {fields['reason']}" if "reason" in fields else ""
     text += f" ({', '.join(f'{key}={value}' for key, value in rest.items())})" if rest else ""
     style = _STYLES.get(level, "")
     mark = f"{level}: " if style else ""
-    return [(time.strftime("%H:%M:%S  "), "dim"), (mark + safe(text), style)]
+    return mark + text, style
 
 
 def tell_plainly(terminal: Terminal) -> Tell:
     """Return what tells any line to people, as it is."""
 
     def tell(level: str, name: str, fields: Mapping[str, Any]) -> None:
-        terminal.say(in_words(level, name, fields), indent=10)
+        terminal.tell(*in_words(level, name, fields))
         for row in str(fields.get("exception", "")).splitlines():
             terminal.say([(safe(row), "dim")])
 

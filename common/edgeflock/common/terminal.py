@@ -6,6 +6,7 @@ import os
 import re
 import select
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TextIO
@@ -52,6 +53,10 @@ class Terminal:
             rows = folded(line, self.width, indent)
             live = self._redrawn() if self._live and self._in_sight() else []
             self._write([self._begun(), *(self._painted(row) + "\n" for row in rows), *live])
+
+    def tell(self, words: str, style: str = "") -> None:
+        """Write what has happened, and when."""
+        self.say([(time.strftime("%H:%M:%S  "), "dim"), (safe(words), style)], indent=10)
 
     def show(self, line: Line) -> None:
         """Let this be the line that changes; an empty one takes it away. Never waits for the terminal."""
@@ -114,7 +119,8 @@ def folded(line: Line, width: int | None, indent: int = 0) -> list[list[Piece]]:
         for word in _WORD.findall(text):
             apart = word[0].isspace() or text_of(rows[-1]).endswith(" ")
             if apart and rows[-1] and word.strip() and length(rows[-1]) + len(word) > width:
-                rows.append([(" " * indent + word.lstrip(), style)])
+                word = word.lstrip()
+                rows.append([(" " * max(0, min(indent, width - len(word))) + word, style)])
             else:
                 rows[-1].append((word, style))
     return rows

@@ -12,7 +12,7 @@ from typing import Any
 
 from edgeflock.common.address import Address, parse_address
 from edgeflock.common.log import in_words
-from edgeflock.common.terminal import Terminal, safe
+from edgeflock.common.terminal import Terminal
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.console.display import Display
 from edgeflock.server.console.live import some
@@ -97,7 +97,7 @@ class Console:
             case _ if is_known(name):
                 self._display.take(name, fields)
             case _:
-                self._display.say(in_words(level, name, fields), indent=10)
+                self._display.tell(*in_words(level, name, fields))
 
     def _head(self, address: str, transport: str) -> None:
         config = self._config
@@ -135,7 +135,7 @@ class Console:
             self._display.tell(sentence(*coming[0]))
         elif coming:
             names = [str(fields.get("client")) for _, fields in coming]
-            self._display.tell(safe(f"{some(names)} {_COMINGS[coming[0][0]]}"))
+            self._display.tell(f"{some(names)} {_COMINGS[coming[0][0]]}")
 
     # ------------------------------------------------------------------------------- the moment
 

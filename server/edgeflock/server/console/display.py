@@ -77,7 +77,8 @@ class Display:
 
     def tell(self, words: str, style: str = "") -> None:
         """Write what has happened, and when."""
-        self.say([(time.strftime("%H:%M:%S  "), "dim"), (words, style)], indent=10)
+        self._spoke = self._clock()
+        self.terminal.tell(words, style)
 
     def say(self, line: Line, indent: int = 0) -> None:
         self._spoke = self._clock()

@@ -39,8 +39,8 @@ class Row:
         forms = [
             [*self._wide(), *self._without(), *self._budget("budget used: ")],
             [*self._wide(), *self._without(), *self._budget()],
+            *([[*self._narrow(), *self._budget()]] if self.budget else []),
             [*self._wide(), *self._without()],
-            [*self._narrow(), *self._budget()],
             self._narrow(),
         ]
         return next((form for form in forms if width is None or length(form) <= width), forms[-1])

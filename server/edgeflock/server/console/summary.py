@@ -32,7 +32,10 @@ Table = list[tuple[str, str]]
 def title(config: ServerConfig, run_dir: Path) -> str:
     """Return what a run is, in a line."""
     data = config.dataset or "data of its clients"
-    among = f"the union of {config.clients} shards" if config.central else f"{config.clients} clients"
+    one = config.clients == 1
+    among = f"{config.clients} client{'s'[one:]}"
+    if config.central:
+        among = f"the union of {config.clients} shard{'s'[one:]}"
     return f"{config.method} on {data} ({config.model}) with {among}, {config.rounds} rounds, in {run_dir}"
 
 
