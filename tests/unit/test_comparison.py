@@ -26,9 +26,10 @@ from edgeflock.lab.grid import Grid, make_grid
 from edgeflock.lab.history import Ending, Evaluation, History, RoundHistory
 from edgeflock.lab.outcome import lives, outcome, overlap
 from edgeflock.lab.paired import Difference, Spread
-from edgeflock.lab.picture import draw, group_lines
+from edgeflock.lab.picture import draw
 from edgeflock.lab.quantity import interval, quantity
-from edgeflock.lab.report.curves import AXES
+from edgeflock.lab.report import bands, theme
+from edgeflock.lab.report.curves import AXES, Against, Line
 from edgeflock.lab.report.ledger import SENSOR, STATED, Ledger
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.feed import Event
@@ -256,13 +257,41 @@ def test_without_seeds_a_run_is_in_one_table_alone(grid: Grid, results: list[Res
     assert shown[0].title == "Accuracy"
 
 
+def group_lines(made: Sequence[Result], grid: Grid, axis: Against) -> list[Line]:
+    found = groups(made, grid)
+    return bands.evaluations(made, found, bands.strokes(found, grid), "accuracy", axis)
+
+
+def test_a_method_has_the_same_colour_in_every_setting_and_a_setting_the_same_dash() -> None:
+    made = make_grid(
+        tomllib.loads(GRID + 'partition = ["iid", "natural"]\n'.replace("natural", "classes:2")), "g"
+    )
+    found = groups([Result(cell, None) for cell in made.cells], made)
+    looks = {group.name: look for group, look in zip(found, bands.strokes(found, made), strict=True)}
+    assert len({look.colour for name, look in looks.items() if name.startswith("fedavg")}) == 1
+    assert len({look.colour for look in looks.values()}) == 2
+    assert len({str(look.dash) for name, look in looks.items() if "classes" in name}) == 1
+    assert len({str(look.dash) for look in looks.values()}) == 2
+
+
+def test_more_methods_than_colours_are_told_apart_by_dashes() -> None:
+    seeds = {f"method.m{n}": n for n in range(len(theme.HUES) + 1)}
+    names = [name.removeprefix("method.") for name in seeds]
+    text = f"[grid]\nmethod = {names}\n".replace("'", '"') + "".join(
+        f'[{name}]\nname = "fedavg"\nlr = {n + 1}.0\n' for name, n in seeds.items()
+    )
+    made = make_grid(tomllib.loads(text), "g")
+    looks = bands.strokes(groups([Result(cell, None) for cell in made.cells], made), made)
+    assert len({(look.colour, look.pattern) for look in looks}) == len(looks)
+
+
 def test_a_line_of_the_picture_is_the_mean_of_the_rounds_that_all_seeds_have(grid: Grid) -> None:
     runs: list[list[float | None]] = [[0.5, 0.7, 0.9], [0.5, 0.6], [0.6, 0.8], [0.5, None]]
     made = [
         Result(cell, outcome(history(run), "global", (), 3))
         for cell, run in zip(grid.cells, runs, strict=True)
     ]
-    rounds, sent, _, _ = (group_lines(made, groups(made, grid), axis) for axis in AXES)
+    rounds, sent, _, _ = (group_lines(made, grid, axis) for axis in AXES)
     assert [(line.label, line.x, line.y) for line in rounds] == [
         ("fedavg", [1, 2], pytest.approx([0.55, 0.75])),
         ("fedprox", [1], [0.5]),
@@ -280,7 +309,7 @@ def test_the_picture_follows_light_and_dark(grid: Grid, results: list[Result], t
 
 def test_a_closing_round_has_no_point_in_the_picture(grid: Grid) -> None:
     made = [Result(grid.cells[0], outcome(history([0.5, 0.6], closing=0.8), "global", (), 2))]
-    (line,) = group_lines(made, groups(made, grid), AXES[0])
+    (line,) = group_lines(made, grid, AXES[0])
     assert (line.x, line.y) == ([1, 2], [0.5, 0.6])
 
 

@@ -25,7 +25,7 @@ from support.told_run import insert, told_run, writing
 pytest.importorskip("matplotlib", reason="edgeflock[lab] is not installed")
 pytest.importorskip("jinja2", reason="edgeflock[lab] is not installed")
 
-from edgeflock.lab.report.command import _write, report
+from edgeflock.lab.report.command import report
 from edgeflock.lab.report.page import render
 
 HOSTILE = '<script>alert("1")</script>&$x_{$ 長い'
@@ -254,4 +254,4 @@ def test_a_second_report_leaves_no_plots_of_the_first(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"--out '.*file' cannot be written: Not a directory"):
-        _write([ledger.read(told_run(tmp_path / "run"))], tmp_path / "file", None)
+        reported(f"{told_run(tmp_path / 'run')}", f"--out={tmp_path / 'file'}")

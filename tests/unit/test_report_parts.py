@@ -6,6 +6,7 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -216,9 +217,55 @@ def line(*y: float) -> Line:
 
 
 def test_a_loss_that_diverged_is_cut_off_and_does_not_flatten_the_others() -> None:
-    assert curves.highest([line(2.3, 1.0), line(2.3, 1e27)]) == pytest.approx(1.3 * 2.3)
-    assert curves.highest([line(2.3, 1.0), line(2.3, 5.0)]) is None
-    assert curves.highest([]) is None
+    lines = [line(2.3, 1.0), line(2.3, 1e27)]
+    frame = curves.loss_frame(lines)
+    assert frame.high == pytest.approx(1.3 * 2.3)
+    assert curves.remarks(lines, frame) == ["An arrow at the top: a run leaves the frame there."]
+    assert curves.loss_frame([line(2.3, 1.0), line(2.3, 5.0)]) == curves.Frame()
+    assert curves.loss_frame([]) == curves.Frame()
+
+
+def test_a_plot_with_targets_begins_a_little_below_the_lowest() -> None:
+    high, low = line(0.1, 0.8, 0.92), line(0.1, 0.3, 0.5)
+    frame = curves.accuracy_frame([high, low], (0.85, 0.9))
+    assert frame.low == pytest.approx(0.7, abs=0.01)
+    assert frame.high == pytest.approx(0.93, abs=0.01)
+    assert curves.remarks([high, low], frame) == ["An arrow at the bottom: a run leaves the frame there."]
+    assert curves.accuracy_frame([high], ()).low is None
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ([0.5, 0.6, 0.7], []),
+        ([-1.0, 0.5], []),  # one that comes into the frame does not leave it
+        ([0.5, 1.5], [(0.5, curves.TOP)]),
+        ([0.5, 1.5, 0.5, -0.5], [(0.5, curves.TOP), (2.5, curves.BOTTOM)]),
+        ([-1.0, -2.0], [(1.0, curves.BOTTOM)]),
+        ([], []),
+    ],
+)
+def test_where_a_line_leaves_the_frame(values: list[float], found: list[tuple[float, str]]) -> None:
+    assert curves.leaves(values, 0.0, 1.0) == found
+
+
+def test_a_line_that_lies_on_another_is_named_and_dashed() -> None:
+    one, same, other = line(0.1, 0.5, 0.9), line(0.1, 0.5001, 0.9), line(0.1, 0.5, 0.8)
+    assert curves.twins([one, other, same, same]) == {2: 0, 3: 0}
+    assert curves.twins([]) == {}
+    named = [replace(found, label=label) for found, label in ((one, "fedavg"), (same, "fedprox"))]
+    assert curves.remarks(named, curves.Frame()) == ["fedprox lies on fedavg."]
+    with theme.styled():
+        made = curves.draw(named, "round", "accuracy", "", legend=True)
+    below, above = made.axes[0].get_lines()
+    assert (below.get_linestyle(), above.get_linestyle()) == ("-", "--")
+    assert [text.get_text() for text in made.legends[0].get_texts()] == ["fedavg", "fedprox (on fedavg)"]
+
+
+def test_every_method_of_a_comparison_has_a_colour_and_a_shape_of_its_own() -> None:
+    looks = [theme.marked(number, 0) for number in range(len(theme.HUES))]
+    assert len({look.colour for look in looks}) == len({look.shape for look in looks}) == len(looks)
+    assert all(look.mark for look in looks)
 
 
 def test_energy_is_an_axis_where_a_ledger_has_it(tmp_path: Path) -> None:

@@ -34,10 +34,11 @@ def told(run_dir: Path, *joined: dict[str, Any]) -> Path:
     return run_dir
 
 
-def test_a_default_is_not_said_whoever_filled_it_in(tmp_path: Path) -> None:
+def test_a_default_is_not_said_but_for_what_names_a_run(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / "run", method="fedtrip", set={"mu": "0.3"}, lr=0.01, weight_decay=0.0)
     [server, clients] = words_of(run_dir)
-    assert server == ["fl-server", "--method=fedtrip", "--set=mu=0.3", "--rounds=3", "--clients=2"]
+    named = ["--rounds=3", "--clients=2", "--seed=0", "--dataset=digits"]
+    assert server == ["fl-server", "--method=fedtrip", "--set=mu=0.3", *named]
     assert clients == ["fl-client", "--ids=a,b"]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,12 +12,14 @@ from edgeflock.common import extras
 from edgeflock.common.errors import MissingData, UsageError
 from edgeflock.lab import browser
 from edgeflock.lab.farm import CELLS
-from edgeflock.lab.history import History
 from edgeflock.lab.quantity import counted
 from edgeflock.lab.report import ledger
-from edgeflock.lab.report.ledger import Ledger
 from edgeflock.lab.report.theme import LARGEST
 from edgeflock.server.feed import JOURNAL
+
+if TYPE_CHECKING:
+    from edgeflock.lab.grid import Grid
+    from edgeflock.lab.report.album import Album
 
 PAGE = "index.html"
 PLOTS = "plots"
@@ -42,17 +45,17 @@ def report(run: tuple[Path, ...], out: Path | None, data_root: Path | None, open
     """Write a report of the run directories RUN: index.html, and plots/ as PNG and SVG.
 
     The page needs no network and no other file. Several runs are laid over each other.
-    The directory of a comparison stands for all its runs.
+    The report of a comparison's directory is the comparison: means over seeds, a line for a method.
     A run that is not over is told of as far as it is.
     """
     extras.require("a report", "jinja2", "matplotlib")
     given = _once(run)
-    runs = _once(path for place in given for path in _runs(place))
-    if len(runs) > LARGEST:
-        raise UsageError(f"{len(runs)} runs are given, allowed are at most {LARGEST} in one report")
-    found = [ledger.read(path) for path in runs]
     folder = out or (given[0] / "report" if len(given) == 1 else Path("report"))
-    count = _write(found, folder, data_root)
+    grid = _grid(given[0]) if len(given) == 1 else None
+    if grid is None:
+        count = _laid_over(given, folder, data_root)
+    else:
+        count = _compared(grid, given[0], folder, data_root)
     click.echo(f"{folder / PAGE}\n{counted(count, 'plot')} in {folder / PLOTS}, as PNG and SVG")
     address = (folder / PAGE).absolute().as_uri()
     click.echo(browser.show(address) if opened else f"next: open {address}, or give --open")
@@ -74,15 +77,42 @@ def _runs(given: Path) -> list[Path]:
     return begun
 
 
-def _write(runs: list[tuple[History, Ledger]], folder: Path, data_root: Path | None) -> int:
-    from edgeflock.lab.report.album import Album
+def _grid(given: Path) -> Grid | None:
+    """Return what a comparison was asked, None for a run, or if an earlier edgeflock has not kept it."""
+    if not (given / CELLS).is_dir():
+        return None
+    from edgeflock.lab.asked import recall
+
+    return recall(given)
+
+
+def _laid_over(given: Sequence[Path], folder: Path, data_root: Path | None) -> int:
+    """Write the page of runs laid over each other; return how many plots it has."""
+    runs = _once(path for place in given for path in _runs(place))
+    if len(runs) > LARGEST:
+        raise UsageError(f"{len(runs)} runs are given, allowed are at most {LARGEST} in one report")
+    found = [ledger.read(path) for path in runs]
     from edgeflock.lab.report.page import render
     from edgeflock.lab.report.subject import subjects
+
+    return _write(folder, lambda album: render(subjects(found, data_root), album))
+
+
+def _compared(grid: Grid, out: Path, folder: Path, data_root: Path | None) -> int:
+    """Write the page of a comparison; return how many plots it has."""
+    _runs(out)  # refuses one that has not begun
+    from edgeflock.lab.report.comparison_page import render
+
+    return _write(folder, lambda album: render(grid, out, album, data_root))
+
+
+def _write(folder: Path, render: Callable[[Album], str]) -> int:
+    from edgeflock.lab.report.album import Album
 
     album = Album(folder / PLOTS)
     try:
         album.begin()
-        (folder / PAGE).write_text(render(subjects(runs, data_root), album), "utf-8")
+        (folder / PAGE).write_text(render(album), "utf-8")
     except OSError as error:
         raise UsageError(f"--out {str(folder)!r} cannot be written: {error.strerror or error}") from None
     return album.count

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from edgeflock.common.units import scale
+from edgeflock.common.units import Scale, scale
 from edgeflock.lab.history import GLOBAL, History, Point
 from edgeflock.lab.report.names import elided
-from edgeflock.lab.report.theme import Stroke, figure, stroke
+from edgeflock.lab.report.theme import FAINT, NEUTRAL, Stroke, figure, stroke
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +26,11 @@ _DOTS = 40  # up to so many points are marked
 _DIVERGED = 10.0  # a loss so many times the largest first one has diverged
 _FAR = 4.0  # a run that cost so many times the middle one gets a logarithmic axis
 _EQUAL = 1e-9  # relative; smaller differences are rounding
+_HIDDEN = 0.003  # of the axis: lines no further apart look like one
+_MARKS = 8  # on a line with a shape of its own
+_BELOW = 0.1  # at least so much accuracy is shown below the lowest target
+_LEAST_ROOM = 0.005  # above and below the accuracies of a plot
+SHARE, UNBOUNDED = (0.0, 1.0), (-math.inf, math.inf)
 _DECADES = 1.5  # a positive quantity that spans more is drawn on a logarithmic axis
 
 LOSSES = ("loss", "F")
@@ -70,6 +76,16 @@ class Line:
     x: Sequence[float]
     y: Sequence[float]
     spread: Sequence[float] = ()  # half the width of the band around it
+    within: tuple[float, float] = (-math.inf, math.inf)  # where the band can be
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What of the y axis a plot shows, where it does not show all; and the targets that it marks."""
+
+    low: float | None = None
+    high: float | None = None
+    targets: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -123,6 +139,7 @@ def _line(history: History, model: str, label: str, what: str, axis: Against, lo
         [x for x, _ in points],
         [getattr(found, what) for _, found in points],
         spread if any(spread) and label == model else (),
+        SHARE if what == "accuracy" else UNBOUNDED,
     )
 
 
@@ -148,37 +165,71 @@ def metric(histories: Sequence[History], names: Sequence[str], what: str) -> lis
         told = [(round.number, round.metrics[what]) for round in history.training if what in round.metrics]
         told = [(x, y) for x, y in told if math.isfinite(y)]
         if told:
-            lines.append(Line(name, stroke(number), *map(list, zip(*told, strict=True))))
+            lines.append(Line(name, stroke(number), [x for x, _ in told], [y for _, y in told]))
     return lines
 
 
 def draw(
-    lines: Sequence[Line], x: str, y: str, quantity: str, *, legend: bool, top: float | None = None
+    lines: Sequence[Line], x: str, y: str, quantity: str, *, legend: bool, frame: Frame = Frame()
 ) -> Figure:
-    """Return the plot, cut off at `top` if that is given; call it inside `styled`."""
-    from matplotlib.ticker import MaxNLocator
-
+    """Return the plot of a frame; call it inside `styled`."""
     labels = elided([line.label for line in lines], _LEGEND_WIDTH)
     made = figure(SIZE[0], SIZE[1] + (_LEGEND_ROW * len(lines) + 0.1 if legend else 0.0))
     axes = made.subplots()
-    unit = scale(quantity, [value for line in lines for value in line.x]) if quantity else None
-    for line, label in zip(lines, labels, strict=True):
-        _draw_line(axes, line, unit.of(line.x) if unit else list(line.x), label)
-    axes.set(xlabel=unit.label(x) if unit else x, ylabel=y)
+    panel(axes, lines, labels, x, quantity, frame)
+    axes.set_ylabel(y)
+    if legend:
+        made.legend(loc="outside lower left", ncols=1, handlelength=3)
+    return made
+
+
+def panel(
+    axes: Axes, lines: Sequence[Line], labels: Sequence[str], x: str, quantity: str, frame: Frame
+) -> None:
+    """Draw lines, what leaves the frame, and the targets."""
+    from matplotlib.ticker import MaxNLocator
+
+    unit = scale(quantity, [value for line in lines for value in line.x]) if quantity else Scale()
+    over = twins(lines)
+    for number, (line, label) in enumerate(zip(lines, labels, strict=True)):
+        named = f"{label} (on {labels[over[number]]})" if number in over else label
+        _draw_line(axes, line, unit.of(line.x), named, over=number in over)
+    axes.set_xlabel(unit.label(x))
     if quantity and _far_apart([line.x for line in lines if line.x]):
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter("")
     else:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=7, steps=STEPS, integer=not quantity))
-    if top is None:
+    if frame.low is None and frame.high is None:
         _choose_scale(axes, [value for line in lines for value in line.y])
     else:
-        least = min(value for line in lines for value in line.y)
-        axes.set_ylim(min(0.95 * least, least - 0.05 * (top - least)), top)
-    if legend:
-        made.legend(loc="outside lower left", ncols=1, handlelength=3)
-    return made
+        axes.set_ylim(frame.low, frame.high)
+        _point_out(axes, lines, unit)
+    _mark(axes, frame.targets)
+
+
+def _point_out(axes: Axes, lines: Sequence[Line], unit: Scale) -> None:
+    """Put an arrow where a line leaves the frame."""
+    low, high = axes.get_ylim()
+    for line in lines:
+        x = unit.of(line.x)
+        for place, side in leaves(line.y, low, high):
+            before = int(place)
+            step = (x[before + 1] - x[before]) * (place - before) if place > before else 0.0
+            axes.plot(
+                [x[before] + step], [high if side == TOP else low], color=line.stroke.colour,
+                marker="^" if side == TOP else "v", markersize=8, clip_on=False, zorder=6,
+            )  # fmt: skip
+
+
+def _mark(axes: Axes, targets: Sequence[float]) -> None:
+    for target in targets:
+        axes.axhline(target, color=NEUTRAL, linestyle=(0, (2, 2)), linewidth=1, zorder=1)
+        axes.text(
+            1.01, target, f"{target:g}",
+            transform=axes.get_yaxis_transform(), va="center", fontsize=7, color=FAINT,
+        )  # fmt: skip
 
 
 def _far_apart(costs: Sequence[Sequence[float]]) -> bool:
@@ -187,14 +238,24 @@ def _far_apart(costs: Sequence[Sequence[float]]) -> bool:
     return len(ends) > 1 and min(map(min, costs)) > 0 and ends[-1] > _FAR * median(ends)
 
 
-def _draw_line(axes: Axes, line: Line, x: Sequence[float], label: str) -> None:
+def _draw_line(axes: Axes, line: Line, x: Sequence[float], label: str, *, over: bool) -> None:
+    """Draw a line and its band; one that lies over another is dashed, so that both are seen."""
     look = line.stroke
-    marker = "o" if len(x) <= _DOTS else ""
-    axes.plot(x, line.y, color=look.colour, linestyle=look.dash, label=label, marker=marker, markersize=2.6)
+    dash = (0, (5, 5)) if over else look.dash
+    axes.plot(x, line.y, color=look.colour, linestyle=dash, label=label, **_marks(look, len(x), over=over))
     if line.spread:
-        low = [max(0.0, y - spread) for y, spread in zip(line.y, line.spread, strict=True)]
-        high = [min(1.0, y + spread) for y, spread in zip(line.y, line.spread, strict=True)]
+        least, most = line.within
+        low = [max(least, y - spread) for y, spread in zip(line.y, line.spread, strict=True)]
+        high = [min(most, y + spread) for y, spread in zip(line.y, line.spread, strict=True)]
         axes.fill_between(x, low, high, color=look.colour, alpha=0.15, linewidth=0)
+
+
+def _marks(look: Stroke, count: int, *, over: bool) -> dict[str, Any]:
+    """Return how points are marked: all of a short line, some of one with a shape of its own."""
+    if not look.shape:
+        return {"marker": "o" if count <= _DOTS else "", "markersize": 2.6}
+    step = max(1, count // _MARKS)
+    return {"marker": look.shape, "markersize": 5, "markevery": (step // 2 if over else 0, step)}
 
 
 def _choose_scale(axes: Axes, values: Sequence[float]) -> None:
@@ -208,8 +269,86 @@ def _choose_scale(axes: Axes, values: Sequence[float]) -> None:
         axes.set_ylim(least - room, most + room)
 
 
-def highest(lines: Sequence[Line]) -> float | None:
-    """Return where a plot of losses ends at the top because one has diverged; None if none has."""
+def loss_frame(lines: Sequence[Line]) -> Frame:
+    """Return the frame of a plot of losses: it ends at the top where one has diverged."""
     top = max((line.y[0] for line in lines if line.y), default=0.0)
-    diverged = any(value > _DIVERGED * top for line in lines for value in line.y)
-    return 1.3 * top if top > 0 and diverged else None
+    values = [value for line in lines for value in line.y]
+    if not (top > 0 and any(value > _DIVERGED * top for value in values)):
+        return Frame()
+    high, least = 1.3 * top, min(values)
+    return Frame(min(0.95 * least, least - 0.05 * (high - least)), high)
+
+
+def accuracy_frame(lines: Sequence[Line], targets: Sequence[float]) -> Frame:
+    """Return the frame of a plot of accuracies: the way up from nothing would leave no room for what targets
+    tell, so it begins a little below the lowest."""
+    values = [value for line in lines for value in line.y]
+    if not targets or not values:
+        return Frame(targets=targets)
+    high = max(*values, *targets)
+    low = max(min(values), targets[0] - max(_BELOW, 2 * (high - targets[0])))
+    room = max(_LEAST_ROOM, 0.05 * (high - low))
+    return Frame(low - room, high + room, targets)
+
+
+TOP, BOTTOM = "top", "bottom"
+
+
+def leaves(y: Sequence[float], low: float, high: float) -> list[tuple[float, str]]:
+    """Return where a line leaves a frame and on which side, in points from its first; at its last one if it
+    is never inside. One that comes into the frame does not leave it."""
+    inside = [low <= value <= high for value in y]
+    if y and not any(inside):
+        return [(len(y) - 1.0, TOP if y[-1] > high else BOTTOM)]
+    found = []
+    for place, (before, after) in enumerate(pairwise(y)):
+        if inside[place] and not inside[place + 1]:
+            edge, side = (high, TOP) if after > high else (low, BOTTOM)
+            found.append((place + (edge - before) / (after - before), side))
+    return found
+
+
+def twins(lines: Sequence[Line]) -> dict[int, int]:
+    """Return which lines lie on an earlier one, by their places: of both only one would be seen."""
+    wide, tall = (
+        (_span(values) for values in zip(*((line.x, line.y) for line in lines), strict=True))
+        if lines
+        else (0.0, 0.0)
+    )
+    found: dict[int, int] = {}
+    for number, line in enumerate(lines):
+        earlier = (place for place in range(number) if place not in found)
+        on = next((place for place in earlier if _is_on(line, lines[place], wide, tall)), None)
+        if on is not None:
+            found[number] = on
+    return found
+
+
+def _span(values: Sequence[Sequence[float]]) -> float:
+    known = [value for some in values for value in some]
+    return max(known, default=0.0) - min(known, default=0.0)
+
+
+def _is_on(line: Line, other: Line, wide: float, tall: float) -> bool:
+    if not line.x or len(line.x) != len(other.x):
+        return False
+    return all(
+        abs(x - its_x) <= _HIDDEN * wide and abs(y - its_y) <= _HIDDEN * tall
+        for x, y, its_x, its_y in zip(line.x, line.y, other.x, other.y, strict=True)
+    )
+
+
+def remarks(lines: Sequence[Line], frame: Frame) -> list[str]:
+    """Return in sentences what a plot of these lines does not show by itself."""
+    found = [f"{lines[n].label} lies on {lines[on].label}." for n, on in twins(lines).items()]
+    if frame.low is None or frame.high is None:
+        return found
+    for side in (TOP, BOTTOM):
+        names = [
+            line.label
+            for line in lines
+            if any(mine == side for _, mine in leaves(line.y, frame.low, frame.high))
+        ]
+        if names:
+            found.append(f"An arrow at the {side}: {', '.join(names)} leaves the frame there.")
+    return found

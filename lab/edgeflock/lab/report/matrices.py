@@ -47,16 +47,16 @@ def confusion(table: Table) -> Figure:
     return made
 
 
-def labels(table: Table, names: Sequence[str]) -> Figure:
+def labels(table: Table, names: Sequence[str], colour: str = BLUE) -> Figure:
     """Return classes against clients: bubbles as large as the number of samples, or shades where many."""
     clients, classes = len(table), len(table[0])
     made = figure(SIZE[0], 1.0 + min(4.6, max(1.6, 0.23 * classes)))
     axes = made.subplots()
     most = max(1, *(count for row in table for count in row))
     if are_bubbles(table):
-        _bubbles(axes, table, most)
+        _bubbles(axes, table, most, colour)
     else:  # by the root, so that few samples are seen beside many
-        _field(axes, [[math.sqrt(row[label] / most) for row in table] for label in range(classes)])
+        _field(axes, [[math.sqrt(row[label] / most) for row in table] for label in range(classes)], colour)
     axes.set(ylabel="class", xlim=(-0.7, clients - 0.3), ylim=(-0.7, classes - 0.3))
     _whole(axes, clients, classes)
     shown = elided(names, 14)
@@ -72,7 +72,7 @@ def are_bubbles(table: Table) -> bool:
     return len(table) <= _BUBBLES and len(table) * len(table[0]) <= _DOTS
 
 
-def _bubbles(axes: Axes, table: Table, most: int) -> None:
+def _bubbles(axes: Axes, table: Table, most: int, colour: str) -> None:
     clients, classes = len(table), len(table[0])
     room = min(250 / clients, 130 / max(4, classes) * 1.6, 17.0)  # points between two of them
     found = [
@@ -83,19 +83,19 @@ def _bubbles(axes: Axes, table: Table, most: int) -> None:
         [client for client, _, _ in found],
         [label for _, label, _ in found],
         s=areas,
-        color=BLUE,
+        color=colour,
         linewidths=0,
     )
 
 
-def _field(axes: Axes, shares: Sequence[Sequence[float]]) -> None:
+def _field(axes: Axes, shares: Sequence[Sequence[float]], colour: str = BLUE) -> None:
     """Draw cells of one hue whose opacity is the share, so that they fit a light and a dark page."""
     import numpy as np
     from matplotlib.colors import to_rgb
 
     values = np.asarray(shares, float)
     colours = np.empty((*values.shape, 4))
-    colours[..., :3], colours[..., 3] = to_rgb(BLUE), values
+    colours[..., :3], colours[..., 3] = to_rgb(colour), values
     rows, columns = values.shape
     if values.size > _RASTER:
         axes.imshow(colours, aspect="auto", interpolation="nearest")

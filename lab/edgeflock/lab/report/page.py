@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.resources import files
+from typing import Any
 
 import jinja2
 
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.common.units import UNKNOWN, amount
+from edgeflock.common.units import UNKNOWN
 from edgeflock.lab.history import History
-from edgeflock.lab.quantity import counted
 from edgeflock.lab.report import plots, tables, theme
 from edgeflock.lab.report.album import Album, Plot
 from edgeflock.lab.report.caution import caution
 from edgeflock.lab.report.figures import figures
+from edgeflock.lab.report.headline import sentence, title
 from edgeflock.lab.report.limits import limits
 from edgeflock.lab.report.names import differences
 from edgeflock.lab.report.repeat import commands
@@ -49,19 +50,13 @@ class Chapter:
 
 def render(subjects: Sequence[Subject], album: Album) -> str:
     """Draw the plots and return the page."""
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
-    here = files("edgeflock.lab.report")
     histories = [subject.history for subject in subjects]
     names = [subject.name for subject in subjects]
     differing = differences([h.config for h in histories], [subject.given for subject in subjects])
     changed = [", ".join(f"{k} {v}" for k, v in mine) for mine in differing]
-    return environment.from_string((here / "page.html.j2").read_text("utf-8")).render(
-        title=names[0] if len(names) == 1 else f"{len(names)} runs",
-        css=(here / "page.css").read_text("utf-8"),
-        dark=theme.dark_rules(),
+    return fill(
+        "page.html.j2",
+        title=title(histories[0]) if len(names) == 1 else f"{len(names)} runs",
         strokes=[theme.stroke(subject.number) for subject in subjects],
         names=names,
         runs=tables.runs(subjects, changed),
@@ -70,7 +65,25 @@ def render(subjects: Sequence[Subject], album: Album) -> str:
         totals=plots.totals(album, subjects),
         methods=plots.of_methods(album, subjects),
         chapters=[chapter(album, subject) for subject in subjects],
+    )
+
+
+def fill(template: str, **values: Any) -> str:
+    """Return a page made of a template."""
+    here = files("edgeflock.lab.report")
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: (here / name).read_text("utf-8")),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
+    return environment.get_template(template).render(
+        css=(here / "page.css").read_text("utf-8"),
+        dark=theme.dark_rules(),
         version=version("edgeflock"),
+        **values,
     )
 
 
@@ -131,29 +144,3 @@ def _commands(subject: Subject) -> tuple[str, list[str]]:
         return commands(subject.history, subject.given), []
     except EdgeflockError as error:
         return "", [f"The command that repeats it: {error}."]
-
-
-def sentence(history: History) -> str:
-    """Return what was run, in words."""
-    config = history.config
-    data = f"{config.dataset}, {config.partition}" if config.dataset else "data of the clients' own"
-    work = _work(history)
-    who = f"{config.clients} clients"
-    if config.central:
-        who = f"the union of {config.clients} shards"
-    elif config.cohort and config.cohort < config.clients:
-        who = f"{config.cohort} of {config.clients} clients per round"
-    lr = UNKNOWN if config.lr is None else f"{config.lr:g}"
-    codecs = "" if config.codec == "identity" else f", updates as {config.codec}"
-    return (
-        f"{config.method} with {who}; {config.model} on {data}; {work} per round in batches of "
-        f"{amount('count', config.batch_size)}, learning rate {lr}; seed {config.seed}{codecs}"
-    )
-
-
-def _work(history: History) -> str:
-    config = history.config
-    if any("tau" in round.metrics for round in history.training):
-        return "local steps as the method chooses them"
-    count, what = (config.epochs, "epoch") if config.steps is None else (config.steps, "step")
-    return counted(count or 0, what)

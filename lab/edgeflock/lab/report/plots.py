@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BAND = "Around a mean of several models: one standard deviation over them."
-BEYOND = "A line that leaves the plot at the top has diverged."
 
 
 def overlaid(album: Album, subjects: Sequence[Subject]) -> list[Plot]:
@@ -26,16 +25,17 @@ def overlaid(album: Album, subjects: Sequence[Subject]) -> list[Plot]:
     for what in ("accuracy", "loss"):
         for axis in curves.axes_of(histories):
             lines = curves.evaluations(histories, names, what, axis)
-            top = curves.highest(lines) if what == "loss" else None
-            draw = partial(curves.draw, lines, axis.title, _measured(subjects, what), axis.quantity, top=top)
+            frame = curves.loss_frame(lines) if what == "loss" else curves.Frame()
+            measured = _measured(subjects, what)
+            draw = partial(curves.draw, lines, axis.title, measured, axis.quantity, frame=frame)
             title = f"{what.capitalize()} against {axis.name}"
-            band = BAND if any(line.spread for line in lines) else ""
-            caption = band if top is None else BEYOND
-            plots.append(_lines(album, f"{what}-{axis.name}", title, caption, draw, lines, len(subjects)))
-    return _drawn(plots)
+            band = [BAND] if any(line.spread for line in lines) else []
+            caption = " ".join([*band, *curves.remarks(lines, frame)])
+            plots.append(of_lines(album, f"{what}-{axis.name}", title, caption, draw, lines, len(subjects)))
+    return drawn(plots)
 
 
-def _lines(
+def of_lines(
     album: Album,
     stem: str,
     title: str,
@@ -64,14 +64,14 @@ def of_methods(album: Album, subjects: Sequence[Subject]) -> list[Plot]:
     for metric in curves.metrics(histories):
         lines = curves.metric(histories, names, metric)
         title, meaning = curves.METRICS.get(metric, (metric.replace("_", " "), ""))
-        top = curves.highest(lines) if metric in curves.LOSSES else None
-        draw = partial(curves.draw, lines, "round", title, "", top=top)
-        caption = meaning if top is None else f"{meaning} {BEYOND}".strip()
-        plots.append(_lines(album, f"method-{metric}", _begun(title), caption, draw, lines, len(subjects)))
-    return _drawn(plots)
+        frame = curves.loss_frame(lines) if metric in curves.LOSSES else curves.Frame()
+        draw = partial(curves.draw, lines, "round", title, "", frame=frame)
+        caption = " ".join([meaning, *curves.remarks(lines, frame)]).strip()
+        plots.append(of_lines(album, f"method-{metric}", begun(title), caption, draw, lines, len(subjects)))
+    return drawn(plots)
 
 
-def _begun(title: str) -> str:
+def begun(title: str) -> str:
     """Return a title with a capital, unless it begins with a symbol."""
     return title[:1].upper() + title[1:] if title[:1].isascii() else title
 
@@ -81,7 +81,7 @@ def totals(album: Album, subjects: Sequence[Subject]) -> list[Plot]:
     if len(subjects) < 2:
         return []
     _, names = _of(subjects)
-    return _drawn(
+    return drawn(
         album.add(
             f"runs-{stack.name}",
             f"{stack.title}, by run",
@@ -104,7 +104,7 @@ def by_round(album: Album, subject: Subject) -> list[Plot]:
         found.append(
             album.add(_stem(subject, f"clients-{stack.name}"), f"{stack.title}, by client", "", draw)
         )
-    return _drawn(found)
+    return drawn(found)
 
 
 def of_data(album: Album, subject: Subject) -> list[Plot]:
@@ -126,7 +126,7 @@ def of_data(album: Album, subject: Subject) -> list[Plot]:
                 _stem(subject, "confusion"), "Confusion matrix", why, partial(matrices.confusion, exam.table)
             )
         )
-    return _drawn([*found, *_of_clients(album, subject)])
+    return drawn([*found, *_of_clients(album, subject)])
 
 
 def _of_clients(album: Album, subject: Subject) -> list[Plot | None]:
@@ -160,5 +160,5 @@ def _stem(subject: Subject, what: str) -> str:
     return f"run-{subject.number + 1:02d}-{what}"
 
 
-def _drawn(plots: Iterable[Plot | None]) -> list[Plot]:
+def drawn(plots: Iterable[Plot | None]) -> list[Plot]:
     return [plot for plot in plots if plot is not None]

@@ -18,12 +18,16 @@ from edgeflock.lab.started import LabConfig, recall, usual
 from edgeflock.server.config import ServerConfig
 
 _CLIENTS = {entry.name: entry for entry in public(ClientConfig)}
+_ALWAYS = ("method", "clients", "rounds", "seed")  # and the data: named even where they are the defaults
 _TOLD = {"asked": "device", "threads": "threads", "parallel": "parallel", "watts": "watts"}  # by a client
 
 
 def commands(history: History, given: Options) -> str:
     """Return the commands, with what the run was given."""
     lab, config = recall(history.run_dir), history.config
+    given = {name: getattr(config, name) for name in _ALWAYS} | given
+    if config.dataset and not config.eval_data:
+        given = {**given, "dataset": config.dataset}
     if len(history.training) > config.rounds:  # fewer were asked for when it went on
         given = given | {"rounds": len(history.training)}
     server = to_arguments(ServerConfig, given)

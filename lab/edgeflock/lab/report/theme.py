@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,18 @@ HUES = (
     ("#7d6232", "#cfb077"),  # brown
 )
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.6)), (0, (1, 1.2)))
+# Shapes of marks as matplotlib calls them, and as a path in a legend's 36 x 10: methods have one each, for
+# readers who cannot tell their colours.
+SHAPES = {
+    "o": "M18 1.2a3.8 3.8 0 1 0 .01 0z",
+    "s": "M14.6 1.6h6.8v6.8h-6.8z",
+    "^": "M18 .8l4.4 8h-8.8z",
+    "D": "M18 .4l4.6 4.6-4.6 4.6-4.6-4.6z",
+    "v": "M18 9.2l4.4-8h-8.8z",
+    "P": "M16.4 1h3.2v2.4H22v3.2h-2.4V9h-3.2V6.6H14V3.4h2.4z",
+    "X": "M14.6 3.2l1.8-1.8L18 3l1.6-1.6 1.8 1.8L19.8 5l1.6 1.8-1.8 1.8L18 7l-1.6 1.6-1.8-1.8L16.2 5z",
+    "*": "M18 .2l1.4 3.3 3.5.3-2.7 2.3.8 3.5L18 7.8l-3 1.8.8-3.5-2.7-2.3 3.5-.3z",
+}
 LARGEST = len(HUES) * len(DASHES)  # runs that can be told apart
 DARK = {
     PAPER: "#14171a", INK: "#e4e7eb", FAINT: "#a3acb6", GRID: "#2c3238", NEUTRAL: "#6c757f", **dict(HUES)
@@ -72,22 +84,33 @@ _SETTINGS: Any = {
 
 @dataclass(frozen=True)
 class Stroke:
-    """How the line of one run looks, in plots and in the legend of the page."""
+    """How the line of one run, or of one method, looks, in plots and in the legend of the page."""
 
     colour: str
     dark: str
     dash: Any
+    shape: str = ""  # of the marks on it; empty: small dots
 
     @property
     def pattern(self) -> str:
         """The dash as SVG writes it; empty for a solid line."""
         return "" if self.dash == "-" else " ".join(f"{2 * length:g}" for length in self.dash[1])
 
+    @property
+    def mark(self) -> str:
+        """The path of its mark in a legend; empty if it has none of its own."""
+        return SHAPES.get(self.shape, "")
+
 
 def stroke(number: int, dash: int | None = None) -> Stroke:
     """Return the look of the line of that number, from 0: colours first, then dashes, unless one is given."""
     colour, dark = HUES[number % len(HUES)]
     return Stroke(colour, dark, DASHES[number // len(HUES) % len(DASHES) if dash is None else dash])
+
+
+def marked(number: int, dash: int) -> Stroke:
+    """Return the look of the method of that number: a colour and a shape of its own."""
+    return replace(stroke(number, dash % len(DASHES)), shape=list(SHAPES)[number % len(SHAPES)])
 
 
 @contextmanager
