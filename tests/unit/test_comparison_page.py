@@ -16,7 +16,8 @@ from edgeflock.lab.history import read
 from edgeflock.lab.report import theme
 from edgeflock.lab.report.command import report
 from edgeflock.lab.report.headline import proper_name, title
-from support.told_run import told_run
+from edgeflock.lab.report.page import warning
+from support.told_run import told_run, writing
 
 GRID = """
 baseline = "fedavg"
@@ -124,3 +125,14 @@ def test_a_title_of_a_run_that_is_not_over_says_so(tmp_path: Path) -> None:
 def test_methods_are_called_as_their_papers_write_them() -> None:
     names = [proper_name(name) for name in ("fedavg", "scaffold", "moon", "pfedmo", "mimelite")]
     assert names == ["FedAvg", "SCAFFOLD", "MOON", "pFedMo", "MimeLite"]
+
+
+def test_a_last_model_far_below_the_best_one_is_warned_of(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run", rounds=5)
+    assert warning(read(run_dir)) == ""
+    with writing(run_dir) as journal:
+        journal.execute("UPDATE evaluations SET accuracy = 0.1 WHERE round = 5")
+    assert warning(read(run_dir)) == (
+        "the last model has accuracy 0.1000, far below the best one, 0.4000 in round 4; "
+        "fl-lab export RUN --which best takes that of round 4."
+    )

@@ -249,6 +249,14 @@ def test_where_a_line_leaves_the_frame(values: list[float], found: list[tuple[fl
     assert curves.leaves(values, 0.0, 1.0) == found
 
 
+def test_arrows_of_two_lines_that_are_never_in_the_frame_stand_beside_each_other() -> None:
+    lines = [line(0.8, 0.9), line(0.1, 0.1), line(0.2, 0.2)]
+    with theme.styled():
+        made = curves.draw(lines, "round", "a", "", legend=False, frame=curves.Frame(0.7, 1.0))
+    arrows = [found for found in made.axes[0].get_lines() if found.get_marker() == "v"]
+    assert len({str(arrow.get_xdata()) for arrow in arrows}) == len(arrows) == 2
+
+
 def test_a_line_that_lies_on_another_is_named_and_dashed() -> None:
     one, same, other = line(0.1, 0.5, 0.9), line(0.1, 0.5001, 0.9), line(0.1, 0.5, 0.8)
     assert curves.twins([one, other, same, same]) == {2: 0, 3: 0}

@@ -28,6 +28,7 @@ from edgeflock.lab.report import ledger
 from edgeflock.lab.report.ledger import STATED
 from edgeflock.lab.screen import screen
 from edgeflock.lab.verdict import Verdict, verdicts
+from edgeflock.server.console.onward import command
 from edgeflock.server.feed import JOURNAL
 
 PICTURE = "comparison"
@@ -72,12 +73,18 @@ def tell(results: Sequence[Result], grid: Grid, out: Path, *, width: int, full: 
     found, words = groups(results, grid), verdicts(results, grid)
     shown, told = blocks(results, found, grid), notes(results, grid)
     written = _write(results, found, grid, out, shown, words, told)
+    onward = command("fl-lab", "report", out)
     if not full:
         urgent = [*_silent(results, grid.measure), *_shared(results)]
-        click.echo(screen(found, grid, words, urgent, out, width))
+        click.echo(screen(found, grid, words, urgent, out, onward, width))
         return
     click.echo("\n" + "\n\n".join(map(tables.as_text, shown)) + "\n")
-    for line in (*told, written, *(f"verdict: {one}" for one in words), f"next: fl-lab report {out}"):
+    for line in (
+        *told,
+        written,
+        *(f"verdict: {one}" for one in words),
+        f"next: {onward}",
+    ):
         click.echo(line)
 
 

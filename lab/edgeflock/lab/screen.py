@@ -28,6 +28,7 @@ def screen(
     verdicts: Sequence[Verdict],
     notes: Sequence[str],
     out: Path,
+    onward: str,
     width: int,
 ) -> str:
     """Return the end of a comparison, in at most `LINES` lines of that width."""
@@ -35,7 +36,7 @@ def screen(
         *_verdict(verdicts, width),
         *(line for note in notes for line in _wrapped(note, width)),
         *_wrapped(f"every table: {out / 'comparison.md'} (or --full); CSV and pictures beside it", width),
-        *_wrapped(f"next: fl-lab report {out}", width),
+        f"next: {onward}",
     ]
     rows = max(_LEAST_ROWS, LINES - len(below) - 5)  # title, heads, two empty lines, the prompt
     return "\n".join(["", tables.as_text(overview(found, grid, width, rows)), "", *below])

@@ -111,7 +111,8 @@ def _told(apart: Mapping[str, Difference], base: str) -> Iterator[str]:
     if alike:
         within = max(_reach(paired) for paired in alike.values())
         names = _listed([base, *alike])
-        yield f"{names} are alike, as far as {seeds} tell: final accuracy within {within:.3f}"
+        how = f"final accuracy within {within:.3f}" if within else "the same final accuracy in every run"
+        yield f"{names} are alike, as far as {seeds} tell: {how}"
     for words, side in (("above", 1), ("below", -1)):
         if mine := [_with_interval(*entry) for entry in rest.items() if _side(entry[1]) == side]:
             yield f"{_listed(mine)} {'is' if len(mine) == 1 else 'are'} {words} {base}"

@@ -29,6 +29,7 @@ _EQUAL = 1e-9  # relative; smaller differences are rounding
 _HIDDEN = 0.003  # of the axis: lines no further apart look like one
 _MARKS = 8  # on a line with a shape of its own
 _BELOW = 0.1  # at least so much accuracy is shown below the lowest target
+_APART = 0.04  # of the x axis, between two arrows
 _LEAST_ROOM = 0.005  # above and below the accuracies of a plot
 SHARE, UNBOUNDED = (0.0, 1.0), (-math.inf, math.inf)
 _DECADES = 1.5  # a positive quantity that spans more is drawn on a logarithmic axis
@@ -212,13 +213,19 @@ def panel(
 def _point_out(axes: Axes, lines: Sequence[Line], unit: Scale) -> None:
     """Put an arrow where a line leaves the frame."""
     low, high = axes.get_ylim()
+    apart = _APART * (axes.get_xlim()[1] - axes.get_xlim()[0])
+    taken: list[tuple[float, str]] = []
     for line in lines:
         x = unit.of(line.x)
         for place, side in leaves(line.y, low, high):
             before = int(place)
             step = (x[before + 1] - x[before]) * (place - before) if place > before else 0.0
+            there = x[before] + step
+            while any(side == other and abs(there - its_x) < apart for its_x, other in taken):
+                there -= apart
+            taken.append((there, side))
             axes.plot(
-                [x[before] + step], [high if side == TOP else low], color=line.stroke.colour,
+                [there], [high if side == TOP else low], color=line.stroke.colour,
                 marker="^" if side == TOP else "v", markersize=8, clip_on=False, zorder=6,
             )  # fmt: skip
 
@@ -254,7 +261,7 @@ def _marks(look: Stroke, count: int, *, over: bool) -> dict[str, Any]:
     """Return how points are marked: all of a short line, some of one with a shape of its own."""
     if not look.shape:
         return {"marker": "o" if count <= _DOTS else "", "markersize": 2.6}
-    step = max(1, count // _MARKS)
+    step = max(2 if over else 1, count // _MARKS)  # those of the line below are to be seen, too
     return {"marker": look.shape, "markersize": 5, "markevery": (step // 2 if over else 0, step)}
 
 

@@ -22,6 +22,8 @@ from edgeflock.lab.report.limits import limits
 from edgeflock.lab.report.names import differences
 from edgeflock.lab.report.repeat import commands
 from edgeflock.lab.report.subject import Subject
+from edgeflock.server.console import caution as console
+from edgeflock.server.console.caution import Scored
 from edgeflock.server.console.summary import model_digest
 from edgeflock.server.sealed import to_toml
 
@@ -33,6 +35,7 @@ class Chapter:
     subject: Subject
     sentence: str  # what was run
     limits: list[str]  # what it was to reach and might use, and how far it came
+    warning: str  # what somebody should hear before using the last model
     figures: list[tuple[str, str, str]]
     costs: list[Plot]
     closing: str  # what the last bar of its plots is, if it is no round
@@ -107,6 +110,7 @@ def chapter(album: Album, subject: Subject) -> Chapter:
         subject=subject,
         sentence=sentence(history),
         limits=limits(history),
+        warning=warning(history),
         figures=figures(history, subject.ledger),
         costs=plots.by_round(album, subject),
         closing=_closing(history),
@@ -121,6 +125,19 @@ def chapter(album: Album, subject: Subject) -> Chapter:
         caution=caution(history),
         toml=to_toml(replace(history.config, data_root=None)),
     )
+
+
+def warning(history: History) -> str:
+    """Return what is wrong with the last model, with the way to the best one; nothing if nothing is."""
+    tests = [
+        Scored(point.round, point.evaluation.accuracy, point.evaluation.loss) for point in history.curve()
+    ]
+    found = console.caution(tests)
+    if found is None:
+        return ""
+    best = found.best
+    way = f"; fl-lab export RUN --which best takes that of round {best.round}" if best else ""
+    return f"{found.words}{way}."
 
 
 def _closing(history: History) -> str:
