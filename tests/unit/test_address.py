@@ -16,6 +16,8 @@ from edgeflock.common.errors import UsageError
         ("localhost:9300", "localhost:9300", True),
         ("[::1]:9300", "[::1]:9300", True),
         ("unix:/run/x.sock", "unix:/run/x.sock", True),
+        ("9300", "127.0.0.1:9300", True),
+        (":9300", "127.0.0.1:9300", True),
         ("0.0.0.0:9300", "0.0.0.0:9300", False),
         ("[::]:65535", "[::]:65535", False),
         ("[2001:DB8::1]:9300", "[2001:db8::1]:9300", False),
@@ -32,7 +34,9 @@ def test_an_address_is_read(text: str, target: str, local: bool) -> None:
     [
         "",
         "host",
-        ":9300",
+        ":",
+        "65536",
+        "93x",
         "host:",
         "host:x",
         "host:65536",
@@ -47,6 +51,11 @@ def test_an_address_is_read(text: str, target: str, local: bool) -> None:
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"^--server is .*, allowed is "):
         parse_address(text, "--server")
+
+
+def test_a_colon_and_a_port_are_every_interface_where_that_is_asked_for() -> None:
+    assert parse_address(":9300", "--listen", everywhere=True).target == "0.0.0.0:9300"
+    assert parse_address("9300", "--listen", everywhere=True).target == "127.0.0.1:9300"
 
 
 def test_port_0_is_for_listening_only() -> None:

@@ -20,6 +20,21 @@ def test_loopback_needs_no_consent(text: str) -> None:
     assert address.target == text
 
 
+@pytest.mark.parametrize(
+    ("text", "insecure", "target"),
+    [
+        ("8080", False, "127.0.0.1:8080"),
+        (":8080", False, "127.0.0.1:8080"),
+        ("8080", True, "127.0.0.1:8080"),
+        (":8080", True, "0.0.0.0:8080"),
+    ],
+)
+def test_a_port_alone_is_one_of_this_machine(text: str, insecure: bool, target: str) -> None:
+    address = listen_at(text, insecure)
+    assert address is not None
+    assert address.target == target
+
+
 @pytest.mark.parametrize("text", [None, "off"])
 def test_off_is_no_dashboard(text: str | None) -> None:
     assert listen_at(text, insecure=False) is None
@@ -41,7 +56,7 @@ def test_consent_for_clients_is_none_for_viewers() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["8080", "unix:/tmp/x", "localhost:99999", "http://localhost:80", "on"])
+@pytest.mark.parametrize("text", ["99999", "unix:/tmp/x", "localhost:99999", "http://localhost:80", "on"])
 def test_what_is_no_address_is_refused_with_what_is_allowed(text: str) -> None:
     with pytest.raises(BadValue, match=r"--dashboard is .*, allowed is"):
         listen_at(text, insecure=True)

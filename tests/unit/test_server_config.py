@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from edgeflock.common.errors import EdgeflockError, UsageError
 from edgeflock.common.settings_file import identity_difference
 from edgeflock.methods.base import Method, Training
 from edgeflock.server import resolve as resolving
-from edgeflock.server.config import ServerConfig
-from edgeflock.server.resolve import combine, resolve
+from edgeflock.server.config import ServerConfig, listen_address
+from edgeflock.server.resolve import combine, here_only, resolve
 from edgeflock.server.sealed import from_toml, to_toml
 
 PERSISTENT = Method(
@@ -214,7 +215,7 @@ def test_a_bad_cohort_script_is_refused(tmp_path: Path, text: str, sentence: str
         ({"momentum": 1.0}, "--momentum is 1.0, allowed is a number in [0, 1)"),
         ({"participation": "all"}, "--participation is 'all', allowed is roster or online"),
         ({"listen": "0.0.0.0:9300"}, "--listen 0.0.0.0:9300 reaches beyond this machine"),
-        ({"listen": "9300"}, "--listen is '9300', allowed is host:port"),
+        ({"listen": "host"}, "--listen is 'host', allowed is host:port"),
         ({"listen": "0.0.0.0:1", "insecure": True, "reflection": True}, "--reflection is for development"),
         ({"control": "0.0.0.0:1"}, "--control is '0.0.0.0:1', allowed is a loopback address or unix:path"),
         ({"deadline": 0.0}, "--deadline is 0.0, allowed is a time > 0"),
@@ -253,3 +254,44 @@ def test_the_demands_of_a_method_are_kept(
     with pytest.raises(UsageError) as caught:
         resolve(replace(everybody, **values))
     assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("values", "target"),
+    [({}, "127.0.0.1:9300"), ({"insecure": True}, "0.0.0.0:9300"), ({"tls_cert": Path("x")}, "0.0.0.0:9300")],
+)
+def test_a_colon_and_a_port_are_every_interface_only_where_that_is_safe(
+    values: dict[str, Any], target: str
+) -> None:
+    assert listen_address(ServerConfig(listen=":9300", **values)).target == target
+
+
+def test_a_port_without_a_host_needs_no_other_flag() -> None:
+    assert resolve(ServerConfig(listen=":9300", dashboard="8080")).listen == ":9300"
+
+
+@pytest.mark.parametrize(
+    ("listen", "insecure", "said"),
+    [
+        (":9300", False, True),
+        (":9300", True, False),
+        ("9300", False, False),
+        ("127.0.0.1:9300", False, False),
+    ],
+)
+def test_a_server_that_devices_cannot_reach_says_so(listen: str, insecure: bool, said: bool) -> None:
+    words = here_only(ServerConfig(listen=listen, insecure=insecure))
+    assert words.startswith("--listen :9300 without TLS is this machine alone: for devices give") == said
+    assert bool(words) == said
+
+
+@pytest.mark.parametrize(
+    ("listen", "name"),
+    [("192.0.2.2:9300", "192.0.2.2"), ("0.0.0.0:9300", gethostname()), ("[::1:2]:9", "::1:2")],
+)
+def test_plain_text_beyond_this_machine_is_answered_with_the_command_that_helps(
+    listen: str, name: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve(ServerConfig(listen=listen))
+    assert f"(which 'fl-lab certs certs --server {name}' makes)" in str(caught.value)

@@ -18,6 +18,9 @@ from edgeflock.common.ranges import Range, above, between
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ID_WORDS = "1 to 64 letters, digits, dots, dashes and underscores, not only dots"
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d{1,4})?", re.ASCII)
+_WAY_TO_TLS = (
+    "--config with this device's join file or --tls-ca with the authority ('fl-lab certs' makes both)"
+)
 _WHO, _DATA, _WORK, _FILES = "Who and where", "Data and model", "Training", "Files and logs"
 
 
@@ -143,7 +146,7 @@ def _with_trust(config: ClientConfig) -> ClientConfig:
     tls = config.tls or bool(config.tls_ca or config.tls_cert or config.tls_key)
     if tls and config.insecure:
         raise UsageError("--insecure is for plain text: it contradicts --tls and the files of TLS")
-    require_trust(parse_address(config.server, "--server"), "--server", tls or config.insecure, "--tls-ca")
+    require_trust(parse_address(config.server, "--server"), "--server", tls or config.insecure, _WAY_TO_TLS)
     return replace(config, tls=tls)
 
 

@@ -1,4 +1,4 @@
-"""Network addresses as people write them: host:port, [IPv6]:port, unix:path."""
+"""Network addresses as people write them: host:port, [IPv6]:port, a port alone, unix:path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from edgeflock.common.errors import BadValue, UsageError
 
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
-_WORDS = "host:port, [IPv6 address]:port or unix:path"
+_WORDS = "host:port, [IPv6 address]:port, a port of this machine or unix:path"
+_HERE, _EVERYWHERE = "127.0.0.1", "0.0.0.0"
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,16 @@ class Address:
         return Address(self.host, port, self.path)
 
 
-def parse_address(text: str, field: str, *, any_port: bool = False) -> Address:
+def parse_address(text: str, field: str, *, any_port: bool = False, everywhere: bool = False) -> Address:
     """Read an address; port 0 (the system's choice) only with `any_port`.
 
+    A port alone is one of this machine; so is `:port`, but `everywhere` makes that one of all its interfaces.
     Raises BadValue with a sentence.
     """
     if text.startswith("unix:") and len(text) > len("unix:"):
         return Address(path=text.removeprefix("unix:"))
-    host, _, digits = text.rpartition(":")
+    host, colon, digits = text.rpartition(":")
+    host = host or (_EVERYWHERE if colon and everywhere else _HERE)
     if not re.fullmatch(r"\d{1,5}", digits, re.ASCII) or not (host := _host(host)):
         raise BadValue(field, text, _WORDS)
     low = 0 if any_port else 1

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from edgeflock.common.address import Address, parse_address
 from edgeflock.common.kinds import FLAG, INTEGER, LINES, NUMBER, PAIRS, PATH, SECONDS, TEXT
 from edgeflock.common.log import log_format_option, log_level_option
 from edgeflock.common.options import option
@@ -270,7 +271,7 @@ class ServerConfig:
     listen: str = option(
         "127.0.0.1:9300",
         TEXT,
-        "where clients connect; port 0 takes a free one",
+        "where clients connect; port 0 takes a free one; :9300 is every interface, with TLS or --insecure",
         group=_NET,
         metavar="ADDRESS",
     )
@@ -324,7 +325,7 @@ class ServerConfig:
     dashboard: str | None = option(
         None,
         TEXT,
-        "show the run to browsers and Prometheus, e.g. 127.0.0.1:8080; port 0 takes a free one; or off",
+        "show the run to browsers and Prometheus, e.g. 8080 of this machine; port 0 takes a free one; or off",
         group=_VIEW,
         shown="off",
         metavar="ADDRESS",
@@ -361,6 +362,12 @@ class ServerConfig:
     )
     log_level: str = log_level_option(_FILES)
     log_format: str = log_format_option(_FILES)
+
+
+def listen_address(config: ServerConfig) -> Address:
+    """Return where clients connect: `:port` is every interface with TLS or --insecure, else this machine."""
+    safe = config.insecure or config.tls_cert is not None
+    return parse_address(config.listen, "--listen", any_port=True, everywhere=safe)
 
 
 def default_run_dir(method: str) -> Path:

@@ -27,7 +27,7 @@ from edgeflock.server import assembly, budget, certificates, event_files, record
 from edgeflock.server.budget import Budget
 from edgeflock.server.central import CentralTrainer
 from edgeflock.server.certificates import Certificates
-from edgeflock.server.config import ServerConfig
+from edgeflock.server.config import ServerConfig, listen_address
 from edgeflock.server.console.console import Console
 from edgeflock.server.control import ControlService
 from edgeflock.server.credit import CreditPool
@@ -36,6 +36,7 @@ from edgeflock.server.engine import Engine
 from edgeflock.server.event_files import EventFiles
 from edgeflock.server.events import DrainAsked
 from edgeflock.server.journal import Journal, JournalBroken, connect
+from edgeflock.server.resolve import here_only
 from edgeflock.server.rounds import RoundMachine
 from edgeflock.server.scoring import Scoring
 from edgeflock.server.service import AggregatorService
@@ -111,6 +112,8 @@ async def _serve(parts: Parts, console: Console) -> tuple[Ended | None, str]:
         rundir.write_small(parts.run_dir / rundir.CONTROL, f"{control_address.target}\n")
         rundir.write_small(parts.run_dir / rundir.ADDRESS, f"{address.target}\n")
         log.info("listening", address=address.target, transport=trusted.words if trusted else "plain text")
+        if words := here_only(parts.config):
+            log.info("listening_here_only", reason=words)
         watching = asyncio.create_task(_watch(trusted, journal)) if trusted else None
         console.follow(partial(status_of, engine, story.meta["run_id"], str(parts.run_dir)))
         dashboard.start()
@@ -215,7 +218,7 @@ async def _bound(
 
 def _wanted_address(parts: Parts) -> Address:
     """On resume a free port is the one that the clients already know."""
-    address = parse_address(parts.config.listen, "--listen", any_port=True)
+    address = listen_address(parts.config)
     before = rundir.read_small(parts.run_dir / rundir.ADDRESS)
     if address.path or address.port or not before:
         return address

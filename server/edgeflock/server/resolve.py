@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 from edgeflock.common import choice, extras, models, partition
@@ -19,10 +20,11 @@ from edgeflock.methods import load
 from edgeflock.methods.base import Method
 from edgeflock.methods.options import parse, texts
 from edgeflock.server import budget, certificates, target
-from edgeflock.server.config import ServerConfig, default_run_dir
+from edgeflock.server.config import ServerConfig, default_run_dir, listen_address
 from edgeflock.server.sealed import from_toml
 from edgeflock.server.web.listen import listen_at
 
+_EVERYWHERE = "0.0.0.0"
 _TRAINING = {
     "lr": 0.05,
     "lr_decay": 1.0,
@@ -283,9 +285,9 @@ def _check_evaluation(config: ServerConfig) -> None:
 
 
 def _check_network(config: ServerConfig) -> None:
-    listen = parse_address(config.listen, "--listen", any_port=True)
+    listen = listen_address(config)
     certified = certificates.read(config) is not None
-    require_trust(listen, "--listen", config.insecure or certified, "--tls-cert and --tls-key")
+    require_trust(listen, "--listen", config.insecure or certified, _way_to_tls(listen))
     if config.reflection:
         extras.require("--reflection", "grpc_reflection")
     if config.reflection and not listen.local:
@@ -293,6 +295,27 @@ def _check_network(config: ServerConfig) -> None:
     listen_at(config.dashboard, config.dashboard_insecure)
     if config.control is not None:
         _check_control(parse_address(config.control, "--control", any_port=True))
+
+
+def here_only(config: ServerConfig) -> str:
+    """Return why devices cannot connect, if `:port` could not mean every interface; else nothing."""
+    listen = listen_address(config)
+    if not (config.listen.startswith(":") and listen.local):
+        return ""
+    return (
+        f"--listen {config.listen} without TLS is this machine alone: for devices give "
+        f"{_way_to_tls(replace(listen, host=_EVERYWHERE))}, or --insecure if every machine of the network "
+        "is trusted"
+    )
+
+
+def _way_to_tls(listen: Address) -> str:
+    """Return the flags that are missing, and the command that makes their files."""
+    name = gethostname() if listen.host in (_EVERYWHERE, "::") else listen.host
+    return (
+        "--tls-cert certs/server.pem --tls-key certs/server-key.pem "
+        f"(which 'fl-lab certs certs --server {name}' makes)"
+    )
 
 
 def _check_control(control: Address) -> None:

@@ -17,9 +17,9 @@ def listen_at(text: str | None, insecure: bool) -> Address | None:
     """Return where to listen, or None for no dashboard. Raises UsageError with a sentence."""
     if text is None or text == OFF:
         return None
-    address = parse_address(text, _FLAG, any_port=True)
+    address = parse_address(text, _FLAG, any_port=True, everywhere=insecure)
     if address.path:
-        raise BadValue(_FLAG, text, f"host:port, [IPv6 address]:port or {OFF}")
+        raise BadValue(_FLAG, text, f"host:port, [IPv6 address]:port, a port of this machine or {OFF}")
     if not address.local and not insecure:
         raise UsageError(
             f"{_FLAG} {address.target} reaches beyond this machine, without encryption or password: give a "
