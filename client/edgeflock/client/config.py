@@ -10,10 +10,11 @@ from pathlib import Path
 
 from edgeflock.common.address import parse_address, require_trust
 from edgeflock.common.errors import BadValue, MissingData, UsageError
-from edgeflock.common.kinds import FLAG, IDS, INTEGER, NUMBER, PATH, SECONDS, TEXT
+from edgeflock.common.kinds import FLAG, IDS, INTEGER, NUMBER, PATH, PEM, SECONDS, TEXT
 from edgeflock.common.log import log_format_option, log_level_option
 from edgeflock.common.options import check, option
 from edgeflock.common.ranges import Range, above, between
+from edgeflock.common.tls import Source, read_pair
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ID_WORDS = "1 to 64 letters, digits, dots, dashes and underscores, not only dots"
@@ -34,7 +35,7 @@ class ClientConfig:
         TEXT,
         "name of this client, the same every time",
         group=_WHO,
-        shown="made once for each seat of this machine",
+        shown="that of --tls-cert, else made once for each seat of this machine",
     )
     ids: tuple[str, ...] = option(
         (), IDS, "names of several clients hosted here, instead of --id", group=_WHO
@@ -49,13 +50,13 @@ class ClientConfig:
     tls: bool = option(
         False, FLAG, "talk TLS with a server that an authority of the system vouches for", group=_WHO
     )
-    tls_ca: Path | None = option(
-        None, PATH, "talk TLS; the authority that vouches for the server (PEM)", group=_WHO, metavar="FILE"
+    tls_ca: Source | None = option(
+        None, PEM, "talk TLS; the authority that vouches for the server (PEM)", group=_WHO
     )
-    tls_cert: Path | None = option(
-        None, PATH, "this device's certificate, if the server asks for one (PEM)", group=_WHO, metavar="FILE"
+    tls_cert: Source | None = option(
+        None, PEM, "this device's certificate, if the server asks for one (PEM)", group=_WHO
     )
-    tls_key: Path | None = option(None, PATH, "its private key (PEM)", group=_WHO, metavar="FILE")
+    tls_key: Source | None = option(None, PEM, "its private key (PEM)", group=_WHO)
     insecure: bool = option(False, FLAG, "allow plain text beyond this machine", group=_WHO)
     stay: bool = option(False, FLAG, "wait for the next run when this one is over", group=_WHO)
     give_up_after: float = option(
@@ -129,7 +130,7 @@ def resolve(config: ClientConfig, environ: Mapping[str, str] = os.environ) -> Cl
     Raises UsageError or MissingData with a sentence.
     """
     check(config)
-    config = _with_trust(config)
+    config = _with_certified_name(_with_trust(config))
     if config.model is not None and ":" not in config.model:
         raise BadValue(
             "--model", config.model, "package.module:factory; the run names a model of the package by itself"
@@ -148,6 +149,19 @@ def _with_trust(config: ClientConfig) -> ClientConfig:
         raise UsageError("--insecure is for plain text: it contradicts --tls and the files of TLS")
     require_trust(parse_address(config.server, "--server"), "--server", tls or config.insecure, _WAY_TO_TLS)
     return replace(config, tls=tls)
+
+
+def _with_certified_name(config: ClientConfig) -> ClientConfig:
+    """Return the configuration with the name of the device's certificate, unless it was told one."""
+    if config.id is not None or config.ids:
+        return config
+    pair = read_pair(config.tls_cert, config.tls_key)
+    names = (name for name in (pair.names if pair else ()) if _is_id(name))
+    return replace(config, id=next(names, None))
+
+
+def _is_id(name: str) -> bool:
+    return bool(_ID.fullmatch(name) and name.strip("."))
 
 
 def hosted_ids(config: ClientConfig) -> tuple[str, ...]:
@@ -185,7 +199,7 @@ def _check_names(config: ClientConfig) -> None:
     if len(set(config.ids)) != len(config.ids):
         raise BadValue("--ids", ",".join(config.ids), "every id once")
     for name in hosted_ids(config):
-        if not _ID.fullmatch(name) or not name.strip("."):
+        if not _is_id(name):
             raise BadValue("--ids" if config.ids else "--id", name, _ID_WORDS)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,31 @@ PATH = Kind(
     lambda text: Path(_text(text)),
     lambda value: Path(_text(_exact(str)(value))),
     lambda value: str(value),
+)
+
+
+@dataclass(frozen=True)
+class Pem:
+    """What a PEM file would hold, written into the file of options itself."""
+
+    text: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return "the text in the file of options"
+
+
+def _pem(value: Any) -> Path | Pem:
+    text = _text(_exact(str)(value))
+    return Pem(text) if "\n" in text or text.startswith("-----BEGIN") else Path(text)
+
+
+PEM = Kind(
+    "a path",
+    "FILE",
+    PATH.read,
+    _pem,
+    lambda value: value.text if isinstance(value, Pem) else str(value),
+    toml_words="a path, or what a PEM file holds",
 )
 PAIRS = Kind(
     "KEY=VALUE, each KEY once",

@@ -1,17 +1,23 @@
-"""TLS: certificates and keys as the operator's files hold them, looked at before anything is started."""
+"""TLS: certificates and keys as the operator gives them, looked at before anything is started."""
 
 from __future__ import annotations
 
 import re
 import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
+from typing import TypeAlias
 
+from edgeflock.common import certificate as der
 from edgeflock.common.errors import BadValue, UsageError
+from edgeflock.common.kinds import Pem
 
-# The two dates of a certificate, one behind the other: UTCTime until 2049, GeneralizedTime from 2050 on.
-_DATES = re.compile(rb"(?:\x17\x0d(\d{12})|\x18\x0f(\d{14}))Z(?:\x17\x0d(\d{12})|\x18\x0f(\d{14}))Z")
+Source: TypeAlias = "Path | Pem"  # a file, or what it would hold
+
 _BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _LARGEST = 1 << 20  # bytes of a file
 
@@ -24,6 +30,7 @@ class Pair:
     key: bytes = field(repr=False)
     begins: datetime
     ends: datetime
+    names: tuple[str, ...]  # whose it is
 
     def outdated(self, now: datetime) -> str:
         """Return what is wrong with its dates at that time, in words; empty if nothing is."""
@@ -32,7 +39,7 @@ class Pair:
         return f"is not valid before {self.begins:%Y-%m-%d %H:%M} UTC" if now < self.begins else ""
 
 
-def read_pair(certificate: Path | None, key: Path | None) -> Pair | None:
+def read_pair(certificate: Source | None, key: Source | None) -> Pair | None:
     """Return the pair of --tls-cert and --tls-key, None if neither is given; raises UsageError."""
     if certificate is None and key is None:
         return None
@@ -42,11 +49,12 @@ def read_pair(certificate: Path | None, key: Path | None) -> Pair | None:
     first = _BLOCK.search(chain.decode("ascii", "replace"))
     if first is None:
         raise BadValue("--tls-cert", str(certificate), "a PEM file with a certificate")
-    _match(certificate, key, secret)
-    return Pair(chain, secret, *_validity(ssl.PEM_cert_to_DER_cert(first[0])))
+    _match(certificate, key, chain, secret)
+    said = _said(first[0])
+    return Pair(chain, secret, said.begins, said.ends, said.names)
 
 
-def read_authority(path: Path | None, flag: str) -> bytes | None:
+def read_authority(path: Source | None, flag: str) -> bytes | None:
     """Return the certificates of the authorities in a PEM file; raises UsageError."""
     if path is None:
         return None
@@ -67,7 +75,9 @@ def system_authorities() -> bytes | None:
     return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode() or None
 
 
-def _read(path: Path, flag: str) -> bytes:
+def _read(path: Source, flag: str) -> bytes:
+    if isinstance(path, Pem):
+        return path.text.encode()
     try:
         with path.open("rb") as file:
             return file.read(_LARGEST)
@@ -75,12 +85,13 @@ def _read(path: Path, flag: str) -> bytes:
         raise UsageError(f"{flag} {str(path)!r} cannot be read: {error.strerror}") from None
 
 
-def _match(certificate: Path, key: Path, secret: bytes) -> None:
+def _match(certificate: Source, key: Source, chain: bytes, secret: bytes) -> None:
     """Raise UsageError unless the key is that of the certificate."""
     if b"ENCRYPTED" in secret:
         raise BadValue("--tls-key", str(key), "a key without a password: a daemon cannot be asked for one")
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        with _file(certificate, chain) as first, _file(key, secret) as second:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(first, second)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise UsageError(
@@ -89,15 +100,21 @@ def _match(certificate: Path, key: Path, secret: bytes) -> None:
         raise BadValue("--tls-key", str(key), "a PEM file with the private key of --tls-cert") from None
 
 
-def _validity(certificate: bytes) -> tuple[datetime, datetime]:
-    """Return from when until when a certificate (DER) is valid."""
-    found = _DATES.search(certificate)
-    if found is None:
-        raise UsageError("--tls-cert says in no known way from when until when it is valid")
-    begins, ends = (short or long for short, long in (found.group(1, 2), found.group(3, 4)))
-    return _date(begins), _date(ends)
+@contextmanager
+def _file(source: Source, content: bytes) -> Iterator[str]:
+    """Give what was read as a file for its owner alone: the system's library takes no bytes."""
+    if isinstance(source, Path):
+        yield str(source)
+        return
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        yield file.name
 
 
-def _date(digits: bytes) -> datetime:
-    form = "%y%m%d%H%M%S" if len(digits) == 12 else "%Y%m%d%H%M%S"
-    return datetime.strptime(digits.decode(), form).replace(tzinfo=UTC)
+def _said(block: str) -> der.Certificate:
+    """Return what a certificate says of itself; raises UsageError."""
+    try:
+        return der.read(ssl.PEM_cert_to_DER_cert(block))
+    except ValueError:
+        raise UsageError("--tls-cert says in no known way whose it is, and from when until when") from None
