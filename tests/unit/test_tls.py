@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from cryptography import x509
 from edgeflock.client.config import ClientConfig
 from edgeflock.client.config import resolve as resolve_client
 from edgeflock.client.trust import Trust
+from edgeflock.common import certificate
 from edgeflock.common.address import Address
 from edgeflock.common.errors import EdgeflockError, UsageError
+from edgeflock.common.options import from_file
 from edgeflock.common.tls import Pair, read_authority, read_pair
 from edgeflock.lab.authority import Authority
 from edgeflock.lab.certs import certs
@@ -36,6 +39,31 @@ def pair_of(folder: Path, name: str) -> Pair:
     pair = read_pair(folder / f"{name}.pem", folder / f"{name}-key.pem")
     assert pair is not None
     return pair
+
+
+def test_names_are_the_common_one_and_the_alternative_ones(folder: Path) -> None:
+    assert pair_of(folder, "client-c0").names == ("c0",)
+    assert pair_of(folder, "server").names == ("server", "localhost")  # and an address, which is no name
+
+
+def unreadable(der: bytes) -> bool:
+    try:
+        certificate.read(der)
+    except ValueError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("content", [b"", b"0", b"0\x82", bytes(range(256)), b"0\x030\x01\x02"])
+def test_what_is_no_certificate_is_refused(content: bytes) -> None:
+    assert unreadable(content)
+
+
+def test_a_certificate_that_is_cut_anywhere_is_refused(folder: Path) -> None:
+    der = ssl.PEM_cert_to_DER_cert((folder / "server.pem").read_text())
+    assert certificate.read(der).names[0] == "server"
+    for length in range(0, len(der), 7):
+        assert unreadable(der[:length])
 
 
 @pytest.mark.parametrize("days", [1, 365, 36_500])  # the last one ends after 2050: another kind of date
@@ -64,7 +92,7 @@ def test_keys_are_readable_by_their_owner_only(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("certificate", "key", "sentence"),
+    ("first", "key", "sentence"),
     [
         ("server.pem", None, "--tls-cert and --tls-key go together"),
         (None, "server-key.pem", "--tls-cert and --tls-key go together"),
@@ -76,11 +104,11 @@ def test_keys_are_readable_by_their_owner_only(folder: Path) -> None:
     ],
 )
 def test_files_that_are_no_pair_are_refused(
-    folder: Path, certificate: str | None, key: str | None, sentence: str
+    folder: Path, first: str | None, key: str | None, sentence: str
 ) -> None:
     (folder / "locked.pem").write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\n")
     with pytest.raises(UsageError, match=sentence):
-        read_pair(folder / certificate if certificate else None, folder / key if key else None)
+        read_pair(folder / first if first else None, folder / key if key else None)
 
 
 @pytest.mark.parametrize("content", [b"", b"no certificate", bytes(range(100, 200))])
@@ -109,24 +137,24 @@ def test_a_folder_with_another_key_is_no_authority(folder: Path, tmp_path: Path)
 
 
 def test_with_a_certificate_a_server_may_listen_everywhere(folder: Path) -> None:
-    certificate, key = folder / "server.pem", folder / "server-key.pem"
-    config = resolve(ServerConfig(listen="0.0.0.0:9300", tls_cert=certificate, tls_key=key))
+    first, key = folder / "server.pem", folder / "server-key.pem"
+    config = resolve(ServerConfig(listen="0.0.0.0:9300", tls_cert=first, tls_key=key))
     assert certificates.read(config) is not None
 
 
 def test_flags_that_contradict_each_other_are_refused(folder: Path) -> None:
     with pytest.raises(UsageError, match="--tls-client-ca needs --tls-cert"):
         resolve(ServerConfig(tls_client_ca=folder / "ca.pem"))
-    certificate, key = folder / "server.pem", folder / "server-key.pem"
+    first, key = folder / "server.pem", folder / "server-key.pem"
     with pytest.raises(UsageError, match="--insecure is for plain text"):
-        resolve(ServerConfig(tls_cert=certificate, tls_key=key, insecure=True))
+        resolve(ServerConfig(tls_cert=first, tls_key=key, insecure=True))
 
 
 def test_a_server_does_not_start_with_an_expired_certificate(tmp_path: Path) -> None:
     make(tmp_path, valid=EXPIRED)
-    certificate, key = tmp_path / "server.pem", tmp_path / "server-key.pem"
+    first, key = tmp_path / "server.pem", tmp_path / "server-key.pem"
     with pytest.raises(UsageError, match=r"--tls-cert .* has expired on .*, and this machine's clock says"):
-        resolve(ServerConfig(tls_cert=certificate, tls_key=key))
+        resolve(ServerConfig(tls_cert=first, tls_key=key))
 
 
 def test_the_operator_hears_of_the_end_before_and_after_it(folder: Path) -> None:
@@ -204,7 +232,8 @@ def test_the_command_makes_what_both_ends_read(tmp_path: Path) -> None:
         certs, [str(tmp_path), "--server", "localhost", "--client", "c0", "--days", "2"]
     )
     assert said.exit_code == 0, said.output
-    assert [line.split()[0] for line in said.output.splitlines()] == ["authority", *["certificate"] * 2]
+    words = [line.split()[0] for line in said.output.splitlines()]
+    assert words == ["authority", "certificate", "certificate", "join"]
     assert read_authority(tmp_path / "ca.pem", "--tls-ca")
     assert timedelta(days=1) < pair_of(tmp_path, "client-c0").ends - NOW < timedelta(days=3)
 
@@ -214,10 +243,78 @@ def test_the_command_makes_what_both_ends_read(tmp_path: Path) -> None:
     [
         ([], "nothing to make: give --server NAME or --client ID"),
         (["--client", "a/b"], "--client is 'a/b', allowed is a client id"),
-        (["--server", "ü"], "--server is 'ü', allowed is a host name or an IP address"),
+        (["--server", "ü"], "--server is 'ü:9300', allowed is host:port"),
+        (["--server", ":9300"], "--server is ':9300', allowed is a host name or an IP address"),
     ],
 )
 def test_names_that_cannot_be_are_refused(tmp_path: Path, arguments: list[str], sentence: str) -> None:
     said = CliRunner().invoke(certs, [str(tmp_path), *arguments])
     assert isinstance(said.exception, UsageError)
     assert str(said.exception).startswith(sentence)
+
+
+# ---------------------------------------------------------------------------------------------- join files
+
+
+def joined(folder: Path, *arguments: str) -> str:
+    said = CliRunner().invoke(certs, [str(folder), *arguments])
+    assert said.exit_code == 0, said.output
+    return said.output
+
+
+def options_of(path: Path) -> ClientConfig:
+    return ClientConfig(**from_file(ClientConfig, path))
+
+
+def test_a_join_file_is_all_that_a_device_needs(tmp_path: Path) -> None:
+    joined(tmp_path, "--server", "192.0.2.2:9400", "--server", "fl.example.org", "--client", "a")
+    path = tmp_path / "a.toml"
+    assert path.stat().st_mode & 0o777 == 0o600
+    config = resolve_client(options_of(path))
+    assert (config.id, config.server, config.tls) == ("a", "192.0.2.2:9400", True)
+    assert Trust.of(config).credentials() is not None
+    assert '# or server = "fl.example.org:9300"' in path.read_text()
+
+
+def test_a_later_device_gets_the_same_server(tmp_path: Path) -> None:
+    joined(tmp_path, "--server", "::1")
+    joined(tmp_path, "--client", "b")
+    assert options_of(tmp_path / "b.toml").server == "[::1]:9300"
+
+
+def test_without_a_server_the_command_says_what_is_missing(tmp_path: Path) -> None:
+    assert "the join files name no server: give fl-client --server" in joined(tmp_path, "--client", "a")
+    assert options_of(tmp_path / "a.toml").server == ClientConfig().server
+
+
+def test_a_key_within_options_is_not_shown(tmp_path: Path) -> None:
+    joined(tmp_path, "--client", "a")
+    assert "PRIVATE" not in repr(options_of(tmp_path / "a.toml"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("-----END CERTIFICATE-----", "", "is 'the text in the file of options', allowed is a PEM file with"),
+        ("-----BEGIN PRIVATE KEY-----", "x", "--tls-key is 'the text in the file of options', allowed is"),
+        ("tls_key = ", "tls_kee = ", "unknown key in .*: tls_kee, did you mean tls_key?"),
+        ("MII", "\0", "is not TOML"),
+        ("MII", "MIJ", "--tls"),
+    ],
+)
+def test_a_damaged_join_file_is_refused_with_one_sentence(
+    tmp_path: Path, old: str, new: str, sentence: str
+) -> None:
+    joined(tmp_path, "--server", "localhost", "--client", "a")
+    path = tmp_path / "a.toml"
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(UsageError, match=sentence):
+        Trust.of(resolve_client(options_of(path)))
+
+
+def test_a_client_is_called_as_its_certificate_says_unless_it_is_told(folder: Path) -> None:
+    shown = ClientConfig(tls_cert=folder / "client-c0.pem", tls_key=folder / "client-c0-key.pem")
+    assert resolve_client(shown).id == "c0"
+    assert resolve_client(replace(shown, host_clients=2)).id == "c0"
+    assert resolve_client(replace(shown, id="c0-7")).id == "c0-7"
+    assert resolve_client(replace(shown, ids=("c0-1",))).id is None

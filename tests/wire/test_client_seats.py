@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
+from edgeflock.lab import join_file
+from edgeflock.lab.authority import Authority
+from support.certificates import make
 from support.processes import Flock, flock
 
 RUN = ("--rounds=2", "--clients=4", "--max-clients-wait=60")
@@ -47,3 +51,20 @@ def test_a_killed_client_takes_its_seat_again_and_the_run_goes_on(tmp_path: Path
         lives = [made.start("fl-client", f"--server={made.address}", environ=environ) for _ in range(2)]
         assert [program.ended() for program in (server, *lives)] == [0, 0, 0]
         assert [name.rpartition("-")[2] for name in roster(made)] == ["1", "2"]
+
+
+def test_a_join_file_is_all_that_a_device_is_told(tmp_path: Path) -> None:
+    """Here with the address beside it, for the server takes a free port."""
+    files = make(tmp_path / "certs")
+    authority = Authority.open(files.folder, timedelta(days=1))
+    joins = [join_file.write(files.folder, name, authority.client(name), []) for name in ("a", "b")]
+    with flock(tmp_path) as made:
+        server = made.server("--rounds=1", "--clients=2", *files.demanding)
+        environ = {"XDG_STATE_HOME": str(tmp_path / "home")}
+        devices = [
+            made.start("fl-client", f"--config={path}", f"--server={made.address}", environ=environ)
+            for path in joins
+        ]
+        assert [program.ended() for program in (server, *devices)] == [0, 0, 0]
+        assert roster(made) == ["a", "b"]
+        assert (tmp_path / "home" / "edgeflock" / "a" / "identity.toml").exists()

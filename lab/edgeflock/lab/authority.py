@@ -140,11 +140,11 @@ def _dialled(name: str) -> x509.GeneralName:
 
 def _write(pair: Made, certificate: x509.Certificate, key: EllipticCurvePrivateKey) -> None:
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    _put(pair.key, secret, 0o600)
-    _put(pair.certificate, certificate.public_bytes(Encoding.PEM), 0o644)
+    put(pair.key, secret, 0o600)
+    put(pair.certificate, certificate.public_bytes(Encoding.PEM), 0o644)
 
 
-def _put(path: Path, content: bytes, mode: int) -> None:
+def put(path: Path, content: bytes, mode: int) -> None:
     """Write a file at once: nobody reads half of it, and a key never with another mode."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from edgeflock.common import extras
 from edgeflock.common.errors import BadValue, UsageError
 from edgeflock.server.admission import CLIENT_ID
+
+if TYPE_CHECKING:
+    from edgeflock.lab.authority import Made
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -19,7 +23,8 @@ from edgeflock.server.admission import CLIENT_ID
     "servers",
     multiple=True,
     metavar="NAME",
-    help="A name or an IP address that clients dial; all go into one certificate. Repeatable.",
+    help="A name or an IP address that clients dial, with :PORT if that is not 9300; all go into one "
+    "certificate, the first into join files. Repeatable.",
 )
 @click.option(
     "--client",
@@ -30,12 +35,14 @@ from edgeflock.server.admission import CLIENT_ID
 )
 @click.option("--days", type=click.IntRange(1, 36500), default=365, help="How long they are valid.")
 def certs(folder: Path, servers: tuple[str, ...], clients: tuple[str, ...], days: int) -> None:
-    """Make certificates for fl-server and fl-client in DIR.
+    """Make certificates for fl-server and join files for fl-client in DIR.
 
     The authority is made with the first call and used again by the next ones.
-    Its key stays on this machine; a device gets ca.pem, its own certificate and its own key.
+    Its key stays on this machine. A device ID gets ID.toml, which holds all that it needs:
+    fl-client --config ID.toml
     """
     extras.require("this command", "cryptography")
+    from edgeflock.lab import join_file
     from edgeflock.lab.authority import Authority  # brings a library that nothing else needs
 
     if not servers and not clients:
@@ -45,9 +52,19 @@ def certs(folder: Path, servers: tuple[str, ...], clients: tuple[str, ...], days
             raise BadValue(
                 "--client", name, "a client id: 1 to 64 letters, digits, dots, dashes, underscores"
             )
+    dialled = [join_file.dialled(name) for name in servers]
     authority = Authority.open(folder, timedelta(days=days))
-    made = [authority.server(servers)] if servers else []
-    made += [authority.client(name) for name in clients]
     click.echo(f"authority    {authority.path}")
-    for pair in made:
-        click.echo(f"certificate  {pair.certificate}   key {pair.key}   valid until {pair.ends:%Y-%m-%d}")
+    if dialled:
+        _say(authority.server([server.host for server in dialled]))
+        join_file.remember(folder, dialled)
+    for name in clients:
+        made = authority.client(name)
+        _say(made)
+        click.echo(f"join file    {join_file.write(folder, name, made, join_file.recall(folder))}")
+    if clients and not join_file.recall(folder):
+        click.echo("the join files name no server: give fl-client --server, or make them again with --server")
+
+
+def _say(made: Made) -> None:
+    click.echo(f"certificate  {made.certificate}   key {made.key}   valid until {made.ends:%Y-%m-%d}")
