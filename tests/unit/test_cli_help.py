@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
+import click
 import pytest
+
+from edgeflock.client.cli import build as client
+from edgeflock.common.flags import GroupedCommand
+from edgeflock.lab.run import command as lab_run
+from edgeflock.server.cli import build as server
 
 COMMANDS = ["server", "client", "lab"]
 HEAVY = ("torch", "grpc", "numpy", "google.protobuf")
@@ -87,6 +96,17 @@ MISUSES = [
     ("server", ["extra"], "got unexpected extra argument (extra)"),
     ("server", ["--method", "fedavgg"], "unknown method 'fedavgg': did you mean 'fedavg'?"),
     ("server", ["--listen", "0.0.0.0:1"], "--listen 0.0.0.0:1 reaches beyond this machine"),
+    (
+        "server",
+        ["--method", "fedprox", "--mu", "0.1"],
+        "unknown option --mu, an option of fedprox: give --set",
+    ),
+    ("server", ["--target", "0.9"], "--target is '0.9', allowed is accuracy=X: give --target accuracy=0.9"),
+    (
+        "lab",
+        ["run", "--method=fedprox", "--mu=0.3"],
+        "unknown option --mu, an option of fedprox: give --set mu=0.3",
+    ),
     ("client", ["--sever", "x"], "unknown option --sever, did you mean --server?"),
     ("client", ["--server", "x"], "--server is 'x', allowed is host:port"),
     ("client", ["--id", "a/b"], "--id is 'a/b', allowed is 1 to 64 letters"),
@@ -127,3 +147,46 @@ def test_the_options_of_a_method_are_explained() -> None:
     text = run("server", "--method", "fedprox", "--help-method").stdout
     assert "strength of the proximal term" in text
     assert "default 0.1, allowed is a number >= 0" in text
+
+
+# ---------------------------------------------------------------------------------------- the top of the help
+
+GUIDED = [("fl-server", server()), ("fl-client", client()), ("fl-lab run", lab_run)]
+
+
+@pytest.mark.parametrize(("name", "made"), GUIDED, ids=[name for name, _ in GUIDED])
+def test_help_begins_with_three_examples_and_the_eight_options_that_matter(
+    name: str, made: click.Command
+) -> None:
+    guide = cast("GroupedCommand", made).guide
+    assert (len(guide.examples), len(guide.first)) == (3, 8)
+    text = made.get_help(click.Context(made, info_name=name, terminal_width=80))
+    assert max(map(len, text.splitlines())) <= 80
+    first = text.partition("What matters most:\n")[2].partition("\n\n")[0]
+    flags = re.findall(r"^  (--[a-z-]+)", first, re.M)
+    assert flags == [f"--{option.replace('_', '-')}" for option in guide.first]
+    assert text.index("Examples:") < text.index("What matters most:")
+
+
+@pytest.mark.parametrize(("name", "made"), GUIDED, ids=[name for name, _ in GUIDED])
+def test_the_examples_of_the_help_are_commands(name: str, made: click.Command) -> None:
+    for _, line in cast("GroupedCommand", made).guide.examples:
+        assert line.startswith(f"{name} ")
+        made.make_context(name, shlex.split(line.replace("\\\n", ""))[len(name.split()) :])
+
+
+def as_module(*arguments: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "edgeflock", *arguments]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_commands_are_there_where_their_scripts_are_not_on_the_path() -> None:
+    assert as_module("client", "--version").stdout.startswith("fl-client 0.")
+    listed = as_module()
+    assert listed.returncode == 0
+    assert [f"python -m edgeflock {name}" in listed.stdout for name in COMMANDS] == [True] * 3
+    wrong = as_module("sever")
+    assert (wrong.returncode, wrong.stderr) == (
+        2,
+        "edgeflock: error: unknown command: sever, known are server, client, lab\n",
+    )

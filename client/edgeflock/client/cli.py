@@ -12,13 +12,24 @@ from edgeflock.client.config import ClientConfig, resolve
 from edgeflock.client.console import Console
 from edgeflock.common import log
 from edgeflock.common.entry import run_command
-from edgeflock.common.flags import command
+from edgeflock.common.flags import Guide, command
 
 _HELP = """Take part in the run that fl-server serves, until it is over.
 
 Reconnects by itself and goes on where it was, also after a power cut.
 One process can host several clients; each keeps its own name, data and state.
 """
+_GUIDE = Guide(
+    examples=(
+        ("of a server on this machine; the same line again is another client", "fl-client --server :9300"),
+        (
+            "a device with the join file that fl-lab certs has made, and own data",
+            "fl-client --config device-a.toml --data own.npz",
+        ),
+        ("four clients in one process: c-0, c-1, c-2, c-3", "fl-client --id c --host-clients 4"),
+    ),
+    first=("server", "config", "id", "data", "host_clients", "device", "stay", "state_dir"),
+)
 
 
 def _run(given: Mapping[str, Any]) -> int:
@@ -34,7 +45,7 @@ def _run(given: Mapping[str, Any]) -> int:
 
 def build() -> click.Command:
     """Return the click command."""
-    return command("fl-client", _HELP, {ClientConfig: "FL_CLIENT"}, _run)
+    return command("fl-client", _HELP, {ClientConfig: "FL_CLIENT"}, _run, _GUIDE)
 
 
 def main() -> None:

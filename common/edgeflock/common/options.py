@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ class Option:
     table: str  # the TOML table that holds a mapping, e.g. [method]
     internal: bool  # no flag, no variable; only run.toml holds it
     nullable: bool  # None says that nothing was said
+    choices: Callable[[], list[str]] | None  # what a shell may complete it to
 
     @property
     def flag(self) -> str:
@@ -48,7 +49,13 @@ class Option:
         try:
             return self.check(self.kind.read(text), label, text)
         except ValueError:
-            raise BadValue(label, text, self.words) from None
+            raise self.refused(text, label) from None
+
+    def refused(self, text: str, label: str) -> BadValue:
+        """Return the refusal of a text; one that lacks only the single key that there is gets that."""
+        key, _, _ = self.metavar.partition("=")
+        said = f"{self.metavar}: give {self.flag} {key}={text}"
+        return BadValue(label, text, said if key.islower() and "=" not in text else self.words)
 
     def load(self, value: Any, label: str) -> Any:
         """Return the value of a TOML entry, checked."""
@@ -76,6 +83,7 @@ def option(
     table: str = "",
     internal: bool = False,
     nullable: bool = False,
+    choices: Callable[[], list[str]] | None = None,
 ) -> Any:
     """Declare one option; use as the default of a field of a configuration."""
     about = {
@@ -89,6 +97,7 @@ def option(
         "table": table,
         "internal": internal,
         "nullable": nullable or default is None,
+        "choices": choices,
     }
     if isinstance(default, dict):
         return dataclasses.field(default_factory=lambda: dict(default), metadata=about)
@@ -174,7 +183,7 @@ def _pairs(entry: Option, texts: Iterable[str]) -> dict[str, str]:
 def _one_pair(entry: Option, text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise BadValue(entry.flag, text, entry.words)
+        raise entry.refused(text, entry.flag)
     return key.strip(), value.strip()
 
 

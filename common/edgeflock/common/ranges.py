@@ -13,6 +13,7 @@ class Range:
 
     accepts: Callable[[Any], bool]
     words: str
+    names: tuple[str, ...] = ()  # all that it accepts, if these are names
 
 
 def _text(number: float) -> str:
@@ -40,4 +41,4 @@ def unit(*, low: bool = True, high: bool = True) -> Range:
 
 
 def one_of(*names: str) -> Range:
-    return Range(lambda value: value in names, " or ".join(names))
+    return Range(lambda value: value in names, " or ".join(names), names)

@@ -35,6 +35,7 @@ _COMMANDS = {
     "certs": ("edgeflock.lab.certs:certs", "Make certificates for a server and its devices."),
     "dashboard": ("edgeflock.lab.dashboard:dashboard", "Show a run to browsers: going on, or over."),
     "control": ("edgeflock.lab.control:control", "Ask about, pause, resume or stop a run."),
+    "completion": ("edgeflock.lab.completion:completion", "Print what makes a shell complete the commands."),
     "events": ("edgeflock.lab.events:events", "Print the events of a run as JSON lines."),
 }
 

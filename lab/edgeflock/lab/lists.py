@@ -6,9 +6,15 @@ import importlib
 
 import click
 
+from edgeflock.common import listing
+
+
+def _methods(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in listing.methods() if name.startswith(incomplete)]
+
 
 @click.command()
-@click.argument("name", required=False, metavar="[NAME]")
+@click.argument("name", required=False, metavar="[NAME]", shell_complete=_methods)
 def methods(name: str | None) -> int:
     """List the methods, or the options of the method NAME."""
     from edgeflock import methods as known

@@ -24,6 +24,7 @@ from edgeflock.server.config import ServerConfig, default_run_dir
 from edgeflock.server.console.display import Display
 from edgeflock.server.console.summary import conclude, is_over, title
 from edgeflock.server.feed import Feed
+from edgeflock.server.hints import explain
 from edgeflock.server.sealed import from_toml
 from edgeflock.server.web.listen import OFF
 from edgeflock.server.web.standing import stay
@@ -34,6 +35,19 @@ Takes every option of fl-server, which gets a free port unless --listen is given
 The clients are c0, c1, ... whatever the number of processes, so that the result is the same.
 Logs lie in the run directory, under logs/.
 """
+_GUIDE = flags.Guide(
+    examples=(
+        ("a first run, and what it cost", "fl-lab run --method fedavg --clients 4 --rounds 20"),
+        (
+            "skewed data, until the model is good enough",
+            "fl-lab run --method fedprox --set mu=0.1 --partition dirichlet:0.3 \\\n"
+            "             --target accuracy=0.9",
+        ),
+        ("go on with a run, watched in a browser", "fl-lab run --run-dir runs/NAME --dashboard 8080"),
+    ),
+    first=("method", "set", "rounds", "clients", "dataset", "partition", "dashboard", "run_dir"),
+    explain=explain,
+)
 _INTERVAL_S = 0.1
 _UNTOLD = ("client_joined", "client_left")  # they are processes of our own
 _LAST_WORDS_S = 3.0  # of a server whose clients have heard that the run failed
@@ -289,4 +303,4 @@ def _span(ids: tuple[str, ...]) -> str:
     return ids[0] if len(ids) == 1 else f"{ids[0]}..{ids[-1]}"
 
 
-command = flags.command("fl-lab run", _HELP, {ServerConfig: "FL_SERVER", LabConfig: "FL_LAB"}, _run)
+command = flags.command("fl-lab run", _HELP, {ServerConfig: "FL_SERVER", LabConfig: "FL_LAB"}, _run, _GUIDE)

@@ -10,8 +10,9 @@ import click
 
 from edgeflock.common import log
 from edgeflock.common.entry import run_command
-from edgeflock.common.flags import command
+from edgeflock.common.flags import Guide, command
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.hints import explain
 
 if TYPE_CHECKING:
     from edgeflock.server.console.console import Console
@@ -21,6 +22,20 @@ _HELP = """Serve one federated training run to its end.
 Clients connect to --listen; everything of the run lies in its run directory.
 Started again on the directory of an unfinished run, it resumes it.
 """
+_GUIDE = Guide(
+    examples=(
+        ("for fl-client --server 127.0.0.1:9300, typed in four terminals", "fl-server --method fedmrur"),
+        (
+            "for two devices with data of their own and join files from fl-lab certs",
+            "fl-server --listen :9300 --tls-cert certs/server.pem \\\n"
+            "            --tls-key certs/server-key.pem --tls-client-ca certs/ca.pem \\\n"
+            "            --eval-data test.npz --clients 2",
+        ),
+        ("go on with a run, with more rounds", "fl-server --run-dir runs/NAME --rounds 50"),
+    ),
+    first=("method", "set", "rounds", "clients", "dataset", "listen", "dashboard", "run_dir"),
+    explain=explain,
+)
 
 
 def _run(given: Mapping[str, Any], help_method: bool) -> int:
@@ -53,7 +68,7 @@ def _serve(given: Mapping[str, Any], console: Console) -> int:
 def build() -> click.Command:
     """Return the click command."""
     show = click.Option(["--help-method"], is_flag=True, help="Show the options of --method and exit.")
-    return command("fl-server", _HELP, {ServerConfig: "FL_SERVER"}, _run, (show,))
+    return command("fl-server", _HELP, {ServerConfig: "FL_SERVER"}, _run, _GUIDE, (show,))
 
 
 def main() -> None:

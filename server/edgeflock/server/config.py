@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from edgeflock.common import listing
 from edgeflock.common.address import Address, parse_address
 from edgeflock.common.kinds import FLAG, INTEGER, LINES, NUMBER, PAIRS, PATH, SECONDS, TEXT
 from edgeflock.common.log import log_format_option, log_level_option
@@ -23,7 +24,13 @@ class ServerConfig:
     """What one run is and how it is served. None means: not said, `resolve` fills it."""
 
     method: str = option(
-        "fedavg", TEXT, "method; fl-lab methods lists them", group=_RUN, identity=True, metavar="NAME"
+        "fedavg",
+        TEXT,
+        "method; fl-lab methods lists them",
+        group=_RUN,
+        identity=True,
+        metavar="NAME",
+        choices=listing.methods,
     )
     set: dict[str, str] = option(
         {},
@@ -98,6 +105,7 @@ class ServerConfig:
         group=_DATA,
         identity=True,
         metavar="NAME",
+        choices=listing.models,
     )
     model_arg: dict[str, str] = option(
         {}, PAIRS, "an argument of the model, repeatable", group=_DATA, identity=True, table="model"
@@ -111,6 +119,7 @@ class ServerConfig:
         nullable=True,
         shown="digits, none with --eval-data",
         metavar="NAME",
+        choices=listing.datasets,
     )
     data_root: Path | None = option(
         None, PATH, "folder with data sets in their official formats", group=_DATA, metavar="DIR"
@@ -129,6 +138,7 @@ class ServerConfig:
         group=_DATA,
         identity=True,
         metavar="SCHEME",
+        choices=listing.partitions,
     )
     samples_per_client: int = option(
         0,
@@ -291,9 +301,23 @@ class ServerConfig:
         metavar="FILE",
     )
     insecure: bool = option(False, FLAG, "allow plain text beyond this machine", group=_NET)
-    codec: str = option("identity", TEXT, "codec of updates", group=_NET, identity=True, metavar="CODEC")
+    codec: str = option(
+        "identity",
+        TEXT,
+        "codec of updates",
+        group=_NET,
+        identity=True,
+        metavar="CODEC",
+        choices=listing.codecs,
+    )
     codec_down: str = option(
-        "identity", TEXT, "codec of the model sent out", group=_NET, identity=True, metavar="CODEC"
+        "identity",
+        TEXT,
+        "codec of the model sent out",
+        group=_NET,
+        identity=True,
+        metavar="CODEC",
+        choices=listing.codecs,
     )
     credit_mib: int = option(
         32,
