@@ -1,12 +1,12 @@
 # Everything goes from a fresh clone with nothing but make and Python 3.11+ (or uv); the second time it starts at once.
 #
-# Variables: PYTHON=python3.12 chooses the interpreter of the environment, RUN_ARGS, TEST_ARGS and BENCH_ARGS are
+# Variables: PYTHON=python3.12 chooses the interpreter of the environment; RUN_ARGS, DEMO_ARGS, TEST_ARGS and BENCH_ARGS are
 # passed on. UV_TORCH_BACKEND=cpu takes the CPU build of torch, which is a tenth of the CUDA build of x86-64.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-long faults hour promises lint format bench stubs check-stubs compose clean distclean
+.PHONY: help setup run demo test test-long faults hour promises lint format bench stubs check-stubs compose clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -32,6 +32,9 @@ setup: $(STAMP)  ## install everything into .venv (once; again when pyproject.to
 run: $(READY)  ## FedAvg on digits with 4 clients, 20 rounds, as real processes on this machine
 	$(BIN)/fl-lab run $(RUN_ARGS)
 	@$(NEXT)
+
+demo: $(STAMP)  ## a minute: a client and the server are killed with -9, and the model is the same
+	@$(BIN)/fl-lab demo $(DEMO_ARGS)
 
 test: lint  ## format, lint, types, import contracts, stubs, then the quick tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m 'not long and not hour' -n 2 --dist worksteal -q -rs $(TEST_ARGS)

@@ -55,7 +55,10 @@ def imported(command: str, *arguments: str) -> set[str]:
 @pytest.mark.parametrize(
     "arguments",
     [("server", "--help"), ("client", "--help"), ("lab", "--help")]
-    + [("lab", command, "--help") for command in ("run", "compare", "export", "tensorboard")],
+    + [
+        ("lab", command, "--help")
+        for command in ("run", "demo", "dashboard", "control", "compare", "export", "tensorboard")
+    ],
 )
 def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
     assert imported(*arguments) == set()

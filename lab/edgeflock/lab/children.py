@@ -88,6 +88,12 @@ class Children:
             time.sleep(_POLL_S)
         return True
 
+    def kill(self, child: Child) -> None:
+        """End one as a power cut would, and forget it: this end is no failure."""
+        child.process.kill()
+        child.process.wait()
+        self.all.remove(child)
+
     def drain(self) -> None:
         """Ask all that live to end; kill those that do not in time, or at once on a second interrupt."""
         try:

@@ -49,7 +49,7 @@ _GUIDE = flags.Guide(
     explain=explain,
 )
 _INTERVAL_S = 0.1
-_UNTOLD = ("client_joined", "client_left")  # they are processes of our own
+UNTOLD = ("client_joined", "client_left")  # they are processes of our own
 _LAST_WORDS_S = 3.0  # of a server whose clients have heard that the run failed
 
 
@@ -71,7 +71,7 @@ def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
     ours = [path for path in (run_dir, *run_dir.parents) if not path.exists()]
     terminal = Terminal(sys.stdout)
     try:
-        with Children() as children, closing(Display(terminal, _UNTOLD)) as shown:
+        with Children() as children, closing(Display(terminal, UNTOLD)) as shown:
             _to_the_end(Experiment(run_dir, given, experiment, children, shown))
     except KeyboardInterrupt:
         click.echo(f"interrupted: fl-lab run --run-dir {run_dir} goes on with it", err=True)
@@ -81,7 +81,7 @@ def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
             conclude(terminal, run_dir)
         raise
     finally:
-        _forget_if_empty(run_dir, ours)
+        forget_if_empty(run_dir, ours)
     conclude(terminal, run_dir)
     if terminal.moves:
         stay(from_toml(run_dir / "run.toml"), run_dir)
@@ -117,7 +117,7 @@ def _to_the_end(experiment: Experiment) -> None:
         end(experiment.children)
 
 
-def _forget_if_empty(run_dir: Path, ours: Sequence[Path]) -> None:
+def forget_if_empty(run_dir: Path, ours: Sequence[Path]) -> None:
     """Remove what a refused server has left without a run in it, the directories that we made too."""
     log = run_dir / "logs" / "server.jsonl"
     if [path for path in run_dir.rglob("*") if not path.is_dir()] == [log]:
@@ -171,18 +171,26 @@ class Experiment:
         remember(self.run_dir, lab)
         if config.central:
             return
+        for number in range(lab.processes or usual(config.clients)):
+            self.start_client(number)
+
+    def start_client(self, number: int) -> Child:
+        """Start that client process, for the first time or again on the state that it has left."""
+        config, lab = self.config(), recall(self.run_dir) or LabConfig()
+        ids = split(config.clients, lab.processes or usual(config.clients))[number]
         target = dialled((self.run_dir / "address").read_text("utf-8").strip())
-        for number, ids in enumerate(split(config.clients, lab.processes or usual(config.clients))):
-            arguments = [
-                *program("fl-client"),
-                f"--server={target}",
-                f"--ids={','.join(ids)}",
-                f"--state-dir={self.run_dir / CLIENTS / str(number)}",
-                "--log-format=json",
-                *self._shared(config, lab),
-            ]
-            log = self.run_dir / "logs" / f"client-{number}.jsonl"
-            self.children.start(f"fl-client {_span(ids)}", arguments, log, environment_without("FL_SERVER_"))
+        arguments = [
+            *program("fl-client"),
+            f"--server={target}",
+            f"--ids={','.join(ids)}",
+            f"--state-dir={self.run_dir / CLIENTS / str(number)}",
+            "--log-format=json",
+            *self._shared(config, lab),
+        ]
+        log = self.run_dir / "logs" / f"client-{number}.jsonl"
+        return self.children.start(
+            f"fl-client {_span(ids)}", arguments, log, environment_without("FL_SERVER_")
+        )
 
     def _shared(self, config: ServerConfig, lab: LabConfig) -> list[str]:
         """Return the flags that every client gets of the run's."""
@@ -227,7 +235,7 @@ def dialled(address: str) -> str:
 def watch(server: Child, feed: Feed, experiment: Experiment) -> None:
     """Show every round until the server has ended; raises ChildFailed if a process fails before."""
     if server.code is not None:
-        _check(server)
+        check(server)
         return
     config, shown = experiment.config(), experiment.shown
     shown.expect(config.rounds, config.eval_every)
@@ -240,10 +248,10 @@ def watch(server: Child, feed: Feed, experiment: Experiment) -> None:
         while server.code is None:
             _show(feed, shown)
             _look(glance, shown)
-            _check_all(server, experiment.children)
+            check_all(server, experiment.children)
             time.sleep(_INTERVAL_S)
     _show(feed, shown)
-    _check(server)
+    check(server)
 
 
 def _dashboard(run_dir: Path, config: ServerConfig) -> str | None:
@@ -267,16 +275,16 @@ def _look(glance: Glance, shown: Display) -> None:
         shown.draw()
 
 
-def _check_all(server: Child, children: Children) -> None:
+def check_all(server: Child, children: Children) -> None:
     """Raise ChildFailed if a process has failed; if that ended its clients too, the server says why."""
     for child in children.all:
         if child.code not in (None, 0):
             children.wait([server], _LAST_WORDS_S)
-            _check(server)
-            _check(child)
+            check(server)
+            check(child)
 
 
-def _check(child: Child) -> None:
+def check(child: Child) -> None:
     if child.code not in (None, 0):
         raise ChildFailed(child)
 
@@ -288,7 +296,7 @@ def end(children: Children) -> None:
         click.echo(f"still running after the end of the run, ended now: {late}", err=True)
         return
     for child in children.all:
-        _check(child)
+        check(child)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -75,6 +75,11 @@ class Display:
         if name not in self._untold and is_known(name):
             self.tell(sentence(name, fields), _HINDERED.get(name, ""))
 
+    @property
+    def behind(self) -> bool:
+        """Whether a round is done that has no line yet: its test is being made."""
+        return bool(self._rows.waiting)
+
     def tell(self, words: str, style: str = "") -> None:
         """Write what has happened, and when."""
         self._spoke = self._clock()
