@@ -19,6 +19,7 @@ const clients = new Clients();
 const story = new Story();
 let stale = false; // a picture came while nobody looked
 let lostAt = 0;
+let linked = "lost";
 
 function draw(changed = { rounds: true, clients: true }) {
   showOverview(store);
@@ -34,12 +35,14 @@ function draw(changed = { rounds: true, clients: true }) {
 
 function take(picture) {
   const changed = store.take(picture);
+  link(linked); // of a run that is over nothing is live
   if (document.hidden && store.run.state !== "finished") { stale = true; return; }
   draw(stale ? undefined : changed);
   stale = false;
 }
 
 function link(state) {
+  linked = state;
   lostAt = state === "live" ? 0 : lostAt || Date.now();
   const since = lostAt ? format.moment(lostAt / 1000) : "";
   const again = store.run.state === "finished" ? "" : "; trying again";

@@ -97,7 +97,7 @@ function showTiles(store) {
   const sources = new Set(clients.map((client) => client.energy_source).filter(Boolean));
   if (energy) tile("Energy of clients", format.amount("energy", energy), [...sources].map((source) => (source === "model" ? "stated watts, not measured" : `measured by ${source}`)).join("; "));
   const { server = {} } = run;
-  tile("Server process", server.rss ? format.bytes(server.rss) : "–", server.rss ? `${format.plain(server.cpu_percent)} % of a core, ${format.duration(server.cpu_s)} CPU` : "");
+  if (server.rss || tiles.has("Server process")) tile("Server process", server.rss ? format.bytes(server.rss) : "–", server.rss ? `${format.plain(server.cpu_percent)} % of a core, ${format.duration(server.cpu_s)} CPU` : "");
 }
 
 function openRound(run) {
