@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from pathlib import Path
 from shutil import which
@@ -17,9 +18,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from edgeflock.client.cli import build as client_command
 from edgeflock.common.address import Address
 from edgeflock.server.cli import build
 from edgeflock.server.web.listen import listen_at
+from support.processes import until
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -95,35 +98,149 @@ def test_the_image_installs_what_the_server_needs_before_the_code(capsys: pytest
     assert not any(line.startswith("edgeflock") for line in lines)
 
 
-def composed(monkeypatch: pytest.MonkeyPatch, **variables: str) -> dict[str, Any]:
-    """Return what Compose makes of the server's description."""
+# Ends as it is told: with a code, by a signal, or when SIGTERM comes.
+SERVER = """#!/bin/sh
+echo "$@" >> lives
+case "$1" in
+  [0-9]*) exit "$1" ;;
+  killed) kill -KILL $$ ;;
+  stays) trap 'exit 7' TERM; echo > ready; while :; do sleep 0.05; done ;;
+esac
+"""
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Callable[[str], subprocess.Popen[bytes]]:
+    """Start the container's program with a server that only ends."""
+    program = tmp_path / "fl-server"
+    program.write_text(SERVER)
+    program.chmod(0o755)
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+
+    def start(word: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(DEPLOY / "serve.py"), "note", word]
+        return subprocess.Popen(command, cwd=tmp_path, env=environ)
+
+    return start
+
+
+def test_a_server_that_failed_by_itself_does_not_try_again_before_it_is_told(
+    serve: Callable[[str], subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    assert serve("2").wait(10) == 2
+    assert serve("0").wait(10) == 2
+    assert (tmp_path / "lives").read_text() == "2\n"
+    (tmp_path / "note").unlink()
+    assert serve("0").wait(10) == 0
+    assert serve("0").wait(10) == 0
+    assert (tmp_path / "lives").read_text() == "2\n0\n0\n"
+
+
+def test_a_server_that_was_killed_begins_again(
+    serve: Callable[[str], subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    assert serve("killed").wait(10) == 128 + 9
+    assert serve("0").wait(10) == 0
+
+
+def test_a_word_to_stop_reaches_the_server_and_its_end_is_waited_for(
+    serve: Callable[[str], subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    running = serve("stays")
+    until(lambda: (tmp_path / "ready").exists() or None, lambda: "the server is not there")
+    running.terminate()
+    assert running.wait(10) == 7
+
+
+def composed(monkeypatch: pytest.MonkeyPatch, *profiles: str, **variables: str) -> dict[str, Any]:
+    """Return what Compose makes of the services' descriptions."""
     if which("docker") is None:
         pytest.skip("docker is not installed")
     if subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=60).returncode:
         pytest.skip("docker has no compose")
-    for name in ("CLIENTS", "FL_METHOD", "FL_ROUNDS", "FL_RUN", "FL_DASHBOARD", "FL_DASHBOARD_PORT"):
+    description = (DEPLOY.parent / "docker-compose.yml").read_text()
+    for name in set(re.findall(r"\${(\w+)", description)):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    command = shlex.split("docker compose -f docker-compose.yml config --format json")
+    asked = [f"--profile={profile}" for profile in profiles]
+    command = ["docker", "compose", "-f", "docker-compose.yml", *asked, "config", "--format", "json"]
     done = subprocess.run(command, cwd=DEPLOY.parent, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    server: dict[str, Any] = json.loads(done.stdout)["services"]["server"]
-    return server
+    assert (done.returncode, done.stderr) == (0, "")
+    services: dict[str, Any] = json.loads(done.stdout)["services"]
+    return services
+
+
+def flags_of_server(services: dict[str, Any]) -> list[str]:
+    program, script, _, *flags = services["server"]["command"]
+    assert (program, script) == ("python", "/opt/edgeflock/deploy/serve.py")
+    return list(map(str, flags))
+
+
+def flags_of_client(services: dict[str, Any]) -> list[str]:
+    """Return what the shell, having found a server, turns into fl-client with."""
+    script = services["client"]["command"][2]
+    return shlex.split(script.partition("exec fl-client ")[2].partition(";")[0])
 
 
 def test_compose_publishes_the_dashboard_on_this_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    (port,) = composed(monkeypatch, FL_DASHBOARD_PORT="8123")["ports"]
+    services = composed(monkeypatch, FL_DASHBOARD_PORT="8123")
+    (port,) = services["server"]["ports"]
     assert (port["host_ip"], port["published"], port["target"]) == ("127.0.0.1", "8123", 8080)
+    assert 'echo "the live view is at http://127.0.0.1:8123/"' in services["begin"]["command"][2]
 
 
 @pytest.mark.parametrize(("said", "dashboard"), [({}, "0.0.0.0:8080"), ({"FL_DASHBOARD": "off"}, "off")])
-def test_the_server_of_compose_is_told_what_it_understands(
+def test_the_processes_of_compose_are_told_what_they_understand(
     monkeypatch: pytest.MonkeyPatch, said: dict[str, str], dashboard: str
 ) -> None:
-    program, *flags = composed(monkeypatch, **said)["command"]
-    assert program == "fl-server"
-    asked = build().make_context(program, flags).params
+    services = composed(monkeypatch, **said)
+    asked = build().make_context("fl-server", flags_of_server(services)).params
     assert (asked["dashboard"], asked["dashboard_insecure"]) == (dashboard, True)
     wanted = None if dashboard == "off" else Address("0.0.0.0", 8080)
     assert listen_at(asked["dashboard"], insecure=True) == wanted
+    client = client_command().make_context("fl-client", flags_of_client(services)).params
+    assert (client["server"], client["log_level"]) == ("server:9300", "warning")
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "rounds"),
+    [
+        ({}, "fedmrur-4", None),
+        ({"FL_METHOD": "fedprox", "FL_ROUNDS": "50", "CLIENTS": "8"}, "fedprox-8", "50"),
+        ({"FL_RUN": "mine", "CLIENTS": "2"}, "mine", None),
+    ],
+)
+def test_another_method_or_number_of_clients_is_another_run_of_compose(
+    monkeypatch: pytest.MonkeyPatch, said: dict[str, str], name: str, rounds: str | None
+) -> None:
+    """What nobody said about rounds is left to the run: it knows its own."""
+    services = composed(monkeypatch, **said)
+    asked = build().make_context("fl-server", flags_of_server(services)).params
+    assert (str(asked["run_dir"]), asked["rounds"]) == (f"/runs/{name}", rounds)
+    assert services["client"]["deploy"]["replicas"] == int(asked["clients"])
+    assert f"server:/runs/{name} " in services["outcome"]["command"][1]
+
+
+def test_what_compose_builds_is_pulled_from_nowhere_and_what_is_killed_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    services = composed(monkeypatch)
+    assert {name: service["pull_policy"] for name, service in services.items()} == {
+        "begin": "never",
+        "server": "build",
+        "client": "never",
+        "outcome": "never",
+    }
+    assert services["client"]["restart"] == "on-failure"
+    assert services["server"]["restart"].startswith("on-failure:")
+    assert services["server"]["build"]["args"] == {"TORCH_BACKEND": "cpu"}
+
+
+def test_a_gpu_is_reserved_only_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "client-gpu" not in composed(monkeypatch)
+    services = composed(monkeypatch, "gpu", CPU_CLIENTS="0", GPU_CLIENTS="4")
+    assert services["client"]["deploy"]["replicas"] == 0
+    deploy = services["client-gpu"]["deploy"]
+    assert deploy["replicas"] == 4
+    assert deploy["resources"]["reservations"]["devices"][0]["driver"] == "nvidia"
