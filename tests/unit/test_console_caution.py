@@ -45,8 +45,10 @@ def test_a_loss_that_is_not_finite_is_warned_of(loss: float) -> None:
 
 
 def test_a_run_at_chance_level_is_warned_of() -> None:
-    found = caution(scored((0.1, 2.3), (0.1, 2.31), (0.1, 2.31)))
-    assert found == Caution("nothing was learned: the loss is 2.3100, and was 2.3000 in round 1", None)
+    found = caution(scored((0.1, 2.4), (0.1, 2.31), (0.1, 2.31)))
+    said = "hardly anything was learned: accuracy 0.1000, loss 2.3100, after 0.1000 and 2.4000 in round 1"
+    assert found == Caution(said, None)
+    assert words((0.95, 0.2), (0.95, 0.2), (0.95, 0.2)) == ""
 
 
 def test_what_to_type_next_works_from_where_one_stands(

@@ -125,7 +125,7 @@ def test_ctrl_c_leaves_nothing_behind_and_the_run_goes_on(finished: tuple[Path, 
     run_dir = tmp_path / "run"
     code, errors = cut_in_its_first_round(f"--run-dir={run_dir}", "--processes=1")
     assert code == 130
-    assert f"interrupted: fl-lab run --run-dir {run_dir} goes on with it" in errors
+    assert f"fl-lab run --run-dir {run_dir} goes on with it" in errors
     assert processes_of(run_dir) == []
     assert not (run_dir / "model.safetensors").exists()
     done = lab(f"--run-dir={run_dir}")

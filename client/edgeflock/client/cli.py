@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from edgeflock.client.config import ClientConfig, resolve
-from edgeflock.client.console import Console
 from edgeflock.common import log
 from edgeflock.common.entry import run_command
 from edgeflock.common.flags import Guide, command
@@ -34,6 +33,8 @@ _GUIDE = Guide(
 
 def _run(given: Mapping[str, Any]) -> int:
     config = resolve(ClientConfig(**given))
+    from edgeflock.client.console import Console
+
     with closing(Console()) as console:
         log.configure(config.log_level, config.log_format, console.tell)
         if log.for_people(config.log_format):

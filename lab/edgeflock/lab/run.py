@@ -21,6 +21,7 @@ from edgeflock.lab.glance import Glance
 from edgeflock.lab.quantity import counted
 from edgeflock.lab.started import CLIENTS, LabConfig, recall, remember, usual
 from edgeflock.server.config import ServerConfig, default_run_dir
+from edgeflock.server.console import onward
 from edgeflock.server.console.display import Display
 from edgeflock.server.console.summary import conclude, is_over, title
 from edgeflock.server.feed import Feed
@@ -74,7 +75,8 @@ def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
         with Children() as children, closing(Display(terminal, UNTOLD)) as shown:
             _to_the_end(Experiment(run_dir, given, experiment, children, shown))
     except KeyboardInterrupt:
-        click.echo(f"interrupted: fl-lab run --run-dir {run_dir} goes on with it", err=True)
+        again = onward.command("fl-lab", "run", "--run-dir", run_dir)
+        click.echo(f"interrupted: {again} goes on with it", err=True)
         raise
     except ChildFailed:
         if is_over(run_dir):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 _FAR = 0.05  # of accuracy, below the best one: more than what rounds differ by
 _GROWN, _AT_LEAST = 1.5, 0.1  # of the lowest loss: times as high, and so much higher
 _ENOUGH = 3  # tests before it is said that nothing was learned
+_FALLEN, _BAD = 0.9, 0.55  # of the first loss; an accuracy that two classes have by chance
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,10 @@ def _grown(tests: Sequence[Scored]) -> str:
 
 
 def _nothing(tests: Sequence[Scored]) -> str:
-    """Neither loss nor accuracy is better than after the first test: so are runs at chance level."""
+    """So are runs at chance level: not much better than after the first test, and bad."""
     first, last = tests[0], tests[-1]
-    if len(tests) < _ENOUGH or last.loss < first.loss or last.accuracy > first.accuracy + _FAR:
+    better = last.loss < _FALLEN * first.loss or last.accuracy > first.accuracy + _FAR
+    if better or len(tests) < _ENOUGH or last.accuracy > _BAD:
         return ""
-    return (
-        f"nothing was learned: the loss is {last.loss:.4f}, and was {first.loss:.4f} in round {first.round}"
-    )
+    was = f"after {first.accuracy:.4f} and {first.loss:.4f} in round {first.round}"
+    return f"hardly anything was learned: accuracy {last.accuracy:.4f}, loss {last.loss:.4f}, {was}"

@@ -171,6 +171,6 @@ def joining(address: str, transport: str) -> str:
     found = parse_address(address, "address")
     host = socket.gethostname() if found.host in _EVERYWHERE else found.host
     target = Address(host, found.port, found.path).target
-    if transport == PLAIN:
-        return command("fl-client", "--server", target) + ("" if found.local else " --insecure")
-    return f"fl-client --server {target} --tls-ca ca.pem"
+    if found.local and transport == PLAIN:
+        return command("fl-client", "--server", target)
+    return f"fl-client --server {target} {'--insecure' if transport == PLAIN else '--tls-ca ca.pem'}"
