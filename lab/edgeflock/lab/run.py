@@ -75,12 +75,13 @@ def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
         with Children() as children, closing(Display(terminal, UNTOLD)) as shown:
             _to_the_end(Experiment(run_dir, given, experiment, children, shown))
     except KeyboardInterrupt:
-        again = onward.command("fl-lab", "run", "--run-dir", run_dir)
-        click.echo(f"interrupted: {again} goes on with it", err=True)
+        click.echo(f"interrupted: {_again(run_dir)} goes on with it", err=True)
         raise
-    except ChildFailed:
+    except ChildFailed as failed:
         if is_over(run_dir):
             conclude(terminal, run_dir)
+        elif failed.exit_code == 1:
+            click.echo(f"to go on: {_again(run_dir)}", err=True)
         raise
     finally:
         forget_if_empty(run_dir, ours)
@@ -88,6 +89,10 @@ def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
     if terminal.moves:
         stay(from_toml(run_dir / "run.toml"), run_dir)
     return 0
+
+
+def _again(run_dir: Path) -> str:
+    return onward.command("fl-lab", "run", "--run-dir", run_dir)
 
 
 def _check_own_data(given: Mapping[str, Any], lab: LabConfig) -> None:
