@@ -9,7 +9,6 @@ import pytest
 
 from edgeflock.lab.history import read
 from edgeflock.lab.report.caution import caution
-from edgeflock.lab.report.limits import limits
 from edgeflock.server.journal import write_event
 from support.told_run import insert, told_run, writing
 
@@ -70,13 +69,3 @@ def test_the_same_bits_need_a_cpu_and_one_thread(tmp_path: Path, said: dict[str,
     with writing(run_dir) as journal:
         write_event(journal, "client_joined", {**alike, **said}, 3.0)
     assert caution(read(run_dir)).startswith("Not every client trained on a CPU with one thread")
-
-
-def test_a_last_model_that_is_not_the_best_is_told_in_the_report(tmp_path: Path) -> None:
-    run_dir = told_run(tmp_path / "run")
-    assert limits(read(run_dir)) == []
-    with writing(run_dir) as journal:
-        journal.execute("UPDATE evaluations SET accuracy = 0.9 WHERE round = 1")
-    assert limits(read(run_dir)) == [
-        "Caution: the last model has accuracy 0.3000, far below the best one, 0.9000 in round 1."
-    ]

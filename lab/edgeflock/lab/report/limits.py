@@ -1,23 +1,22 @@
-"""What a run was to reach and might use, how far it came, what held its method back, what to beware of."""
+"""What a run was to reach and might use, how far it came, and what held its method back."""
 
 from __future__ import annotations
 
 from edgeflock.lab.history import History
 from edgeflock.lab.quantity import counted
 from edgeflock.server import target
-from edgeflock.server.console.caution import Scored, caution
 from edgeflock.server.console.summary import spending
 from edgeflock.server.records import read_used
 
 
 def limits(history: History) -> list[str]:
-    """Return a sentence on each of its budgets, target, method's limit and last model, if there is one."""
+    """Return a sentence on its budgets, one on its target and one on its method's limit, if it has them."""
     told = spending(history.events, read_used(history.meta))
     used = "; ".join(f"{name} {said}" for name, said in told)
     goal = target.parse(history.config.target).accuracy
     found = [f"Used of the budgets: {used}."] if used else []
     found += [] if goal is None else [f"Target: accuracy {goal:g}, {_came(history, goal)}."]
-    return [*found, *_pushes(history), *_beware(history)]
+    return [*found, *_pushes(history)]
 
 
 def _came(history: History, goal: float) -> str:
@@ -25,12 +24,6 @@ def _came(history: History, goal: float) -> str:
     if point is not None:
         return f"reached in round {point.round:,}"
     return "not reached" if history.ending else "not reached yet"
-
-
-def _beware(history: History) -> list[str]:
-    tests = [Scored(one.round, one.evaluation.accuracy, one.evaluation.loss) for one in history.curve()]
-    found = caution(tests) if history.ending else None
-    return [f"Caution: {found.words}."] if found else []
 
 
 def _pushes(history: History) -> list[str]:
