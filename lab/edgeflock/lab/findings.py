@@ -48,13 +48,13 @@ def _result(grid: Grid, out: Path, cell: Cell, failure: str) -> Result:
     folder = farm.run_dir(out, cell)
     if not failure and not (folder / JOURNAL).is_file():
         failure = "its run has not begun"
-    if not failure:
-        try:
-            history, books = ledger.read(folder)
-            failure = _unfinished(history, cell)
-        except EdgeflockError as error:
-            failure = str(error)
     if failure:
+        return Result(cell, None, failure, str(folder))
+    try:
+        history, books = ledger.read(folder)
+    except EdgeflockError as error:
+        return Result(cell, None, str(error), str(folder))
+    if failure := _unfinished(history, cell):
         return Result(cell, None, failure, str(folder))
     found = outcome(history, grid.measure, grid.targets, cell.config.rounds)
     return Result(cell, found, run_dir=str(folder), history=history, ledger=books)
