@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run demo test test-long faults hour promises lint format bench stubs check-stubs compose clean distclean
+.PHONY: help setup run demo test test-long faults hour promises lint format bench stubs check-stubs compose pi clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -80,6 +80,9 @@ check-stubs: $(STAMP)  ## compare the committed stubs with freshly generated one
 
 compose:  ## a server and clients in containers (make fails with 2 whatever failed; deploy/compose.sh with its code)
 	@sh deploy/compose.sh
+
+pi: $(STAMP)  ## the project on emulated Raspberry Pis 3, 4 and 5, 3 minutes; on a Debian with qemu-user-static
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python deploy/pi/check.py build/pi
 
 clean:  ## remove caches and built packages
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
