@@ -39,9 +39,8 @@ def free_ports() -> tuple[int, int]:
 
 
 def walk(place: Path, home: Path, page: Path, timeout_s: float, *, long: bool = False) -> str:
-    """Run a page's commands in a shell that knows nothing of this environment; return what was printed."""
-    own = str(Path(sys.prefix, "bin"))
-    paths = [path for path in os.environ["PATH"].split(":") if path != own]
+    """Run a page's commands in a shell that finds no edgeflock; return what was printed."""
+    paths = [path for path in os.environ["PATH"].split(":") if not Path(path, "fl-lab").exists()]
     environ = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_"))}
     environ |= {"PATH": ":".join(paths), "HOME": str(home), "SHELL": "/bin/bash", "LANG": "C.UTF-8"}
     bash = subprocess.Popen(
