@@ -36,8 +36,12 @@ if command -v uv >/dev/null; then
 elif [ -n "$python" ]; then
   echo "installing into .venv with pip (about a minute, only this once)"
   "$python" -m venv .venv
-  .venv/bin/python -m pip install $quiet \
-    -c constraints.txt -e ".[$extra]"
+  if [ -n "$backend" ]; then    # pip does not know where the builds of torch lie, uv does
+    .venv/bin/python -m pip install --quiet uv
+    .venv/bin/uv pip install $quiet --python .venv/bin/python --compile-bytecode -c constraints.txt -e ".[$extra]"
+  else
+    .venv/bin/python -m pip install $quiet -c constraints.txt -e ".[$extra]"
+  fi
 else
   echo "edgeflock needs Python 3.11 or later with its venv module, or uv; neither was found." >&2
   exit 1

@@ -13,7 +13,7 @@ _SCREENS = ("DISPLAY", "WAYLAND_DISPLAY")  # of X and of Wayland
 def show(address: str) -> str:
     """Open an address in the browser; return what happened as a sentence, with the address."""
     if not has_display(os.environ, sys.platform):
-        return f"no browser was opened, this session has no display; the page is {address}"
+        return f"no browser was opened, there is no display here; the page is {address}"
     try:
         opened = webbrowser.open(address)
     except webbrowser.Error:
