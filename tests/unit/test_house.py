@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,13 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
 def test_the_shared_namespace_has_no_init() -> None:
     """One such file would hide every other part of the package at run time, unseen by mypy."""
     assert list(ROOT.glob("*/edgeflock/__init__.py")) == []
+
+
+def test_the_package_has_a_version_and_all_its_parts() -> None:
+    """As installed, where common/root makes the source roots one package."""
+    words = "import edgeflock, edgeflock.v1, edgeflock.methods, edgeflock.server, edgeflock.client, edgeflock.lab"
+    done = run("-c", f"{words}; print(edgeflock.__version__)")
+    assert (done.stdout.strip(), done.stderr) == (version("edgeflock"), "")
 
 
 def test_every_part_declares_its_types() -> None:
