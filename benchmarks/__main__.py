@@ -20,6 +20,7 @@ from benchmarks.result import Benchmark, Row, table
 # In the order in which they run: what starts processes before what fills this process with torch.
 FAMILIES = (
     "cli_help",
+    "resume",
     "noop_round",
     "tls_cost",
     "layout_cost",
