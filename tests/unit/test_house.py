@@ -42,8 +42,8 @@ def test_the_shared_namespace_has_no_init() -> None:
 
 def test_the_package_has_a_version_and_all_its_parts() -> None:
     """As installed, where common/root makes the source roots one package."""
-    words = "import edgeflock, edgeflock.v1, edgeflock.methods, edgeflock.server, edgeflock.client, edgeflock.lab"
-    done = run("-c", f"{words}; print(edgeflock.__version__)")
+    parts = ", ".join(f"edgeflock.{name}" for name in ("v1", "methods", "server", "client", "lab"))
+    done = run("-c", f"import edgeflock, {parts}; print(edgeflock.__version__)")
     assert (done.stdout.strip(), done.stderr) == (version("edgeflock"), "")
 
 

@@ -1,4 +1,4 @@
-"""edgeflock: one package over several source roots; this root only makes the others one, and knows the version."""
+"""edgeflock: one package over several source roots; this root makes the others one, and knows the version."""
 
 from pkgutil import extend_path
 
