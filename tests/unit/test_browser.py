@@ -28,7 +28,7 @@ def test_without_a_display_the_address_is_said_and_no_browser_asked(monkeypatch:
     monkeypatch.setattr(browser, "has_display", lambda *_: False)
     monkeypatch.setattr(webbrowser, "open", pytest.fail)
     assert browser.show("file:///a") == (
-        "no browser was opened, this session has no display; the page is file:///a"
+        "no browser was opened, there is no display here; the page is file:///a"
     )
 
 

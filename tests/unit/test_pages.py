@@ -1,12 +1,17 @@
-"""Every command that README.md and docs/ print is one that exists, with options that it knows."""
+"""README.md and docs/: every command exists, every page opens with an example, every link leads somewhere."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from support.pages import PAGES, Said, commands, fault, mentions
+
+DOCS = PAGES[1:]
+_BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -69,3 +74,32 @@ def test_blocks_are_read_as_they_are_meant(tmp_path: Path) -> None:
         ("page.md:21", "fl-server --rounds 2", None, ""),
         ("page.md:25", "print(1)", "here", "python"),
     ]
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
+def test_a_page_opens_with_an_example_and_its_output(page: Path) -> None:
+    opening = page.read_text("utf-8").partition("\n## ")[0]
+    first = _BLOCK.search(opening)
+    assert first is not None
+    command, *output = first[1].splitlines()
+    assert command.startswith("$ ")
+    assert any(not line.startswith("$ ") for line in output)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    for name, anchor in _LINK.findall(_BLOCK.sub("", page.read_text("utf-8"))):
+        target = page.parent / name if name else page
+        assert target.exists(), name
+        assert not anchor or anchor in _anchors(target), f"{name}#{anchor}"
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
+def test_every_page_is_named_in_the_readme(page: Path) -> None:
+    assert f"](docs/{page.name}" in PAGES[0].read_text("utf-8")
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as they are made where pages are shown."""
+    heads = re.findall(r"^#+ (.*)$", _BLOCK.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
