@@ -31,7 +31,8 @@ FAMILIES = (
     "dashboard",
     "dashboard_long",
     "fold",
-    "training",
+    "local_step",
+    "server_test",
     "method_fold",
     "method_step",
 )

@@ -112,8 +112,13 @@ def watch(folder: Path, spec: Spec) -> Watched:
                 _take(process, samples)
             time.sleep(spec.sample_s)
         children.finish(_EXIT_S if server.code is not None else 0.0)
-    seen.commits = commits(folder / _RUN / "journal.sqlite")
+    seen.commits = commits(journal(folder))
     return seen
+
+
+def journal(folder: Path) -> Path:
+    """Return where the journal of a run lies."""
+    return folder / _RUN / "journal.sqlite"
 
 
 def _start_server(children: Children, folder: Path, spec: Spec) -> Child:

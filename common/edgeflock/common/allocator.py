@@ -1,4 +1,9 @@
-"""glibc's allocator, told to keep the pages of chunk buffers: to fault them in anew is a fifth of the CPU."""
+"""glibc's allocator, told to keep the pages of chunks, activations and gradients: new ones are faulted in.
+
+By itself it maps every buffer above a threshold anew, and raises that threshold by what is freed; to set any
+bound of it ends this. So the bound is the highest that glibc takes. One arena: every further one has heaps
+of 64 MiB at most, which it unmaps when they are empty, and keeps free pages of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,8 @@ import ctypes
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
 
 
-def keep_pages(*, largest_buffer: int = 4 << 20, kept: int = 64 << 20, arenas: int = 2) -> None:
-    """Serve buffers up to that size from pages that stay, and keep at most so many free bytes.
+def keep_pages(*, largest_buffer: int = 32 << 20, kept: int = 64 << 20, arenas: int = 1) -> None:
+    """Serve buffers up to that size from pages that stay, and keep at most so many free bytes at the end.
 
     Does nothing where the C library has no mallopt.
     """
