@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gzip
 import http.server
+import os
 import pickle
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +25,9 @@ from edgeflock.common.datasets import Dataset, download
 from edgeflock.common.datasets.base import Array
 from edgeflock.common.datasets.files import Place
 from edgeflock.common.datasets.formats import pickled
+from edgeflock.common.datasets.home import default_root
 from edgeflock.common.errors import BadData, BadValue, EdgeflockError, MissingData, UnknownName
+from edgeflock.lab.datasets_list import lines
 
 RANDOM = np.random.default_rng(0)
 
@@ -401,8 +407,43 @@ def test_the_kind_of_refusal_can_be_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_missing_data_root_is_said() -> None:
-    assert refused("mnist", None).startswith("mnist: no data root is given (--data-root); people get")
+    assert refused("npz:mine", None) == "npz: no data root is given (--data-root)"
     assert "is not a folder" in refused("mnist", Path("nowhere"))
+
+
+def test_without_a_data_root_the_users_cache_is_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # to be ignored
+    assert default_root() == tmp_path / "home/.cache/edgeflock"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    sentence = refused("uci-har", None)
+    assert f"looked for in {tmp_path}/edgeflock/UCI HAR Dataset" in sentence
+    assert sentence.endswith("; --data-root names the folder that has it")
+    assert list(tmp_path.iterdir()) == [], "nothing is made for what is not there"
+    write_mnist(tmp_path / "edgeflock/MNIST/raw")
+    assert len(datasets.load("mnist").train) == 12
+
+
+def test_every_named_set_says_what_it_holds_and_where_it_is(tmp_path: Path) -> None:
+    """Found where it lies; what torchvision knows is downloaded, the rest is to be brought."""
+    write_mnist(tmp_path / "mnist")
+    write_har(tmp_path, "train", 3)  # without its test half
+    told = "\n".join(lines(datasets.entries(), tmp_path)).split("\n")
+    assert told[1:5] == [
+        "bundled:",
+        "  digits           1x8x8       10     3,823    1,797",
+        "here:",
+        "  mnist          1x28x28       10    60,000   10,000  mnist",
+    ]
+    fetched = told[told.index("downloaded at first use:") + 1 :][:4]
+    assert [line.split()[0] for line in fetched] == ["fashion-mnist", "cifar10", "cifar100", "emnist"]
+    brought = told.index("to be brought, from https://archive.ics.uci.edu/dataset/240:")
+    assert told[brought + 1].split() == ["uci-har", "561", "6", "7,352", "2,947"]
+    assert "your own, below --data-root: folder:NAME[:SIDE], npz:NAME" in told
+    assert f"Looked in {tmp_path}; --data-root DIR looks elsewhere." in told
+    named = [line.split()[0] for line in told if line.startswith("  ")][1:]
+    assert sorted(named) == [name for name in datasets.names() if ":" not in name]
+    assert max(map(len, told[:-2])) <= 80
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "emnist", "cifar10", "cifar100"])
@@ -428,58 +469,94 @@ def test_a_host_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pytes
         assert download.fetch("MNIST", address, tmp_path) == "its host did not answer"
 
 
+@dataclass
+class Mirror:
+    """A web server on loopback that has MNIST's four files, and what was asked of it."""
+
+    address: str
+    path: Path  # of a folder for PYTHONPATH that leads torchvision there, in the process that downloads
+    asked: list[str] = field(default_factory=list)
+
+
 @pytest.fixture
-def mirror(tmp_path: Path) -> Iterator[str]:
-    """A web server on loopback that has MNIST's four files."""
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
     write_mnist(tmp_path / "mirror", ".gz")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *given: object) -> None:
             super().__init__(*given, directory=str(tmp_path / "mirror"))  # type: ignore[arg-type]
 
         def log_message(self, format: str, *given: object) -> None:
-            pass
+            found.asked.append(self.path)
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        found = Mirror(f"http://127.0.0.1:{server.server_port}/", tmp_path / "ours")
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
+        yield found
         server.shutdown()
         thread.join()
 
 
-def test_torchvision_downloads_what_is_missing(
-    tmp_path: Path, mirror: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def led_there(mirror: Mirror) -> None:
     """The real torchvision in the real child process; only its list of mirrors is ours."""
     if not extras.installed("torchvision"):
         pytest.skip("torchvision is not installed")
-    (tmp_path / "ours").mkdir()
-    (tmp_path / "ours/sitecustomize.py").write_text(
+    mirror.path.mkdir()
+    (mirror.path / "sitecustomize.py").write_text(
         "import sys\n"
         "if 'download' in sys.orig_argv:\n"
         "    from edgeflock.common.torchvision_gate import torchvision\n"
         "    kind = torchvision().datasets.MNIST\n"
-        f"    kind.mirrors = [{mirror!r}]\n"
+        f"    kind.mirrors = [{mirror.address!r}]\n"
         "    kind.resources = [(name, None) for name, _ in kind.resources]\n"
     )
-    monkeypatch.syspath_prepend(str(tmp_path / "ours"))
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+def test_torchvision_downloads_what_is_missing(
+    tmp_path: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    led_there(mirror)
+    monkeypatch.syspath_prepend(str(mirror.path))
     root = tmp_path / "root"
-    root.mkdir()
-    assert download.fetch("MNIST", mirror, root) == ""
+    assert download.fetch("MNIST", mirror.address, root) == ""
     assert len(datasets.load("mnist", root).train) == 12
     assert [path.name for path in root.iterdir()] == ["MNIST"]
 
 
-def test_a_download_that_fails_leaves_nothing_behind(
-    tmp_path: Path, mirror: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+LOAD = """
+from dataclasses import replace
+from edgeflock.common import datasets
+from edgeflock.common.datasets import mnist
+mnist.PLACE = replace(mnist.PLACE, probe=ADDRESS)
+print(len(datasets.load("mnist").train))
+"""
+
+
+def test_of_four_processes_one_downloads_and_all_have_it(tmp_path: Path, mirror: Mirror) -> None:
+    """Into a cache that holds what a killed download has left."""
+    led_there(mirror)
+    root = tmp_path / "cache/edgeflock"
+    (root / ".download-killed").mkdir(parents=True)
+    environ = {**os.environ, "XDG_CACHE_HOME": str(root.parent), "PYTHONPATH": str(mirror.path)}
+    words = [sys.executable, "-c", LOAD.replace("ADDRESS", repr(mirror.address))]
+    four = [
+        subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    told = [process.communicate(timeout=100) for process in four]
+    assert [out for out, _ in told] == ["12\n"] * 4, told
+    assert sum(f"MNIST is downloaded into {root}" in errors for _, errors in told) == 1
+    assert sum("train-images" in line for line in mirror.asked) == 2, "one asks for its length and its bytes"
+    assert [path.name for path in root.iterdir()] == ["MNIST"]
+
+
+def test_a_download_that_fails_leaves_nothing_behind(tmp_path: Path, mirror: Mirror) -> None:
     root = tmp_path / "root"
     root.mkdir()
     wanted = "it failed" if extras.installed("torchvision") else "it needs torchvision, "
-    assert download.fetch("MNIST", mirror, root).startswith(wanted)
+    assert download.fetch("MNIST", mirror.address, root).startswith(wanted)
     assert list(root.iterdir()) == []
 
 

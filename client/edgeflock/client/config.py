@@ -76,7 +76,12 @@ class ClientConfig:
         metavar="PATH",
     )
     data_root: Path | None = option(
-        None, PATH, "folder with data sets in their official formats", group=_DATA, metavar="DIR"
+        None,
+        PATH,
+        "folder with data sets in their official formats",
+        group=_DATA,
+        shown="~/.cache/edgeflock",
+        metavar="DIR",
     )
     model: str | None = option(
         None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 import click
 
@@ -43,10 +44,17 @@ def models() -> int:
 
 
 @click.command()
-def datasets() -> int:
-    """List the data sets."""
+@click.option(
+    "--data-root",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where to look for their files.  [default: ~/.cache/edgeflock]",
+)
+def datasets(data_root: Path | None) -> int:
+    """List the data sets: shape, classes, sizes, and whether they are here."""
     from edgeflock.common import datasets as known
+    from edgeflock.common.datasets.home import default_root
+    from edgeflock.lab.datasets_list import lines
 
-    for name in known.names():
-        click.echo(name)
+    click.echo("\n".join(lines(known.entries(), data_root or default_root())))
     return 0

@@ -25,7 +25,12 @@ def check_picture(path: Path) -> None:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.option("--dataset", "name", default="digits", metavar="NAME", help="Data set, see fl-lab datasets.")
-@click.option("--data-root", type=click.Path(path_type=Path), metavar="DIR", help="Where its files lie.")
+@click.option(
+    "--data-root",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where its files lie.  [default: ~/.cache/edgeflock]",
+)
 @click.option("--partition", "scheme", default="iid", metavar="SCHEME", help="As in dirichlet:0.5.")
 @click.option("--clients", type=click.IntRange(1, 100_000), default=4, help="Number of shards.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="The run's seed.")

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 import click
 
 from edgeflock.common import extras
+from edgeflock.lab.report import theme
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from edgeflock.lab.partition_rows import Description, Row
 
 COUNTED = 12  # up to so many classes are shown as numbers, more as shades
-BUBBLES = 40  # up to so many clients are drawn as bubbles, more as a heat map
 BAR = 10  # characters of the longest bar: ten classes fit into 80 columns
 SHADES = "·░▒▓█"
-COLOUR = "#2a6f97"
 
 
 def show(found: Description) -> None:
@@ -87,55 +86,33 @@ def _background(count: int, most: int) -> str:
         return "bright_black"
     share = count / most
     ink = "white" if share > 0.5 else "black"
-    red, green, blue = (round(255 + share * (end - 255)) for end in (1, 79, 134))
+    ends = bytes.fromhex(theme.HUES[0][0].removeprefix("#"))
+    red, green, blue = (round(255 + share * (end - 255)) for end in ends)
     return f"{ink} on rgb({red},{green},{blue})"
 
 
 def draw(found: Description, path: Path) -> None:
-    """Write a picture: sizes of the shards above, classes of every client below."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    """Write a picture, as reports look: sizes of the shards above, classes of every client below."""
+    from edgeflock.lab.report import matrices
 
     clients = len(found.rows)
-    width = min(14.0, max(5.0, 2.2 + 0.32 * clients))
     height = 1.6 + min(9.0, max(2.2, 0.3 * found.classes))
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    sizes, classes = figure.subplots(2, 1, sharex=True, height_ratios=[1.1, height - 1.6])
-    sizes.bar(range(clients), [row.samples for row in found.rows], color=COLOUR, width=0.8)
-    sizes.set_ylabel("samples")
-    sizes.spines[["top", "right"]].set_visible(False)
-    sizes.tick_params(labelbottom=False)
-    (_bubbles if clients <= BUBBLES else _heat_map)(classes, found)
-    classes.set(xlabel="client", ylabel="class", xlim=(-0.7, clients - 0.3))
-    _whole_numbers(classes, clients, found.classes)
-    figure.suptitle(found.title, fontsize=9)
-    figure.savefig(path, dpi=150, metadata={} if path.suffix == ".png" else {"Date": None})
+    with theme.styled():
+        made = theme.figure(min(14.0, max(6.0, 2.2 + 0.32 * clients)), height)
+        sizes, classes = made.subplots(2, 1, sharex=True, height_ratios=[1.1, height - 1.6])
+        sizes.bar(range(clients), [row.samples for row in found.rows], color=matrices.BLUE, width=0.8)
+        sizes.set_ylabel("samples")
+        sizes.grid(visible=False, axis="x")
+        sizes.tick_params(labelbottom=False)
+        matrices.held(classes, [row.classes for row in found.rows])
+        made.suptitle(found.title, fontsize=10, x=0.01, ha="left")
+        _save(made, path)
 
 
-def _bubbles(axes: Axes, found: Description) -> None:
-    most = max(1, *(count for row in found.rows for count in row.classes))
-    points = [
-        (row.client, label, count) for row in found.rows for label, count in enumerate(row.classes) if count
-    ]
-    x, y, counts = zip(*points, strict=True) if points else ((), (), ())
-    axes.grid(color="#e5e5e5", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.scatter(x, y, s=[220 * count / most for count in counts], color=COLOUR, linewidths=0)
-    axes.set_ylim(-0.7, found.classes - 0.3)
-
-
-def _heat_map(axes: Axes, found: Description) -> None:
-    table = [[row.classes[label] for row in found.rows] for label in range(found.classes)]
-    image = axes.imshow(table, aspect="auto", origin="lower", cmap="Blues", interpolation="nearest", vmin=0)
-    axes.figure.colorbar(image, ax=axes, label="samples", pad=0.01)
-
-
-def _whole_numbers(axes: Axes, clients: int, classes: int) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    for axis, count in ((axes.xaxis, clients), (axes.yaxis, classes)):
-        if count <= 20:
-            axis.set_ticks(range(count))
-        else:
-            axis.set_major_locator(MaxNLocator(nbins=12, integer=True))
+def _save(made: Figure, path: Path) -> None:
+    if path.suffix.lower() == ".svg":
+        path.write_text(theme.standing_alone(theme.svg(made)), "utf-8")
+    elif path.suffix.lower() == ".png":
+        theme.png(made, path)
+    else:
+        made.savefig(path, metadata={"CreationDate": None})

@@ -122,7 +122,12 @@ class ServerConfig:
         choices=listing.datasets,
     )
     data_root: Path | None = option(
-        None, PATH, "folder with data sets in their official formats", group=_DATA, metavar="DIR"
+        None,
+        PATH,
+        "folder with data sets in their official formats",
+        group=_DATA,
+        shown="~/.cache/edgeflock",
+        metavar="DIR",
     )
     eval_data: Path | None = option(
         None,

@@ -9,9 +9,10 @@ from pathlib import Path
 from threading import Lock
 
 from edgeflock.common.datasets.base import Dataset, Entry, Part
+from edgeflock.common.datasets.home import default_root
 from edgeflock.common.errors import BadValue, MissingData, UnknownName
 
-__all__ = ["Dataset", "Entry", "Part", "load", "names"]
+__all__ = ["Dataset", "Entry", "Part", "entries", "load", "names"]
 
 UNIT = "unit"  # `mnist:unit`: pixels in [0, 1], not standardised
 
@@ -21,18 +22,21 @@ _loaded: dict[tuple[str, Path | None], Dataset] = {}
 
 def names() -> list[str]:
     """Return every name that `load` knows; those that take an argument with it, as in `folder:NAME`."""
-    return sorted(f"{name}:{entry.argument}" if entry.argument else name for name, entry in _sets().items())
+    return sorted(f"{name}:{entry.argument}" if entry.argument else name for name, entry in entries().items())
 
 
 def load(spec: str, root: Path | None = None) -> Dataset:
     """Return a data set as the operator names it, read below the data root; decoded once per process.
 
+    Without a root the user's cache is it. What torchvision knows is downloaded if it is not there.
+
     Raises UnknownName, BadValue, MissingData or BadData with a sentence.
     """
     head, _, argument = spec.partition(":")
     head, argument = _stored(head, argument, root)
-    entry = _entry(head, argument, root)
-    key = (f"{head}:{argument}", None if entry.shipped else root)
+    entry = _entry(head, argument)
+    root = _root(head, entry, root)
+    key = (f"{head}:{argument}", root)
     with _lock:
         if key not in _loaded:
             _loaded[key] = _read(head, argument, entry, root)
@@ -40,7 +44,7 @@ def load(spec: str, root: Path | None = None) -> Dataset:
 
 
 @cache
-def _sets() -> dict[str, Entry]:
+def entries() -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     for module in pkgutil.iter_modules(__path__):
         found.update(getattr(importlib.import_module(f"{__name__}.{module.name}"), "SETS", {}))
@@ -49,31 +53,35 @@ def _sets() -> dict[str, Entry]:
 
 def _stored(head: str, argument: str, root: Path | None) -> tuple[str, str]:
     """A name that is no set of ours means ROOT/NAME.npz, if that file is there."""
-    plain = not argument and head not in _sets() and "/" not in head
+    plain = not argument and head not in entries() and "/" not in head
     if plain and root is not None and (root / f"{head}.npz").is_file():
         return "npz", head
     return head, argument
 
 
-def _entry(head: str, argument: str, root: Path | None) -> Entry:
-    entry = _sets().get(head)
+def _entry(head: str, argument: str) -> Entry:
+    entry = entries().get(head)
     if entry is None:
         raise UnknownName("data set", head, names())
     if entry.argument and not argument:
         raise BadValue("data set", head, f"{head}:{entry.argument}")
     if not entry.argument and argument not in ("", UNIT):
         raise BadValue("data set", f"{head}:{argument}", f"{head} or {head}:{UNIT} (pixels in [0, 1])")
-    if not entry.shipped:
-        _check_root(head, entry, root)
     return entry
 
 
-def _check_root(head: str, entry: Entry, root: Path | None) -> None:
-    home = f"; people get the files from {entry.home}" if entry.home else ""
-    if root is None:
-        raise MissingData(f"{head}: no data root is given (--data-root){home}")
-    if not root.is_dir():
-        raise MissingData(f"{head}: the data root {root} is not a folder{home}")
+def _root(head: str, entry: Entry, given: Path | None) -> Path | None:
+    """Return the folder in which the set is looked for, None for what needs none."""
+    if entry.shipped:
+        return None
+    if given is None:
+        if entry.argument:  # the user's own files
+            raise MissingData(f"{head}: no data root is given (--data-root)")
+        return default_root()
+    if not given.is_dir():
+        home = f"; people get the files from {entry.home}" if entry.home else ""
+        raise MissingData(f"{head}: the data root {given} is not a folder{home}")
+    return given
 
 
 def _read(head: str, argument: str, entry: Entry, root: Path | None) -> Dataset:

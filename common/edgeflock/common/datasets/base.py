@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeflock.common.datasets.files import Place
 from edgeflock.common.errors import BadData
 
 Array = NDArray[Any]  # uint8 as stored, or floats
@@ -72,13 +73,36 @@ class Dataset:
 
 
 @dataclass(frozen=True)
+class Size:
+    """What a named data set holds, known without its files."""
+
+    input_shape: tuple[int, ...]
+    classes: int
+    train: int
+    test: int
+
+
+@dataclass(frozen=True)
 class Entry:
     """How one name of `--dataset` is read: `read(argument, root)`."""
 
     read: Callable[[str, Path], Dataset]
     home: str = ""  # where people get the files
+    size: Size | None = None
+    places: tuple[tuple[Place, tuple[str, ...]], ...] = ()  # where its files may lie, and which they are
     argument: str = ""  # what stands after the colon, for people; "" = nothing but `unit`
     shipped: bool = False  # inside the package: needs no data root
+
+    def folder(self, root: Path) -> Path | None:
+        """Return where its files lie; None if they are not all there."""
+        return next(
+            (place.folder(root, names) for place, names in self.places if place.holds(root, names)), None
+        )
+
+    @property
+    def downloads(self) -> bool:
+        """Whether torchvision can fetch it."""
+        return any(place.torchvision for place, _ in self.places)
 
 
 def part(where: object, x: Array, y: Array, classes: int, groups: Labels | None = None) -> Part:

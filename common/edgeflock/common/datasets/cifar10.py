@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeflock.common.datasets.base import Array, Dataset, Entry, Part, part
+from edgeflock.common.datasets.base import Array, Dataset, Entry, Part, Size, part
 from edgeflock.common.datasets.files import Place
 from edgeflock.common.datasets.formats import cifar
 
@@ -22,16 +22,17 @@ PYTHON = Place(
     probe=HOME,
 )
 
+PLAIN = (*BATCHES, "test_batch")
+PACKED = tuple(f"{name}.bin" for name in PLAIN)
+
 
 def read(name: str, root: Path) -> Dataset:
-    packed = tuple(f"{batch}.bin" for batch in (*BATCHES, "test_batch"))
-    if BINARY.holds(root, packed):
-        found = BINARY.find(root, packed)
-        parts = _parts([found[file] for file in packed], lambda path: cifar.binary(path, label_bytes=1))
+    if BINARY.holds(root, PACKED):
+        found = BINARY.find(root, PACKED)
+        parts = _parts([found[file] for file in PACKED], lambda path: cifar.binary(path, label_bytes=1))
     else:
-        plain = (*BATCHES, "test_batch")
-        found = PYTHON.find(root, plain)
-        parts = _parts([found[file] for file in plain], lambda path: cifar.python(path, key="labels"))
+        found = PYTHON.find(root, PLAIN)
+        parts = _parts([found[file] for file in PLAIN], lambda path: cifar.python(path, key="labels"))
     return Dataset(name, 10, *parts, mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
 
 
@@ -41,4 +42,6 @@ def _parts(paths: list[Path], reader: Callable[[Path], tuple[Array, Array]]) -> 
     return train, part(paths[-1], images[-1], labels[-1], 10)
 
 
-SETS = {"cifar10": Entry(read, HOME)}
+SETS = {
+    "cifar10": Entry(read, HOME, Size((3, 32, 32), 10, 50_000, 10_000), ((BINARY, PACKED), (PYTHON, PLAIN)))
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgeflock.common.datasets.base import Dataset, Entry, part
+from edgeflock.common.datasets.base import Dataset, Entry, Size, part
 from edgeflock.common.datasets.files import Place
 from edgeflock.common.datasets.formats import cifar
 
@@ -18,16 +18,21 @@ PYTHON = Place(
     probe=HOME,
 )
 
+PLAIN = ("train", "test")
+PACKED = ("train.bin", "test.bin")
+
 
 def read(name: str, root: Path) -> Dataset:
-    if BINARY.holds(root, ("train.bin", "test.bin")):
-        found = BINARY.find(root, ("train.bin", "test.bin"))
+    if BINARY.holds(root, PACKED):
+        found = BINARY.find(root, PACKED)
         stored = {path: cifar.binary(path, label_bytes=2) for path in found.values()}
     else:
-        found = PYTHON.find(root, ("train", "test"))
+        found = PYTHON.find(root, PLAIN)
         stored = {path: cifar.python(path, key="fine_labels") for path in found.values()}
     train, test = (part(path, x, y, 100) for path, (x, y) in stored.items())
     return Dataset(name, 100, train, test, mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762))
 
 
-SETS = {"cifar100": Entry(read, HOME)}
+SETS = {
+    "cifar100": Entry(read, HOME, Size((3, 32, 32), 100, 50_000, 10_000), ((BINARY, PACKED), (PYTHON, PLAIN)))
+}

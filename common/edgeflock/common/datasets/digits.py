@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgeflock.common.datasets.base import Dataset, Entry, part
+from edgeflock.common.datasets.base import Dataset, Entry, Size, part
 from edgeflock.common.datasets.formats import npz
 
 TRAIN = 3823
@@ -26,4 +26,4 @@ def read(name: str, root: Path) -> Dataset:
     return Dataset(name, 10, train, test, scale=INKED)
 
 
-SETS = {"digits": Entry(read, "this package", shipped=True)}
+SETS = {"digits": Entry(read, "this package", Size((1, 8, 8), 10, TRAIN, 1797), shipped=True)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgeflock.common.datasets.base import Dataset, Entry
+from edgeflock.common.datasets.base import Dataset, Entry, Size
 from edgeflock.common.datasets.files import Place
 from edgeflock.common.datasets.formats import idx
 
@@ -30,4 +30,4 @@ def read(name: str, root: Path) -> Dataset:
     return Dataset(name, CLASSES, train, test, mean=(0.1751,), std=(0.3332,))
 
 
-SETS = {"emnist": Entry(read, PLACE.home)}
+SETS = {"emnist": Entry(read, PLACE.home, Size((1, 28, 28), CLASSES, 112_800, 18_800), ((PLACE, FILES),))}

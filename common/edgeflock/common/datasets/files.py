@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from edgeflock.common.datasets import download
+from edgeflock.common.datasets.home import default_root
 from edgeflock.common.errors import BadData, BadValue, MissingData
 
 
@@ -29,8 +30,10 @@ class Place:
         found, missing = self._look(root, wanted)
         if not missing:
             return found
-        reason = download.fetch(self.torchvision, self.probe, root) if self.torchvision else ""
-        found, missing = self._look(root, wanted)
+        reason = ""
+        if self.torchvision:
+            reason = download.fetch(self.torchvision, self.probe, root, lambda: self.holds(root, wanted))
+            found, missing = self._look(root, wanted)
         if missing:
             raise MissingData(self._sentence(root, missing, reason))
         return found
@@ -39,21 +42,31 @@ class Place:
         """Whether every wanted file is there, without a download."""
         return not self._look(root, wanted)[1]
 
+    def folder(self, root: Path, wanted: tuple[str, ...]) -> Path | None:
+        """Return the folder that the first wanted file lies in, or below."""
+        return next((root / folder for folder in self.folders if self._path(root, folder, wanted[0])), None)
+
     def _look(self, root: Path, wanted: tuple[str, ...]) -> tuple[dict[str, Path], list[str]]:
         found: dict[str, Path] = {}
         for name in wanted:
-            candidates = (root / folder / f"{name}{end}" for folder in self.folders for end in ("", ".gz"))
-            path = next((path for path in candidates if path.exists()), None)
+            path = next(filter(None, (self._path(root, folder, name) for folder in self.folders)), None)
             if path:
                 found[name] = path
         return found, [name for name in wanted if name not in found]
+
+    def _path(self, root: Path, folder: str, name: str) -> Path | None:
+        candidates = (root / folder / f"{name}{end}" for end in ("", ".gz"))
+        return next((path for path in candidates if path.exists()), None)
 
     def _sentence(self, root: Path, missing: list[str], reason: str) -> str:
         places = " or ".join(str(root / folder) for folder in self.folders)
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
         home = f"; people get it from {self.home}" if self.home else ""
         tried = f"; a download was tried, but {reason}" if reason else ""
-        return f"{self.name}: file {missing[0]!r}{more} is missing, looked for in {places}{home}{tried}"
+        where = "; --data-root names the folder that has it" if root == default_root() else ""
+        return (
+            f"{self.name}: file {missing[0]!r}{more} is missing, looked for in {places}{home}{tried}{where}"
+        )
 
 
 def content(path: Path) -> bytes:

@@ -4,32 +4,37 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgeflock.common.datasets.base import Dataset, Entry
+from edgeflock.common.datasets.base import Dataset, Entry, Size
 from edgeflock.common.datasets.files import Place
 from edgeflock.common.datasets.npz import parts
 
 HOME = "https://medmnist.com"
-CLASSES = {
-    "organamnist": 11,
-    "organcmnist": 11,
-    "organsmnist": 11,
-    "pathmnist": 9,
-    "dermamnist": 7,
-    "octmnist": 4,
-    "pneumoniamnist": 2,
-    "retinamnist": 5,
-    "breastmnist": 2,
-    "bloodmnist": 8,
-    "tissuemnist": 8,
+GREY, COLOUR = (1, 28, 28), (3, 28, 28)
+SIZES = {
+    "organamnist": Size(GREY, 11, 34_561, 17_778),
+    "organcmnist": Size(GREY, 11, 12_975, 8_216),
+    "organsmnist": Size(GREY, 11, 13_932, 8_827),
+    "pathmnist": Size(COLOUR, 9, 89_996, 7_180),
+    "dermamnist": Size(COLOUR, 7, 7_007, 2_005),
+    "octmnist": Size(GREY, 4, 97_477, 1_000),
+    "pneumoniamnist": Size(GREY, 2, 4_708, 624),
+    "retinamnist": Size(COLOUR, 5, 1_080, 400),
+    "breastmnist": Size(GREY, 2, 546, 156),
+    "bloodmnist": Size(COLOUR, 8, 11_959, 3_421),
+    "tissuemnist": Size(GREY, 8, 165_466, 47_280),
 }
 
 
 def read(name: str, root: Path) -> Dataset:
     """Pixels become (x/255 - 0.5)/0.5, as in the official examples."""
-    place = Place(name, HOME, ("", "medmnist", "MedMNIST"))
-    train, test = parts(place.find(root, (f"{name}.npz",))[f"{name}.npz"], CLASSES[name])
+    classes = SIZES[name].classes
+    train, test = parts(_place(name).find(root, (f"{name}.npz",))[f"{name}.npz"], classes)
     half = (0.5,) * train.input_shape[0]
-    return Dataset(name, CLASSES[name], train, test, mean=half, std=half)
+    return Dataset(name, classes, train, test, mean=half, std=half)
 
 
-SETS = {name: Entry(read, HOME) for name in CLASSES}
+def _place(name: str) -> Place:
+    return Place(name, HOME, ("", "medmnist", "MedMNIST"))
+
+
+SETS = {name: Entry(read, HOME, size, ((_place(name), (f"{name}.npz",)),)) for name, size in SIZES.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgeflock.common.datasets.base import Dataset, Entry
+from edgeflock.common.datasets.base import Dataset, Entry, Size
 from edgeflock.common.datasets.files import Place
 from edgeflock.common.datasets.formats import idx
 
@@ -24,4 +24,4 @@ def read(name: str, root: Path) -> Dataset:
     return Dataset(name, 10, train, test, mean=(0.1307,), std=(0.3081,))
 
 
-SETS = {"mnist": Entry(read, PLACE.home)}
+SETS = {"mnist": Entry(read, PLACE.home, Size((1, 28, 28), 10, 60_000, 10_000), ((PLACE, FILES),))}

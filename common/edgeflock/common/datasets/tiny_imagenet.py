@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeflock.common.datasets.base import Dataset, Entry, Part, part
+from edgeflock.common.datasets.base import Dataset, Entry, Part, Size, part
 from edgeflock.common.datasets.files import Place
 from edgeflock.common.datasets.formats import images
 from edgeflock.common.errors import BadData
@@ -18,10 +18,12 @@ PLACE = Place(
     folders=("tiny-imagenet-200", "tiny-imagenet", ""),
 )
 
+FILES = ("wnids.txt", "val/val_annotations.txt", "train")
+
 
 def read(name: str, root: Path) -> Dataset:
     """The official test part has no labels: as everywhere, the official validation part is the test part."""
-    found = PLACE.find(root, ("wnids.txt", "val/val_annotations.txt", "train"))
+    found = PLACE.find(root, FILES)
     classes = sorted(found["wnids.txt"].read_text(encoding="utf-8").split())
     train = _part(_training(found["train"], classes), len(classes))
     test = _part(_validation(found["val/val_annotations.txt"], classes), len(classes))
@@ -47,4 +49,6 @@ def _part(found: list[tuple[Path, int]], classes: int) -> Part:
     return part(found[0][0].parent, x, np.array([label for _, label in found], np.int64), classes)
 
 
-SETS = {"tiny-imagenet": Entry(read, PLACE.home)}
+SETS = {
+    "tiny-imagenet": Entry(read, PLACE.home, Size((3, SIDE, SIDE), 200, 100_000, 10_000), ((PLACE, FILES),))
+}

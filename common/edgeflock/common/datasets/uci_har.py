@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeflock.common.datasets.base import Dataset, Entry, Part, part
+from edgeflock.common.datasets.base import Dataset, Entry, Part, Size, part
 from edgeflock.common.datasets.files import Place
 from edgeflock.common.errors import BadData
 
@@ -27,13 +27,16 @@ def read(name: str, root: Path) -> Dataset:
 
 
 def _part(root: Path, half: str) -> Part:
-    names = tuple(f"{half}/{kind}_{half}.txt" for kind in ("X", "y", "subject"))
-    paths = list(PLACE.find(root, names).values())
+    paths = list(PLACE.find(root, _names(half)).values())
     x = _table(paths[0], FEATURES).astype(np.float32)
     labels, subjects = (_table(path, 1)[:, 0].astype(np.int64) for path in paths[1:])
     if len(subjects) != len(x):
         raise BadData(f"{paths[2]} has {len(subjects)} subjects for {len(x)} rows")
     return part(paths[0], x, labels - 1, CLASSES, subjects)  # stored as 1..6
+
+
+def _names(half: str) -> tuple[str, ...]:
+    return tuple(f"{half}/{kind}_{half}.txt" for kind in ("X", "y", "subject"))
 
 
 def _table(path: Path, columns: int) -> NDArray[np.float64]:
@@ -49,4 +52,11 @@ def _table(path: Path, columns: int) -> NDArray[np.float64]:
     return table
 
 
-SETS = {"uci-har": Entry(read, PLACE.home)}
+SETS = {
+    "uci-har": Entry(
+        read,
+        PLACE.home,
+        Size((FEATURES,), CLASSES, 7_352, 2_947),
+        ((PLACE, _names("train") + _names("test")),),
+    )
+}

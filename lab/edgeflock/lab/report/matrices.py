@@ -52,6 +52,17 @@ def labels(table: Table, names: Sequence[str], colour: str = BLUE) -> Figure:
     clients, classes = len(table), len(table[0])
     made = figure(SIZE[0], 1.0 + min(4.6, max(1.6, 0.23 * classes)))
     axes = made.subplots()
+    held(axes, table)
+    shown = elided(names, 14)
+    if clients <= _NAMED:
+        steep = any(len(name) > 3 for name in shown)
+        axes.set_xticks(range(clients), shown, rotation=90 if steep else 0, fontsize=8 if steep else 9)
+    return made
+
+
+def held(axes: Axes, table: Table) -> None:
+    """Draw classes against clients."""
+    clients, classes = len(table), len(table[0])
     most = max(1, *(count for row in table for count in row))
     if are_bubbles(table):
         _bubbles(axes, table, most, colour)
@@ -59,12 +70,7 @@ def labels(table: Table, names: Sequence[str], colour: str = BLUE) -> Figure:
         _field(axes, [[math.sqrt(row[label] / most) for row in table] for label in range(classes)], colour)
     axes.set(ylabel="class", xlim=(-0.7, clients - 0.3), ylim=(-0.7, classes - 0.3))
     _whole(axes, clients, classes)
-    shown = elided(names, 14)
-    if clients <= _NAMED:
-        steep = any(len(name) > 3 for name in shown)
-        axes.set_xticks(range(clients), shown, rotation=90 if steep else 0, fontsize=8 if steep else 9)
     axes.set_xlabel(f"client (most of one class: {most:,} samples)")
-    return made
 
 
 def are_bubbles(table: Table) -> bool:
