@@ -52,7 +52,7 @@ def labels(table: Table, names: Sequence[str], colour: str = BLUE) -> Figure:
     clients, classes = len(table), len(table[0])
     made = figure(SIZE[0], 1.0 + min(4.6, max(1.6, 0.23 * classes)))
     axes = made.subplots()
-    held(axes, table)
+    held(axes, table, colour)
     shown = elided(names, 14)
     if clients <= _NAMED:
         steep = any(len(name) > 3 for name in shown)
@@ -60,7 +60,7 @@ def labels(table: Table, names: Sequence[str], colour: str = BLUE) -> Figure:
     return made
 
 
-def held(axes: Axes, table: Table) -> None:
+def held(axes: Axes, table: Table, colour: str = BLUE) -> None:
     """Draw classes against clients."""
     clients, classes = len(table), len(table[0])
     most = max(1, *(count for row in table for count in row))
