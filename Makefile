@@ -61,8 +61,7 @@ promises: $(STAMP)  ## put the table of the last `make faults` into docs/reliabi
 lint: check-stubs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	@# without the .pth files of the environment, whose common/root would hide the source roots from it
-	PYTHONPATH=common:server:client:lab:$$(echo .venv/lib/python3*/site-packages) $(BIN)/python -S -c "from importlinter.cli import lint_imports_command as lint; lint()"
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python
 

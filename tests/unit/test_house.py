@@ -35,13 +35,14 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
 
 
-def test_the_shared_namespace_has_no_init() -> None:
-    """One such file would hide every other part of the package at run time, unseen by mypy."""
-    assert list(ROOT.glob("*/edgeflock/__init__.py")) == []
+def test_every_source_root_has_the_file_that_joins_them() -> None:
+    """One that lacks it, or has another, would hide the rest of the package at run time, unseen by mypy."""
+    texts = {(ROOT / wing / "edgeflock" / "__init__.py").read_text("utf-8") for wing in WINGS}
+    assert len(texts) == 1
+    assert "extend_path" in texts.pop()
 
 
 def test_the_package_has_a_version_and_all_its_parts() -> None:
-    """As installed, where common/root makes the source roots one package."""
     parts = ", ".join(f"edgeflock.{name}" for name in ("v1", "methods", "server", "client", "lab"))
     done = run("-c", f"import edgeflock, {parts}; print(edgeflock.__version__)")
     assert (done.stdout.strip(), done.stderr) == (version("edgeflock"), "")
