@@ -133,6 +133,14 @@ def test_who_is_asked_to_go_says_that_nothing_is_lost() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["update_settled", "run_over", "server_not_reached", "try_again"])
+def test_words_of_a_server_do_not_move_the_cursor(name: str) -> None:
+    scene = Scene()
+    scene.tell(name, client_id="c0", round=1, counted=False, reason="x\x1b[2J\r\ny")
+    assert scene.screen.lines()
+    assert all(line.isprintable() for line in scene.screen.lines())
+
+
 def test_the_moment_says_how_far_a_training_is() -> None:
     assert text_of(_at_work([Work(3, 12, 1040)])) == "  trains, step 12 of 1,040"
     assert text_of(_at_work([Work(3, 0, 0)])) == "  trains"

@@ -13,7 +13,7 @@ _COMMAND = """
 import click, os, signal
 from edgeflock.common import signals
 from edgeflock.common.entry import run_command
-from edgeflock.common.errors import BadValue
+from edgeflock.common.errors import BadValue, EdgeflockError
 
 def work():
     {work}
@@ -42,6 +42,11 @@ _TOO_LARGE = "this machine has not enough memory for that: take a smaller model,
             "\nfl-thing: ended by SIGTERM\n",
         ),
         ("raise BadValue('--thing', 1, '2')", 2, "fl-thing: error: --thing is 1, allowed is 2\n"),
+        (
+            "raise EdgeflockError('a' + chr(27) + '[2Jb')",
+            1,
+            "fl-thing: error: a\N{REPLACEMENT CHARACTER}[2Jb\n",
+        ),
         (
             "open('/nowhere')",
             1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import subprocess
@@ -9,7 +10,7 @@ import sys
 
 import pytest
 
-from edgeflock.common.terminal import Line, cut, folded, safe, spark, text_of
+from edgeflock.common.terminal import Line, Terminal, cut, folded, safe, spark, text_of
 
 _SCRIPT = """
 import sys
@@ -106,3 +107,11 @@ def test_the_curve_goes_from_the_lowest_to_the_highest_value() -> None:
 def test_words_of_others_are_shown_without_what_moves_the_cursor() -> None:
     assert safe("fine \x1b[2J\n").isprintable()
     assert safe("größer als 0.5 µs") == "größer als 0.5 µs"
+
+
+def test_no_line_moves_the_cursor_by_the_words_of_others() -> None:
+    screen = io.StringIO()
+    terminal = Terminal(screen, {})
+    terminal.say([("it says: ", "bold"), ("bye\x1b[2J\r", "")])
+    terminal.tell("bye\x1b[2J\r")
+    assert all(line.isprintable() for line in screen.getvalue().splitlines())

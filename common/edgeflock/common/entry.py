@@ -18,6 +18,7 @@ from edgeflock.common import signals
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.log import debugging
 from edgeflock.common.processor import refuse_a_torch_that_cannot_run
+from edgeflock.common.terminal import safe
 
 _STDERR = 2
 
@@ -100,7 +101,7 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _fail(name: str, sentence: str, code: int) -> int:
-    return _end(f"{name}: error: {' '.join(sentence.split())}", code)
+    return _end(f"{name}: error: {safe(' '.join(sentence.split()))}", code)
 
 
 def _end(words: str, code: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any, TextIO, cast
 from edgeflock.common.kinds import TEXT
 from edgeflock.common.options import option
 from edgeflock.common.ranges import one_of
-from edgeflock.common.terminal import Piece, Terminal, safe
+from edgeflock.common.terminal import Piece, Terminal
 
 _LEVELS = ("debug", "info", "warning", "error")
 _FORMATS = ("auto", "json", "console")
@@ -106,7 +106,7 @@ def tell_plainly(terminal: Terminal) -> Tell:
     def tell(level: str, name: str, fields: Mapping[str, Any]) -> None:
         terminal.tell(*in_words(level, name, fields))
         for row in str(fields.get("exception", "")).splitlines():
-            terminal.say([(safe(row), "dim")])
+            terminal.say([(row, "dim")])
 
     return tell
 

@@ -23,6 +23,7 @@ class Terminal:
     """One stream for people. A pipe or a file gets the lines that stay, without a control code.
 
     A `patient` one belongs to a daemon: if nobody can read it, a line is lost and nothing else.
+    Whatever it is given may be the words of somebody else: none of them moves the cursor.
     """
 
     def __init__(
@@ -50,20 +51,20 @@ class Terminal:
     def say(self, line: Line, indent: int = 0) -> None:
         """Write a line that stays; where it has to go on below, so far from the left."""
         with self._lock:
-            rows = folded(line, self.width, indent)
+            rows = folded(_safe(line), self.width, indent)
             live = self._redrawn() if self._live and self._in_sight() else []
             self._write([self._begun(), *(self._painted(row) + "\n" for row in rows), *live])
 
     def tell(self, words: str, style: str = "") -> None:
         """Write what has happened, and when."""
-        self.say([(time.strftime("%H:%M:%S  "), "dim"), (safe(words), style)], indent=10)
+        self.say([(time.strftime("%H:%M:%S  "), "dim"), (words, style)], indent=10)
 
     def show(self, line: Line) -> None:
         """Let this be the line that changes; an empty one takes it away. Never waits for the terminal."""
         with self._lock:
             if not self.moves or (not line and not self._live):
                 return
-            self._live = line
+            self._live = _safe(line)
             if self._in_sight():
                 self._write([self._begun(), *self._redrawn()])
 
@@ -100,6 +101,10 @@ class Terminal:
 def safe(text: str) -> str:
     """Return a text of somebody else without what would move the cursor or change the colours."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def _safe(line: Line) -> list[Piece]:
+    return [(safe(text), style) for text, style in line]
 
 
 def length(line: Line) -> int:

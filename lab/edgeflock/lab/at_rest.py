@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from edgeflock.common.terminal import safe
 from edgeflock.lab import started
 from edgeflock.lab.history import History
 from edgeflock.lab.history_values import Client
@@ -20,7 +21,7 @@ def how_to_go_on(run_dir: Path) -> str:
 def ending(history: History) -> str:
     """Return how a run ended that is over."""
     assert history.ending is not None
-    return ": ".join(filter(None, (history.ending.kind, history.ending.reason)))
+    return safe(": ".join(filter(None, (history.ending.kind, history.ending.reason))))
 
 
 def words(history: History) -> str:

@@ -8,6 +8,7 @@ import click
 import grpc
 
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
+from edgeflock.common.terminal import safe
 from edgeflock.lab import at_rest, history
 from edgeflock.server import rundir
 from edgeflock.v1 import aggregator_pb2, control_pb2, control_pb2_grpc
@@ -101,7 +102,7 @@ def _release(stub: control_pb2_grpc.ControlStub, client: str) -> str:
 def status_text(status: control_pb2.StatusResponse) -> str:
     """Return a status as lines for people."""
     state = aggregator_pb2.RunState.Name(status.state).removeprefix("RUN_STATE_").lower()
-    because = f" ({status.reason})" if status.reason else ""
+    because = f" ({safe(status.reason)})" if status.reason else ""
     lines = [
         f"run      {status.run_id} in {status.run_dir}",
         f"method   {status.method}",

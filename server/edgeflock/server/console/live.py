@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from edgeflock.common.terminal import Line, Piece, length, safe, spark
+from edgeflock.common.terminal import Line, Piece, length, spark
 from edgeflock.server.console.rows import share
 from edgeflock.server.web.members import doing
 from edgeflock.v1 import aggregator_pb2
@@ -79,7 +79,7 @@ def _parts(moment: Moment) -> Iterator[Part]:
     status = moment.status
     match status.state:
         case aggregator_pb2.RUN_STATE_PAUSED:
-            yield ([(f"paused: {safe(status.reason)}", "warning")],)
+            yield ([(f"paused: {status.reason}", "warning")],)
         case aggregator_pb2.RUN_STATE_DRAINING:
             yield ([("the run is being parked", "live")],)
         case aggregator_pb2.RUN_STATE_FINISHED:

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from edgeflock.common.scores import LOCAL, POOLED
-from edgeflock.common.terminal import Terminal, safe, spark
+from edgeflock.common.terminal import Terminal, spark
 from edgeflock.common.units import amount, size
 from edgeflock.server import rundir
 from edgeflock.server.config import ServerConfig
@@ -50,7 +50,7 @@ def conclude(terminal: Terminal, run_dir: Path) -> None:
     terminal.say(())
     width = _width(found)
     for name, value in found:
-        terminal.say([(f"{name:<{width}}  ", "dim"), (safe(value), "")], indent=width + 2)
+        terminal.say([(f"{name:<{width}}  ", "dim"), (value, "")], indent=width + 2)
     terminal.say(())
     for name, words in onward(run_dir, caution(tests)):
         terminal.say([(f"{name}: {words}", "warning" if name == "caution" else "bold")], indent=len(name) + 2)
