@@ -124,6 +124,12 @@ def test_warnings_and_errors_of_many_stay_visible() -> None:
     ]
 
 
+def test_of_a_bug_the_way_to_it_is_told() -> None:
+    scene = Scene()
+    scene.tell("library_message", "error", text="lost", exception="Traceback:\n  File")
+    assert scene.screen.lines() == ["TT  error: library message (text=lost)", "Traceback:", "  File"]
+
+
 def test_who_is_asked_to_go_says_that_nothing_is_lost() -> None:
     scene = Scene()
     scene.settle("c0", 1)

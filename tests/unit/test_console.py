@@ -92,6 +92,13 @@ def test_what_has_no_sentence_is_told_as_it_is() -> None:
     ]
 
 
+def test_of_a_bug_the_way_to_it_is_told() -> None:
+    found, screen = console()
+    trace = 'Traceback (most recent call last):\n  File "x.py", line 3\nKeyError: 7'
+    found.tell("error", "effect_failed", {"effect": "CommitRound", "exception": trace})
+    assert screen.lines()[-4:] == ["TT  error: effect failed (effect=CommitRound)", *trace.splitlines()]
+
+
 def test_ctrl_c_says_that_the_run_is_parked_and_how_to_go_on() -> None:
     found, screen = console()
     found.tell("info", "draining", {"signal": "SIGINT"})

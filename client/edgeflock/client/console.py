@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgeflock.common.log import in_words
+from edgeflock.common.log import in_words, tell_plainly
 from edgeflock.common.terminal import Line, Terminal
 from edgeflock.common.units import size
 
@@ -108,6 +108,7 @@ class Console:
 
     def __init__(self, terminal: Terminal | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.terminal = terminal or Terminal(sys.stderr, patient=True)
+        self._plainly = tell_plainly(self.terminal)
         self._clock, self._lock = clock, threading.RLock()
         self._hosted = 1  # clients
         self._server = ""
@@ -117,11 +118,8 @@ class Console:
         self._away = False  # since somebody was connected
         self._rounds: dict[int, Round] = {}
         self._sum = Sum()
-        self._words, self._at, self._since = (
-            "",
-            "",
-            clock(),
-        )  # what it does, and since when
+        self._words = ""  # what it does
+        self._at, self._since = "", clock()  # what was shown last, and since when
         self._shown = False
         self._following: asyncio.Task[None] | None = None
 
@@ -170,7 +168,7 @@ class Console:
         if self._hosted > _FEW and level == "info" and "client_id" in fields:
             return
         if name not in _SENTENCES:
-            self.terminal.tell(*in_words(level, name, fields))
+            self._plainly(level, name, fields)
             return
         try:
             words = _SENTENCES[name].format(**fields)

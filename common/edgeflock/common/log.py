@@ -101,7 +101,7 @@ def in_words(level: str, name: str, fields: Mapping[str, Any]) -> Piece:
 
 
 def tell_plainly(terminal: Terminal) -> Tell:
-    """Return what tells any line to people, as it is."""
+    """Return what tells any line to people, as it is, and of a bug the way to it."""
 
     def tell(level: str, name: str, fields: Mapping[str, Any]) -> None:
         terminal.tell(*in_words(level, name, fields))

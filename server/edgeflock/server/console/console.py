@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from edgeflock.common.address import Address, parse_address
-from edgeflock.common.log import in_words
+from edgeflock.common.log import tell_plainly
 from edgeflock.common.terminal import Terminal
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.console.display import Display
@@ -35,6 +35,7 @@ class Console:
 
     def __init__(self, terminal: Terminal | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.terminal = terminal or Terminal(sys.stderr, patient=True)
+        self._plainly = tell_plainly(self.terminal)
         self._display = Display(self.terminal, _COMINGS)
         self._clock = clock
         self._lock = threading.RLock()
@@ -97,7 +98,7 @@ class Console:
             case _ if is_known(name):
                 self._display.take(name, fields)
             case _:
-                self._display.tell(*in_words(level, name, fields))
+                self._plainly(level, name, fields)
 
     def _head(self, address: str, transport: str) -> None:
         config = self._config
