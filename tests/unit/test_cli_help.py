@@ -37,31 +37,68 @@ def run(command: str, *arguments: str, **environ: str) -> subprocess.CompletedPr
     )
 
 
-def imported(command: str, *arguments: str) -> set[str]:
-    """Return the heavy modules that a help text has imported."""
-    script = (
-        "import sys, atexit\n"
-        f"heavy = lambda: [name for name in {HEAVY!r} if name in sys.modules]\n"
-        "atexit.register(lambda: print(*heavy(), file=sys.stderr))\n"
-        f"sys.argv = {['fl', *arguments]!r}\n" + _ENTRY.format(command)
-    )
+_TELLING = """
+import atexit, os, sys
+leave = os._exit  # how a command ends, past atexit
+def tell(code=None):
+    print("imported", *(name for name in {heavy!r} if name in sys.modules), file=sys.stderr, flush=True)
+    if code is not None:
+        leave(code)
+os._exit = tell
+atexit.register(tell)
+sys.argv = {arguments!r}
+"""
+
+
+def imported(command: str, *arguments: str, **environ: str) -> set[str]:
+    """Return what a command had imported of the heavy modules, and of click, when it ended."""
+    script = _TELLING.format(heavy=("click", *HEAVY), arguments=[f"fl-{command}", *arguments])
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script + _ENTRY.format(command)],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
-    assert "Usage: " in done.stdout
-    return set(done.stderr.split())
+    return set(done.stderr.splitlines()[-1].split()) - {"imported"}
 
 
 @pytest.mark.parametrize(
     "arguments",
     [("server", "--help"), ("client", "--help"), ("lab", "--help")]
-    + [
-        ("lab", command, "--help")
-        for command in ("run", "demo", "dashboard", "control", "compare", "export", "tensorboard")
-    ],
+    + [("lab", command, "--help") for command in ("run", "dashboard", "compare", "export", "tensorboard")],
 )
 def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
-    assert imported(*arguments) == set()
+    assert imported(*arguments) == {"click"}
+
+
+@pytest.mark.parametrize("command", ["demo", "control"])
+def test_help_of_what_speaks_grpc_imports_no_torch(command: str) -> None:
+    assert "torch" not in imported("lab", command, "--help")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("server", "--rouds", "3"),
+        ("client", "--sever", "x"),
+        ("lab", "run", "--rouds", "3"),
+        ("lab", "rnu"),
+    ],
+)
+def test_a_refused_flag_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    assert imported(*arguments) == {"click"}
+
+
+@pytest.mark.parametrize(("command", "words"), [("server", "--method f"), ("client", "--l"), ("lab", "r")])
+def test_completion_imports_nothing_heavy(command: str, words: str) -> None:
+    environ = {
+        f"_FL_{command.upper()}_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"fl-{command} {words}",
+        "COMP_CWORD": str(len(words.split())),
+    }
+    assert imported(command, **environ) == {"click"}
 
 
 def test_help_is_there_at_once() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edgeflock.lab.children import Child, Children
-from edgeflock.lab.run import dialled, split
+from edgeflock.lab.experiment import dialled, split
 
 _STUBBORN = (
     "import signal, sys, time\n"

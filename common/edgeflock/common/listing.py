@@ -1,4 +1,4 @@
-"""What there is by name, for completion; no module is imported for it, for each would bring torch along."""
+"""What there is by name, for completion and hints; no module that would bring torch is imported for it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from edgeflock.common.choice import NAMES
 
 def methods() -> list[str]:
     return _defining("edgeflock.methods", "METHOD")
+
+
+def is_option(key: str) -> bool:
+    """Return whether a method has an option of that name."""
+    return bool(_defining("edgeflock.methods", rf"    {re.escape(key)}: .* = option"))
 
 
 def models() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 
 import click
+from click.shell_completion import CompletionItem
 
 from edgeflock.common.entry import run_command
 from edgeflock.common.options import unknown
@@ -54,6 +55,12 @@ class LazyGroup(click.Group):
         found = getattr(importlib.import_module(module), name)
         assert isinstance(found, click.Command)
         return found
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a name without an import of the commands."""
+        fitting = {name: words for name, (_, words) in _COMMANDS.items() if name.startswith(incomplete)}
+        named = [CompletionItem(name, help=words) for name, words in fitting.items()]
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

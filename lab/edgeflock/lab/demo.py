@@ -17,7 +17,7 @@ from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.terminal import Terminal
 from edgeflock.lab import browser
 from edgeflock.lab.children import Child, Children
-from edgeflock.lab.run import UNTOLD, Experiment, check, check_all, end, forget_if_empty
+from edgeflock.lab.experiment import UNTOLD, Experiment, check, check_all, end, forget_if_empty
 from edgeflock.lab.started import LabConfig
 from edgeflock.server.config import default_run_dir
 from edgeflock.server.console.display import Display

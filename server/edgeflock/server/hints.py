@@ -6,15 +6,18 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
+from edgeflock.common import listing
 from edgeflock.common.errors import UnknownName
 
 
 def explain(arguments: Sequence[str], flag: str) -> str:
     """Return how to say it, if the flag is an option of the method that was chosen; else nothing."""
-    from edgeflock.methods import load  # brings torch: only where something was wrong already
+    key = flag.lstrip("-").replace("-", "_")
+    if not listing.is_option(key):
+        return ""
+    from edgeflock.methods import load  # brings torch: only where this will be of use
 
     method = _value(arguments, "--method") or os.environ.get("FL_SERVER_METHOD") or "fedavg"
-    key = flag.lstrip("-").replace("-", "_")
     try:
         names = {field.name for field in dataclasses.fields(load(method).params)}
     except UnknownName:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from edgeflock.server.events import Phase
-from edgeflock.server.standing import Standing
+
+if TYPE_CHECKING:
+    from edgeflock.server.standing import Standing
 
 GATHER, SELECT, OPEN, FOLD = "gather_s", "select_s", "open_s", "fold_s"
 COMMIT, EVALUATE, PAUSED = "commit_s", "evaluate_s", "paused_s"
