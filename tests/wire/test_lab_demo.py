@@ -86,6 +86,14 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     assert processes_of(tmp_path) == []
 
 
+def test_a_demo_does_not_go_into_the_directory_of_another(tmp_path: Path) -> None:
+    (tmp_path / "killed").mkdir()
+    with start(tmp_path) as process:
+        said, errors = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, said) == (2, "")
+    assert errors == f"fl-lab: error: --out '{tmp_path}' holds a demo already: give another directory\n"
+
+
 def test_models_that_differ_are_a_failure(tmp_path: Path) -> None:
     for name in ("killed", "undisturbed"):
         (tmp_path / name).mkdir()

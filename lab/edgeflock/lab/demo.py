@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from edgeflock.common import extras, signals
-from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.errors import EdgeflockError, UsageError
 from edgeflock.common.terminal import Terminal
 from edgeflock.lab import browser
 from edgeflock.lab.children import Child, Children
@@ -70,8 +70,7 @@ def demo(
     listener, place = claimed(dashboard)
     signals.on_leaving(signals.interrupt)
     terminal = Terminal(sys.stdout)
-    killed = folder / "killed"
-    killed.mkdir(parents=True)
+    killed = _made(folder)
     try:
         _introduce(terminal, shared)
         with standing(killed, listener, place) as board:
@@ -86,6 +85,18 @@ def demo(
     finally:
         forget_if_empty(killed, (killed, folder))
     return 0
+
+
+def _made(folder: Path) -> Path:
+    """Return the new directory of the first run. Raises UsageError with a sentence."""
+    killed = folder / "killed"
+    try:
+        killed.mkdir(parents=True)
+    except FileExistsError:
+        raise UsageError(f"--out {str(folder)!r} holds a demo already: give another directory") from None
+    except OSError as error:
+        raise UsageError(f"--out {str(folder)!r} cannot be made: {error.strerror}") from None
+    return killed
 
 
 # ------------------------------------------------------------------------------------------- the two runs
