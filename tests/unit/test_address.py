@@ -68,3 +68,19 @@ def test_plain_text_beyond_this_machine_must_be_said() -> None:
         require_trust(far, "--server", False, "--tls-ca")
     require_trust(far, "--server", True, "--tls-ca")
     require_trust(parse_address("[::1]:9300", "--server"), "--server", False, "--tls-ca")
+
+
+@pytest.mark.parametrize(
+    ("listened", "everywhere", "dialled"),
+    [
+        ("0.0.0.0:9300", True, "127.0.0.1:9300"),
+        ("[::]:9300", True, "[::1]:9300"),
+        ("192.0.2.1:9300", False, "192.0.2.1:9300"),
+        ("unix:/run/fl", False, "unix:/run/fl"),
+    ],
+)
+def test_what_listens_everywhere_is_dialled_at_the_loopback(
+    listened: str, everywhere: bool, dialled: str
+) -> None:
+    address = parse_address(listened, "--listen")
+    assert (address.everywhere, address.from_here.target) == (everywhere, dialled)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -111,15 +112,29 @@ def test_ctrl_c_says_that_the_run_is_parked_and_how_to_go_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "transport", "words"),
+    ("address", "options", "words"),
     [
-        ("127.0.0.1:9300", "plain text", "fl-client --server 127.0.0.1:9300"),
-        ("192.0.2.1:9300", "plain text", "fl-client --server 192.0.2.1:9300 --insecure"),
-        ("192.0.2.1:9300", "tls", "fl-client --server 192.0.2.1:9300 --tls-ca ca.pem"),
+        ("127.0.0.1:9300", {}, "fl-client --server 127.0.0.1:9300"),
+        ("192.0.2.1:9300", {"insecure": True}, "fl-client --server 192.0.2.1:9300 --insecure"),
+        (
+            "[::]:9300",
+            {"insecure": True},
+            f"fl-client --server {socket.gethostname()}:9300 --insecure",
+        ),
+        (
+            "192.0.2.1:9300",
+            {"tls_cert": Path("s.pem")},
+            "fl-client --server 192.0.2.1:9300 --tls-ca ca.pem",
+        ),
+        (
+            "127.0.0.1:9300",
+            {"dataset": None, "eval_data": Path("t.npz")},
+            "fl-client --server 127.0.0.1:9300 --data FILE.npz",
+        ),
     ],
 )
-def test_what_a_client_has_to_type(address: str, transport: str, words: str) -> None:
-    assert joining(address, transport).endswith(words)
+def test_what_a_client_has_to_type(address: str, options: dict[str, object], words: str) -> None:
+    assert joining(address, ServerConfig(**options)).endswith(words)  # type: ignore[arg-type]
 
 
 def test_a_pipe_hears_who_is_missing_once_and_whenever_that_changes() -> None:
@@ -132,7 +147,7 @@ def test_a_pipe_hears_who_is_missing_once_and_whenever_that_changes() -> None:
         found.look(status)
     missing = [line.partition("  ")[0] for line in screen.lines() if line.startswith("waiting")]
     assert missing == ["waiting for clients: 0 of 2", "waiting for clients: 1 of 2"]
-    assert screen.lines()[-1].endswith("start: " + joining("127.0.0.1:9300", "plain text"))
+    assert screen.lines()[-1].endswith("start: " + joining("127.0.0.1:9300", ServerConfig()))
 
 
 def test_a_console_that_nobody_looks_at_asks_for_nothing() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgeflock.common.errors import BadValue, UsageError
 
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
 _WORDS = "host:port, [IPv6 address]:port, a port of this machine or unix:path"
-_HERE, _EVERYWHERE = "127.0.0.1", "0.0.0.0"
+_HERE, EVERYWHERE = "127.0.0.1", "0.0.0.0"
+_LOOPBACK_OF = {EVERYWHERE: _HERE, "::": "::1"}
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,21 @@ class Address:
             return f"unix:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def everywhere(self) -> bool:
+        """Whether it is every interface of this machine: a place to listen at and none to dial."""
+        return self.host in _LOOPBACK_OF
+
+    @property
+    def from_here(self) -> Address:
+        """What is dialled on this machine."""
+        return self.with_host(_LOOPBACK_OF.get(self.host, self.host))
+
+    def with_host(self, host: str) -> Address:
+        return replace(self, host=host)
+
     def with_port(self, port: int) -> Address:
-        return Address(self.host, port, self.path)
+        return replace(self, port=port)
 
 
 def parse_address(text: str, field: str, *, any_port: bool = False, everywhere: bool = False) -> Address:
@@ -51,7 +65,7 @@ def parse_address(text: str, field: str, *, any_port: bool = False, everywhere: 
     if text.startswith("unix:") and len(text) > len("unix:"):
         return Address(path=text.removeprefix("unix:"))
     host, colon, digits = text.rpartition(":")
-    host = host or (_EVERYWHERE if colon and everywhere else _HERE)
+    host = host or (EVERYWHERE if colon and everywhere else _HERE)
     if not re.fullmatch(r"\d{1,5}", digits, re.ASCII) or not (host := _host(host)):
         raise BadValue(field, text, _WORDS)
     low = 0 if any_port else 1

@@ -11,7 +11,6 @@ from edgeflock.common.address import parse_address
 from edgeflock.lab import at_rest, history
 from edgeflock.lab.history import History
 from edgeflock.server import rundir
-from edgeflock.server.web.child import shown
 from edgeflock.server.web.standing import USUAL, claimed, standing
 
 _ANSWER_S = 2.0
@@ -54,7 +53,7 @@ def of_its_server(found: History) -> str | None:
     address = rundir.read_small(found.run_dir / rundir.DASHBOARD)
     if not address:
         return None
-    url = f"http://{shown(parse_address(address, rundir.DASHBOARD))}/"
+    url = f"http://{parse_address(address, rundir.DASHBOARD).from_here.target}/"
     try:
         with urllib.request.urlopen(f"{url}metrics", timeout=_ANSWER_S) as answer:
             return url if found.run_id.encode() in answer.read() else None

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from edgeflock.common import flags, signals
+from edgeflock.common.address import parse_address
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
 from edgeflock.common.terminal import Terminal
 from edgeflock.lab.children import Child, Children, environment_without, program
@@ -214,10 +215,7 @@ def split(clients: int, processes: int) -> list[tuple[str, ...]]:
 
 def dialled(address: str) -> str:
     """Return where to dial for an address that was listened at."""
-    for everywhere, here in (("0.0.0.0:", "127.0.0.1:"), ("[::]:", "[::1]:")):
-        if address.startswith(everywhere):
-            return here + address.removeprefix(everywhere)
-    return address
+    return parse_address(address, "address").from_here.target
 
 
 def watch(server: Child, feed: Feed, experiment: Experiment) -> None:

@@ -10,7 +10,7 @@ from socket import gethostname
 from typing import Any
 
 from edgeflock.common import choice, extras, models, partition
-from edgeflock.common.address import Address, parse_address, require_trust
+from edgeflock.common.address import EVERYWHERE, Address, parse_address, require_trust
 from edgeflock.common.errors import BadValue, MissingData, UnknownName, UsageError
 from edgeflock.common.kinds import duration
 from edgeflock.common.options import check
@@ -24,7 +24,6 @@ from edgeflock.server.config import ServerConfig, default_run_dir, listen_addres
 from edgeflock.server.sealed import from_toml
 from edgeflock.server.web.listen import listen_at
 
-_EVERYWHERE = "0.0.0.0"
 _TRAINING = {
     "lr": 0.05,
     "lr_decay": 1.0,
@@ -304,14 +303,14 @@ def here_only(config: ServerConfig) -> str:
         return ""
     return (
         f"--listen {config.listen} without TLS is this machine alone: for devices give "
-        f"{_way_to_tls(replace(listen, host=_EVERYWHERE))}, or --insecure if every machine of the network "
+        f"{_way_to_tls(listen.with_host(EVERYWHERE))}, or --insecure if every machine of the network "
         "is trusted"
     )
 
 
 def _way_to_tls(listen: Address) -> str:
     """Return the flags that are missing, and the command that makes their files."""
-    name = gethostname() if listen.host in (_EVERYWHERE, "::") else listen.host
+    name = gethostname() if listen.everywhere else listen.host
     return (
         "--tls-cert certs/server.pem --tls-key certs/server-key.pem "
         f"(which 'fl-lab certs certs --server {name}' makes)"

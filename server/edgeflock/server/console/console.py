@@ -10,15 +10,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgeflock.common.address import Address, parse_address
+from edgeflock.common.address import parse_address
 from edgeflock.common.log import tell_plainly
 from edgeflock.common.terminal import Terminal
+from edgeflock.common.typed import typed
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.console.display import Display
 from edgeflock.server.console.live import some
 from edgeflock.server.console.onward import command
 from edgeflock.server.console.sentences import is_known, sentence
 from edgeflock.server.console.summary import conclude, title
+from edgeflock.server.web import about
 from edgeflock.v1 import aggregator_pb2
 from edgeflock.v1 import control_pb2 as pb
 
@@ -26,8 +28,6 @@ _LOOK_S, _LEISURELY_S = 0.25, 1.0  # between two looks at the run, on a terminal
 _CLIENTS_A_SECOND = 1000  # that are looked at: of many the moment is told less often
 _TOGETHER_S = 0.5  # clients that come or go in so short a time are told in one sentence
 _COMINGS = {"client_joined": "join", "client_left": "are gone"}
-_EVERYWHERE = ("0.0.0.0", "::")
-PLAIN = "plain text"  # how the log says that there is no TLS
 
 
 class Console:
@@ -112,7 +112,7 @@ class Console:
         if done := self._notes.get("round"):
             say([(f"goes on after round {done}", "")])
         if not config.central:
-            self._display.start = joining(address, transport)
+            self._display.start = joining(address, config)
             say([(f"each client: {self._display.start}", "")], indent=2)
 
     def _parked(self, reason: str) -> None:
@@ -167,11 +167,7 @@ class Console:
                 self._display.remind()
 
 
-def joining(address: str, transport: str) -> str:
+def joining(address: str, config: ServerConfig) -> str:
     """Return what to type where a client is to take part."""
-    found = parse_address(address, "address")
-    host = socket.gethostname() if found.host in _EVERYWHERE else found.host
-    target = Address(host, found.port, found.path).target
-    if found.local and transport == PLAIN:
-        return command("fl-client", "--server", target)
-    return f"fl-client --server {target} {'--insecure' if transport == PLAIN else '--tls-ca ca.pem'}"
+    program = typed("fl-client") if parse_address(address, "address").local else "fl-client"
+    return about.of(config).command(address, socket.gethostname(), program)

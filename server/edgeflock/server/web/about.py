@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgeflock.common.address import parse_address
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.server import rundir, target
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.sealed import from_toml
 
-_EVERYWHERE = ("0.0.0.0:", "[::]:")
-_THIS_MACHINE = "ADDRESS-OF-THIS-MACHINE:"
+_THIS_MACHINE = "ADDRESS-OF-THIS-MACHINE"
 
 
 @dataclass(frozen=True)
@@ -25,20 +25,25 @@ class About:
     target: float | None = None  # accuracy that ends the run
     flags: str = ""  # that every device gives beside --server
 
-    def command(self, address: str) -> str:
+    def command(self, address: str, machine: str = _THIS_MACHINE, program: str = "fl-client") -> str:
         """Return what to type on a device, once it is known where the server listens."""
-        return f"fl-client --server {_dialled(address)}{self.flags}" if address else ""
+        if not address:
+            return ""
+        listening = parse_address(address, rundir.ADDRESS)
+        dialled = listening.with_host(machine) if listening.everywhere else listening
+        return f"{program} --server {dialled.target}{self.flags}"
 
 
 def read(run_dir: Path) -> About:
     """Return what run.toml says; nothing if it is not there, or being written anew."""
     try:
-        return _of(from_toml(run_dir / rundir.RUN_TOML))
+        return of(from_toml(run_dir / rundir.RUN_TOML))
     except (EdgeflockError, OSError):
         return About()
 
 
-def _of(config: ServerConfig) -> About:
+def of(config: ServerConfig) -> About:
+    """Return what a configuration says."""
     return About(
         method=config.method,
         data=f"{config.dataset}, {config.partition}" if config.dataset else "the clients' own data",
@@ -62,10 +67,3 @@ def _flags(config: ServerConfig) -> list[str]:
     if ":" in config.model:
         said.append(f"--model {config.model}")
     return said
-
-
-def _dialled(address: str) -> str:
-    for everywhere in _EVERYWHERE:
-        if address.startswith(everywhere):
-            return _THIS_MACHINE + address.removeprefix(everywhere)
-    return address

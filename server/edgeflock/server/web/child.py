@@ -13,7 +13,6 @@ from pathlib import Path
 
 import structlog
 
-from edgeflock.common.address import Address
 from edgeflock.server import rundir
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.web.listen import bound, listen_at
@@ -41,7 +40,7 @@ class Dashboard:
             return cls(config, run_dir, None)
         listener, address = bound(wanted, rundir.read_small(run_dir / rundir.DASHBOARD))
         rundir.write_small(run_dir / rundir.DASHBOARD, f"{address.target}\n")
-        log.info("dashboard_listening", address=address.target, url=f"http://{shown(address)}/")
+        log.info("dashboard_listening", address=address.target, url=f"http://{address.from_here.target}/")
         return cls(config, run_dir, listener)
 
     def start(self) -> None:
@@ -112,9 +111,3 @@ def command(run_dir: Path, descriptor: int, *, any_host: bool, **options: object
         *(f"--{name}={value}" for name, value in given.items()),
         *(["--any-host"] if any_host else []),
     ]
-
-
-def shown(address: Address) -> str:
-    """Return where a browser on this machine finds it."""
-    everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-    return Address(everywhere.get(address.host, address.host), address.port).target

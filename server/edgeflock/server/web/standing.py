@@ -17,7 +17,7 @@ from edgeflock.common.address import Address
 from edgeflock.common.errors import EdgeflockError, UsageError
 from edgeflock.server import rundir
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.web.child import FAREWELL_S, command, shown
+from edgeflock.server.web.child import FAREWELL_S, command
 from edgeflock.server.web.listen import bound, listen_at
 
 USUAL = "127.0.0.1:8080"
@@ -67,7 +67,7 @@ def standing(
             process_group=0,  # Ctrl-C of the terminal reaches this process, which ends that one in time
         )
     try:
-        yield Standing(f"http://{shown(place)}/", process)
+        yield Standing(f"http://{place.from_here.target}/", process)
     finally:
         _dismiss(process)
 
