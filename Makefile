@@ -33,7 +33,7 @@ run: $(READY)  ## FedAvg on digits with 4 clients, 20 rounds, as real processes 
 	$(BIN)/fl-lab run $(RUN_ARGS)
 	@$(NEXT)
 
-demo: $(STAMP)  ## a minute: a client and the server are killed with -9, and the model is the same
+demo: $(READY)  ## a minute: a client and the server are killed with -9, and the model is the same
 	@$(BIN)/fl-lab demo $(DEMO_ARGS)
 
 test: lint  ## format, lint, types, import contracts, stubs, then the quick tests

@@ -204,6 +204,9 @@ def test_a_taken_port_is_one_sentence(flock: Flock) -> None:
     words = [*program("fl-server"), *flags]
     second = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60, check=False)
     assert (second.returncode, second.stdout) == (2, "")
-    assert second.stderr == (
-        f"fl-server: error: --listen {flock.address} cannot be bound: it is in use or not of this machine\n"
+    assert second.stderr.startswith(
+        f"fl-server: error: --listen {flock.address} cannot be bound: it is in use or not of this machine; "
+        "give another port, such as --listen 127.0.0.1:"
     )
+    assert second.stderr.count("\n") == 1
+    assert not (flock.folder / "other").exists()

@@ -53,6 +53,11 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         parse_address(text, "--server")
 
 
+def test_the_address_of_a_web_page_is_told_what_is_too_much() -> None:
+    with pytest.raises(UsageError, match=r"^--server is 'http://h:1', allowed is .*, without http://$"):
+        parse_address("http://h:1", "--server")
+
+
 def test_a_colon_and_a_port_are_every_interface_where_that_is_asked_for() -> None:
     assert parse_address(":9300", "--listen", everywhere=True).target == "0.0.0.0:9300"
     assert parse_address("9300", "--listen", everywhere=True).target == "127.0.0.1:9300"

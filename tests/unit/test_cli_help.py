@@ -141,6 +141,16 @@ MISUSES = [
         ["--method", "fedprox", "--mu", "0.1"],
         "unknown option --mu, an option of fedprox: give --set",
     ),
+    (
+        "server",
+        ["--mu", "0.1"],
+        "unknown option --mu, an option of fedprox, fedtrip, moon, not of fedavg: give --method fedprox",
+    ),
+    (
+        "server",
+        ["--budget", "500MB"],
+        "--budget is '500MB', allowed is time=60s, bytes=500MB, cpu=2h or energy=50kJ",
+    ),
     ("server", ["--target", "0.9"], "--target is '0.9', allowed is accuracy=X: give --target accuracy=0.9"),
     (
         "lab",

@@ -130,12 +130,26 @@ def test_of_a_bug_the_way_to_it_is_told() -> None:
     assert scene.screen.lines() == ["TT  error: library message (text=lost)", "Traceback:", "  File"]
 
 
+def test_another_run_at_the_same_server_is_summed_by_itself() -> None:
+    scene = Scene(hosted=2)
+    for client in ("c0", "c1"):
+        scene.tell("ready", client_id=client, seat=0, samples=280, new=True)
+        scene.settle(client, 7)
+    for client in ("c0", "c1"):  # the server was killed, and one with another run took its port
+        scene.tell("ready", client_id=client, seat=0, samples=280, new=True)
+    for client in ("c0", "c1"):
+        scene.settle(client, 1)
+        scene.tell("ready", client_id=client, seat=0, samples=280, new=False)  # connected again
+        scene.tell("run_over", client_id=client, reason="done", failed=False)
+    assert scene.screen.lines()[-1] == "the run is over: done; 1 round, 2 counted, 120.0 kB up"
+
+
 def test_who_is_asked_to_go_says_that_nothing_is_lost() -> None:
     scene = Scene()
     scene.settle("c0", 1)
     scene.tell("ended", reason="asked by SIGINT", still_at_work=0)
     assert scene.screen.lines()[-1] == (
-        "TT  gone, asked by SIGINT; 1 round, 1 counted, 60.0 kB up. The same command goes on"
+        "TT  gone, asked by Ctrl-C; 1 round, 1 counted, 60.0 kB up. The same command goes on"
     )
 
 

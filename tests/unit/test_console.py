@@ -55,6 +55,16 @@ def test_the_first_lines_say_what_is_served_and_where() -> None:
     assert screen.lines()[4].endswith("fl-client --server 127.0.0.1:9300")
 
 
+def test_a_terminal_is_told_how_to_go_on_after_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever types the same line again has another run: the directory is a new one."""
+    screen = Screen()
+    monkeypatch.setattr(screen, "isatty", lambda: True)
+    found = Console(Terminal(screen, {"TERM": "xterm"}), Clock())
+    found.serve(ServerConfig(rounds=2, clients=2, run_dir=Path("runs/one")))
+    found.tell("info", "listening", {"address": "127.0.0.1:9300", "transport": "plain text"})
+    assert re.search(r"to go on after a kill: \S*fl-server --run-dir runs/one", screen.getvalue())
+
+
 def test_a_round_has_one_line_and_everything_else_a_sentence() -> None:
     found, screen = console()
     begun = len(screen.lines())
@@ -130,6 +140,11 @@ def test_ctrl_c_says_that_the_run_is_parked_and_how_to_go_on() -> None:
             "127.0.0.1:9300",
             {"dataset": None, "eval_data": Path("t.npz")},
             "fl-client --server 127.0.0.1:9300 --data FILE.npz",
+        ),
+        (
+            "192.0.2.1:9300",
+            {"tls_cert": Path("s.pem"), "tls_client_ca": Path("ca.pem"), "dataset": None},
+            "fl-client --config DEVICE.toml --data FILE.npz",
         ),
     ],
 )

@@ -40,6 +40,11 @@ def test_it_names_method_data_model_and_clients(tmp_path: Path) -> None:
             "fl-client --server [::1]:1 --data FILE.npz",
         ),
         ({"tls_cert": Path("s.pem")}, "localhost:1", "fl-client --server localhost:1 --tls-ca ca.pem"),
+        (
+            {"tls_cert": Path("s.pem"), "tls_client_ca": Path("ca.pem"), "model": "mine:factory"},
+            "192.0.2.1:1",
+            "fl-client --config DEVICE.toml --model mine:factory",
+        ),
         ({}, "", ""),
     ],
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -272,6 +274,23 @@ def test_a_user_s_model_is_found_by_reference_and_seeded(monkeypatch: pytest.Mon
 def test_a_reference_that_leads_nowhere_is_refused(reference: str) -> None:
     with pytest.raises(BadValue, match=r"--model is .*, allowed is package.module:factory"):
         load_custom(reference)
+
+
+def test_a_file_that_lies_where_the_command_is_typed_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/add-a-method.md has it; an installed command does not look there by itself."""
+    page = (Path(__file__).parents[2] / "docs" / "add-a-method.md").read_text("utf-8")
+    code = page.partition("`mymodel.py`:\n\n```python\n")[2].partition("```")[0]
+    (tmp_path / "model_of_the_user.py").write_text(code)
+    (tmp_path / "broken_model_of_the_user.py").write_text("def factory(\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    reference, arguments = "model_of_the_user:factory", {"width": "48"}
+    net = models.build_custom(reference, input_shape=(64,), classes=10, arguments=arguments, seed=0)
+    assert net.features == 48
+    with pytest.raises(BadValue, match=r"importable from here \(SyntaxError: "):
+        load_custom("broken_model_of_the_user:factory")
 
 
 def test_a_model_that_cannot_be_trained_here_is_refused() -> None:

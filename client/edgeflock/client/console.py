@@ -78,6 +78,7 @@ class Round:
 class Sum:
     """What the hosted clients have done in a run, as far as this process knows."""
 
+    begun: set[str] = field(default_factory=set)  # who takes part in it
     rounds: set[int] = field(default_factory=set)
     counted: int = 0
     bytes_up: int = 0
@@ -200,7 +201,13 @@ class Console:
         self._wait("connected, waits for a task")
 
     def _ready(self, fields: Mapping[str, Any]) -> None:
-        if self._hosted <= _FEW and fields.get("new"):
+        if not fields.get("new"):
+            return
+        client = str(fields["client_id"])
+        if client in self._sum.begun:  # that run was left without its end
+            self._sum = Sum()
+        self._sum.begun.add(client)
+        if self._hosted <= _FEW:
             seat = f"seat {fields['seat']}: {fields['samples']:,} samples are ready"
             self.terminal.tell(self._who(fields) + seat)
 
@@ -255,7 +262,8 @@ class Console:
     def _leave(self, reason: str) -> None:
         self._settle_all()
         if reason.startswith(("asked by", "a second")):
-            self.terminal.tell(f"gone, {reason}; {self._sum.words}. The same command goes on")
+            asked = reason.replace("SIGINT", "Ctrl-C")
+            self.terminal.tell(f"gone, {asked}; {self._sum.words}. The same command goes on")
 
     # ------------------------------------------------------------------------------- the moment
 

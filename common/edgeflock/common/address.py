@@ -64,6 +64,9 @@ def parse_address(text: str, field: str, *, any_port: bool = False, everywhere: 
     """
     if text.startswith("unix:") and len(text) > len("unix:"):
         return Address(path=text.removeprefix("unix:"))
+    scheme, slashes, _ = text.partition("://")
+    if slashes:
+        raise BadValue(field, text, f"{_WORDS}, without {scheme}://")
     host, colon, digits = text.rpartition(":")
     host = host or (EVERYWHERE if colon and everywhere else _HERE)
     if not re.fullmatch(r"\d{1,5}", digits, re.ASCII) or not (host := _host(host)):

@@ -11,7 +11,7 @@ from edgeflock.common.address import Address, parse_address
 from edgeflock.common.kinds import FLAG, INTEGER, LINES, NUMBER, PAIRS, PATH, SECONDS, TEXT
 from edgeflock.common.log import log_format_option, log_level_option
 from edgeflock.common.options import option
-from edgeflock.common.ranges import above, at_least, between, one_of, unit
+from edgeflock.common.ranges import Range, above, at_least, between, one_of, unit
 
 _RUN, _DATA, _WORK = "Run", "Model and data", "Local training"
 _ROUND, _NET, _FILES = "Rounds and stragglers", "Network", "Files and logs"
@@ -45,10 +45,11 @@ class ServerConfig:
     budget: dict[str, str] = option(
         {},
         PAIRS,
-        "a limit on what the run may use, repeatable: time=60s, bytes=500MB, cpu=2h, energy=50kJ",
+        "a limit on what the run may use, such as time=10m, bytes=500MB, cpu=2h, energy=50kJ; repeatable",
         group=_RUN,
         shown="the method's own, else none",
         metavar="WHAT=LIMIT",
+        allowed=Range(lambda limits: True, "time=60s, bytes=500MB, cpu=2h or energy=50kJ"),
     )
     target: dict[str, str] = option(
         {},

@@ -44,6 +44,7 @@ from edgeflock.server.startup import Parts
 from edgeflock.server.status import status_of
 from edgeflock.server.versions import versions
 from edgeflock.server.web.child import Dashboard
+from edgeflock.server.web.listen import listening
 from edgeflock.server.web.standing import stay
 from edgeflock.server.wiring import add_aggregator
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -69,6 +70,8 @@ def run(config: ServerConfig, console: Console) -> int:
             log.info("run_is_over", run_dir=str(run_dir), kind=str(over.kind), reason=over.reason)
             return 0
         event_files.check(config)
+        if not run_dir.exists():
+            _check_free(listen_address(config))
         built = startup.build(config)
         with rundir.locked(run_dir):
             parts = startup.take_up(built, run_dir)
@@ -236,8 +239,26 @@ def _bind(
     except RuntimeError:
         port = 0
     if port == 0:
-        raise UsageError(f"{flag} {address.target} cannot be bound: it is in use or not of this machine")
+        raise _unbound(flag, address)
     return address if address.path else address.with_port(port)
+
+
+def _check_free(address: Address) -> None:
+    """Refuse a place that cannot be bound before there is a run directory, or any work."""
+    if address.path:
+        return
+    try:
+        listening(address)[0].close()
+    except OSError:
+        raise _unbound("--listen", address) from None
+
+
+def _unbound(flag: str, address: Address) -> UsageError:
+    words = f"{flag} {address.target} cannot be bound: it is in use or not of this machine"
+    if address.path or not address.port:
+        return UsageError(words)
+    other = address.with_port(address.port % 65535 + 1).target
+    return UsageError(f"{words}; give another port, such as {flag} {other}, and fl-client the same")
 
 
 def _add_reflection(server: grpc.aio.Server) -> None:

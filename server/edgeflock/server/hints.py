@@ -5,25 +5,40 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from edgeflock.common import listing
 from edgeflock.common.errors import UnknownName
 
+if TYPE_CHECKING:
+    from edgeflock.methods.base import Method
+
 
 def explain(arguments: Sequence[str], flag: str) -> str:
-    """Return how to say it, if the flag is an option of the method that was chosen; else nothing."""
+    """Return how to say it, if the flag is an option of a method; else nothing."""
     key = flag.lstrip("-").replace("-", "_")
     if not listing.is_option(key):
         return ""
-    from edgeflock.methods import load  # brings torch: only where this will be of use
+    from edgeflock.methods import load, names  # brings torch: only where this will be of use
 
     method = _value(arguments, "--method") or os.environ.get("FL_SERVER_METHOD") or "fedavg"
     try:
-        names = {field.name for field in dataclasses.fields(load(method).params)}
+        mine = key in _options(load(method))
     except UnknownName:
         return ""
-    value = _value(arguments, flag) or "VALUE"
-    return f"an option of {method}: give --set {key}={value}" if key in names else ""
+    way = f"--set {key}={_value(arguments, flag) or 'VALUE'}"
+    if mine:
+        return f"an option of {method}: give {way}"
+    owners = [name for name in names() if key in _options(load(name))]
+    return (
+        f"an option of {', '.join(owners)}, not of {method}: give --method {owners[0]} {way}"
+        if owners
+        else ""
+    )
+
+
+def _options(method: Method) -> set[str]:
+    return {field.name for field in dataclasses.fields(method.params)}
 
 
 def _value(arguments: Sequence[str], flag: str) -> str:

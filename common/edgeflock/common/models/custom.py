@@ -9,7 +9,9 @@ it calls. nn.Dropout layers are replaced by ours, which draw from the run's gene
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, cast
 
 import torch
@@ -35,12 +37,21 @@ def load_custom(reference: str) -> Factory:
     if not (module_name and colon and name):
         raise BadValue("--model", reference, _FORM)
     try:
-        factory: Any = getattr(importlib.import_module(module_name), name, None)
+        factory: Any = getattr(_imported(module_name), name, None)
     except ImportError as error:
         raise BadValue("--model", reference, f"{_FORM} ({error})") from None
+    except Exception as error:
+        raise BadValue("--model", reference, f"{_FORM} ({type(error).__name__}: {error})") from error
     if factory is None or not callable(factory):
         raise BadValue("--model", reference, f"{_FORM} ({module_name} has no function {name})")
     return cast("Factory", factory)
+
+
+def _imported(name: str) -> ModuleType:
+    """Import a module; one that lies where the command was typed is found too, after all others."""
+    if "" not in sys.path:
+        sys.path.append("")
+    return importlib.import_module(name)
 
 
 def call(

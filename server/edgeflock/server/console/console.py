@@ -114,6 +114,11 @@ class Console:
         if not config.central:
             self._display.start = joining(address, config)
             say([(f"each client: {self._display.start}", "")], indent=2)
+        if self.terminal.moves:  # elsewhere whoever started it does so again
+            say(
+                [(f"to go on after a kill: {command('fl-server', '--run-dir', config.run_dir)}", "")],
+                indent=2,
+            )
 
     def _parked(self, reason: str) -> None:
         assert self._config is not None

@@ -23,12 +23,15 @@ class About:
     model: str = ""
     clients: int = 0
     target: float | None = None  # accuracy that ends the run
-    flags: str = ""  # that every device gives beside --server
+    join_file: bool = False  # that of a device holds the address and all that makes for trust
+    flags: str = ""  # that every device gives beside
 
     def command(self, address: str, machine: str = _THIS_MACHINE, program: str = "fl-client") -> str:
         """Return what to type on a device, once it is known where the server listens."""
         if not address:
             return ""
+        if self.join_file:
+            return f"{program} --config DEVICE.toml{self.flags}"
         listening = parse_address(address, rundir.ADDRESS)
         dialled = listening.with_host(machine) if listening.everywhere else listening
         return f"{program} --server {dialled.target}{self.flags}"
@@ -50,16 +53,15 @@ def of(config: ServerConfig) -> About:
         model=config.model,
         clients=config.clients,
         target=target.parse(config.target).accuracy,
+        join_file=config.tls_client_ca is not None,
         flags="".join(f" {flag}" for flag in _flags(config)),
     )
 
 
 def _flags(config: ServerConfig) -> list[str]:
     said = []
-    if config.tls_cert is not None:
+    if config.tls_cert is not None and config.tls_client_ca is None:
         said.append("--tls-ca ca.pem")
-    if config.tls_client_ca is not None:
-        said.append("--tls-cert client-ID.pem --tls-key client-ID-key.pem")
     if config.insecure:
         said.append("--insecure")
     if config.dataset is None:

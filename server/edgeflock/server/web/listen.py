@@ -37,16 +37,17 @@ def bound(address: Address, before: str) -> tuple[socket.socket, Address]:
     if not address.port and before:
         known = address.with_port(parse_address(before, _FLAG).port)
         try:
-            return _listening(known)
+            return listening(known)
         except OSError:
             pass  # another process has it now: viewers find the new one in the log
     try:
-        return _listening(address)
+        return listening(address)
     except OSError as error:
         raise UsageError(f"{_FLAG} {address.target} cannot be bound: {error.strerror or error}") from None
 
 
-def _listening(address: Address) -> tuple[socket.socket, Address]:
+def listening(address: Address) -> tuple[socket.socket, Address]:
+    """Return a socket that listens, and where. Raises OSError."""
     family, kind, protocol, _, place = socket.getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
