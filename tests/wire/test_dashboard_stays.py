@@ -7,16 +7,22 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import termios
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from edgeflock.lab.children import program
+from edgeflock.lab.dashboard import of_its_server
+from edgeflock.lab.history import History
 from edgeflock.server import rundir
 from support.processes import LIMIT_S, Flock, Program, flock, until
 
@@ -97,6 +103,20 @@ def test_what_is_no_run_or_a_taken_address_is_one_sentence(made: Flock) -> None:
     assert (lab.ended(), lab.sentence()) == (
         2, f"fl-lab: error: --dashboard {taken} cannot be bound: Address already in use"
     )  # fmt: skip
+
+
+def test_what_does_not_speak_http_is_no_dashboard(tmp_path: Path) -> None:
+    def answer() -> None:
+        connection, _ = other.accept()
+        with connection:
+            connection.sendall(b"220 ready\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as other, ThreadPoolExecutor(1) as pool:
+        (tmp_path / rundir.DASHBOARD).write_text(f"127.0.0.1:{other.getsockname()[1]}\n")
+        answering = pool.submit(answer)
+        found = SimpleNamespace(run_dir=tmp_path, run_id="x")
+        assert of_its_server(cast(History, found)) is None
+        answering.result(LIMIT_S)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 
 import click
@@ -57,7 +58,7 @@ def of_its_server(found: History) -> str | None:
     try:
         with urllib.request.urlopen(f"{url}metrics", timeout=_ANSWER_S) as answer:
             return url if found.run_id.encode() in answer.read() else None
-    except OSError:
+    except (OSError, HTTPException):  # nobody, or somebody who does not speak HTTP
         return None
 
 
