@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import ssl
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -318,3 +322,23 @@ def test_a_client_is_called_as_its_certificate_says_unless_it_is_told(folder: Pa
     assert resolve_client(replace(shown, host_clients=2)).id == "c0"
     assert resolve_client(replace(shown, id="c0-7")).id == "c0-7"
     assert resolve_client(replace(shown, ids=("c0-1",))).id is None
+
+
+def test_a_key_in_a_variable_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from edgeflock.client.cli import main; main()"]
+    environ = {**os.environ, "FL_CLIENT_TLS_KEY": "-----BEGIN PRIVATE KEY-----\nSECRET\n"}
+    done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("fl-client: error: a PEM text stands in the --config file alone")
+    assert "SECRET" not in done.stderr
+
+
+def test_a_key_within_options_that_is_none_is_not_repeated(tmp_path: Path) -> None:
+    joined(tmp_path, "--server", "localhost", "--client", "a")
+    path = tmp_path / "a.toml"
+    path.write_text(
+        re.sub(r"(?s)tls_key = '''.*?'''", r'tls_key = "-----BEGIN\\nSECRET\\u0000"', path.read_text())
+    )
+    with pytest.raises(UsageError, match="the text in the file of options") as refused:
+        Trust.of(resolve_client(options_of(path)))
+    assert "SECRET" not in str(refused.value)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edgeflock.common.errors import UsageError
 from edgeflock.common.ranges import Range
 
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -154,14 +155,25 @@ class Pem:
 
 
 def _pem(value: Any) -> Path | Pem:
-    text = _text(_exact(str)(value))
-    return Pem(text) if "\n" in text or text.startswith("-----BEGIN") else Path(text)
+    text = _exact(str)(value)
+    return Pem(text) if _is_pem(text) else Path(_text(text))
+
+
+def _pem_path(text: str) -> Path:
+    """Return a path; a key is not repeated in what is said of it, for it would stand in a log."""
+    if _is_pem(text):
+        raise UsageError("a PEM text stands in the --config file alone: others can read flags and variables")
+    return Path(_text(text))
+
+
+def _is_pem(text: str) -> bool:
+    return "\n" in text or text.startswith("-----BEGIN")
 
 
 PEM = Kind(
     "a path",
     "FILE",
-    PATH.read,
+    _pem_path,
     _pem,
     lambda value: value.text if isinstance(value, Pem) else str(value),
     toml_words="a path, or what a PEM file holds",

@@ -106,10 +106,10 @@ def _file(source: Source, content: bytes) -> Iterator[str]:
     if isinstance(source, Path):
         yield str(source)
         return
-    with tempfile.NamedTemporaryFile() as file:
+    with tempfile.TemporaryFile() as file:  # without a name: a kill leaves no key behind
         file.write(content)
-        file.flush()
-        yield file.name
+        file.seek(0)
+        yield f"/dev/fd/{file.fileno()}"
 
 
 def _said(block: str) -> der.Certificate:
