@@ -75,6 +75,14 @@ def test_a_server_that_is_not_there_is_told_of_once_a_minute() -> None:
     assert scene.screen.lines() == [said] * 3
 
 
+def test_a_reason_with_a_hint_in_brackets_gets_none_of_its_own() -> None:
+    scene = Scene()
+    scene.tell("server_not_reached", "warning", client_id="c0", reason="it was closed (give --tls-ca)")
+    assert scene.screen.lines() == [
+        "TT  no server at h:9300 yet, it was closed (give --tls-ca): trying again"
+    ]
+
+
 def test_a_server_that_goes_and_comes_back_is_told_of_as_such() -> None:
     scene = Scene()
     scene.tell("connected", client_id="c0")

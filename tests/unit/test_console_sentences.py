@@ -33,6 +33,12 @@ def test_a_cohort_is_named_one_by_one() -> None:
     )
 
 
+def test_who_is_refused_is_told_why_in_words() -> None:
+    """The number of the wire's enum stays in --json, for programs."""
+    fields = {"client": "a", "reason": "REASON_WRONG_DATA", "times": 1, "sentence": "wrong shape"}
+    assert sentence("refused", fields) == "a is refused (1 so far): wrong shape"
+
+
 def test_an_event_of_another_version_is_still_told() -> None:
     assert sentence("comet_passed", {"tail": []}) == "comet_passed tail=nobody"
     assert sentence("client_left", {}) == "client_left"

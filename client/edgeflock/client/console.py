@@ -215,12 +215,13 @@ class Console:
         """One sentence, then one a minute, however many clients try however often."""
         now, why = self._clock(), str(fields["reason"])
         self._here.discard(str(fields.get("client_id")))
+        because = f", {why}" if why.endswith(")") else f" ({why})"
         if fields.get("met"):
             words = f"the server at {self._server} says: {why}"
         elif not self._met:
-            words = f"no server at {self._server} yet ({why})"
+            words = f"no server at {self._server} yet{because}"
         else:
-            words = f"the server at {self._server} is away ({why}); nothing is lost"
+            words = f"the server at {self._server} is away{because}; nothing is lost"
         self._away = True
         self._wait(f"trying again to reach {self._server}")
         if now - self._reminded >= _REMINDED_S:

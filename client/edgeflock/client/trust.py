@@ -26,8 +26,9 @@ _WRONG = {
     "certificate signature failure": _UNKNOWN,
 }
 _CLOSED = "Socket closed"
-_PLAIN = "if it speaks TLS, give --tls-ca"
-_CERTLESS = "it may ask for a certificate: give --tls-cert and --tls-key"
+_JOIN_FILE = "or --config with this device's join file"
+_PLAIN = f"if it speaks TLS, give --tls-ca, {_JOIN_FILE}"
+_CERTLESS = f"it may ask for a certificate: give --tls-cert and --tls-key, {_JOIN_FILE}"
 _UNVOUCHED = "the authority of its --tls-client-ca may be another than that of --tls-cert"
 
 

@@ -25,7 +25,7 @@ _SENTENCES: dict[str, str] = {
         "{client} is in quarantine up to round {until}: {refused} bad updates by now, the last one {reason}"
     ),
     "client_released": "{client} takes part again: {reason}",
-    "refused": "{client} is refused ({reason}, {times} times by now): {sentence}",
+    "refused": "{client} is refused ({times} so far): {sentence}",
     "evaluated": "round {round}: the {model} model has accuracy {accuracy:.4f}, loss {loss:.4f}",
     "run_paused": "round {round}: the run pauses: {reason}",
     "run_resumed": "round {round}: the run goes on",
