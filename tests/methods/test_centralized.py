@@ -175,7 +175,7 @@ def test_fl_lab_starts_no_client(tmp_path: Path) -> None:
         timeout=60,
         check=True,
     )
-    assert "centralized with the union of 4 shards, 2 rounds" in done.stdout
+    assert "centralized on digits (mlp) with the union of 4 shards, 2 rounds" in done.stdout
     ends = dict(line.split("  ", 1) for line in done.stdout.split("\n\n")[1].splitlines())
     assert (ends["bytes up"].strip(), ends["bytes down"].strip()) == ("0 B", "0 B")
     assert [path.name for path in (tmp_path / "run" / "logs").iterdir()] == ["server.jsonl"]

@@ -15,7 +15,7 @@ _FOR_REPORTS = ("jinja2", "matplotlib")
 
 
 def command(name: str, *words: str | Path) -> str:
-    """Return a command line with one of our programs; paths are as short as can be."""
+    """Return a command line with one of our programs; paths below here are said from here."""
     said = [shortest(word) if isinstance(word, Path) else word for word in words]
     return shlex.join([typed(name), *said])
 
@@ -39,10 +39,9 @@ def _way_out(run_dir: Path, caution: Caution) -> str:
 
 
 def shortest(path: Path) -> str:
-    """Return a path from here if that is not longer."""
+    """Return a path from here if it lies below."""
     try:
         from_here = os.path.relpath(path)
     except (OSError, ValueError):  # there is no here any more
         return str(path)
-    whole = str(path.absolute())
-    return from_here if len(from_here) < len(whole) and not from_here.startswith("../../..") else whole
+    return str(path.absolute()) if from_here.startswith("..") else from_here
