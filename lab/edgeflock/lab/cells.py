@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from edgeflock.common.errors import EdgeflockError, Locked, UsageError
+from edgeflock.common.terminal import Terminal
 from edgeflock.lab import asked as kept
 from edgeflock.lab import farm, findings, history, time_left
 from edgeflock.lab.farm import Ended, Living
@@ -24,7 +25,7 @@ from edgeflock.lab.history import History
 from edgeflock.lab.outcome import lives
 from edgeflock.lab.quantity import counted, product
 from edgeflock.lab.screen import COLUMNS
-from edgeflock.lab.ticker import Ticker, ticker
+from edgeflock.lab.ticker import Ticker
 from edgeflock.lab.time_left import Ahead, Took
 
 
@@ -58,7 +59,7 @@ class Comparison:
             kept.keep(self.out, table, self.grid)
             click.echo(self._first_line(ahead))
             try:
-                with closing(ticker(len(self.grid.cells), sys.stdout.isatty())) as shown:
+                with closing(Ticker(Terminal(sys.stdout), len(self.grid.cells))) as shown:
                     self._run(ahead, shown)
             except KeyboardInterrupt:  # said when the living line is gone
                 words = (

@@ -2,63 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from edgeflock.common.terminal import Terminal
 
-import click
-
-from edgeflock.common import extras
-
-
-class Ticker(Protocol):
-    """Where the progress of a grid goes."""
-
-    def show(self, done: int, running: str, estimate: str) -> None: ...
-
-    def say(self, sentence: str) -> None: ...
-
-    def close(self) -> None: ...
+_BAR = 12  # columns
+_MARKS, _ASCII_MARKS = ("━", "─"), ("=", "-")  # done and to come
 
 
-class Plain:
-    """One line per finished cell, for pipes and files."""
+class Ticker:
+    """The progress of a grid of so many cells."""
+
+    def __init__(self, terminal: Terminal, cells: int) -> None:
+        self._terminal, self._cells = terminal, cells
+        self._marks = _MARKS if terminal.unicode else _ASCII_MARKS
 
     def show(self, done: int, running: str, estimate: str) -> None:
-        """What passes is not for a file."""
+        """Say how far it is now, what runs, and how long it still takes."""
+        full, empty = self._marks
+        part = _BAR * done // self._cells
+        bar = [(full * part, "live"), (empty * (_BAR - part), "dim")]
+        self._terminal.show([*bar, (f" {done}/{self._cells} {estimate}", ""), (f" {running}", "dim")])
 
     def say(self, sentence: str) -> None:
-        click.echo(sentence)
+        self._terminal.say([(sentence, "")], indent=2)
 
     def close(self) -> None:
-        """There is nothing to take back."""
-
-
-class Live:
-    """The lines above a bar of cells, with what runs now and an estimate."""
-
-    def __init__(self, cells: int) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-        self._progress = Progress(
-            BarColumn(12),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[estimate]}", markup=False),
-            TextColumn("{task.fields[running]}", markup=False),
-            transient=True,
-            auto_refresh=False,  # it would take a thread, and processes are forked from here
-        )
-        self._task = self._progress.add_task("cells", total=cells, estimate="", running="")
-        self._progress.start()
-
-    def show(self, done: int, running: str, estimate: str) -> None:
-        self._progress.update(self._task, completed=done, running=running, estimate=estimate, refresh=True)
-
-    def say(self, sentence: str) -> None:
-        self._progress.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
-
-    def close(self) -> None:
-        self._progress.stop()
-
-
-def ticker(cells: int, terminal: bool) -> Ticker:
-    """Return a living line for a terminal if it can be drawn, else plain lines."""
-    return Live(cells) if terminal and extras.installed("rich") else Plain()
+        self._terminal.show(())
