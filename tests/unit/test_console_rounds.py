@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,8 @@ from edgeflock.common.terminal import text_of
 from edgeflock.common.units import size
 from edgeflock.lab.events import line
 from edgeflock.server.console.rows import Rows
-from edgeflock.server.console.summary import spending, summary
+from edgeflock.server.console.summary import rows as table
+from edgeflock.server.console.summary import spending
 from edgeflock.server.feed import Event, Feed
 from edgeflock.server.journal import Journal
 from edgeflock.server.records import read_used
@@ -32,7 +33,14 @@ def evaluated(number: int, accuracy: float, model: str = "global") -> Event:
 
 
 def shown(rows: Rows, *events: Event) -> list[str]:
-    return [row.text() for entry in events for row in rows.take(entry.name, entry.fields)]
+    return [text_of(row.line()) for entry in events for row in rows.take(entry.name, entry.fields)]
+
+
+def summary(run_dir: Path, events: Sequence[Event], goal: float | None = None) -> str:
+    """Return the table at the end as text."""
+    found = table(run_dir, events, goal)
+    width = max(len(name) for name, _ in found)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in found)
 
 
 def test_a_row_waits_for_its_evaluation() -> None:
@@ -168,7 +176,7 @@ def test_budgets_are_shown_as_shares_and_summed_up(tmp_path: Path) -> None:
     spent = {"time": [30.25, 60.0], "bytes": [4_100_000, 5_000_000], "energy": [1010.0, 1000.0]}
     done = event("round_committed", round=1, bytes_up=10, bytes_down=10, seconds=0.5, budget=spent)
     (row,) = Rows(rounds=1, eval_every=0).take(done.name, done.fields)
-    assert row.text().endswith("0.50 s  budget used: time  50%, bytes  82%, energy 101%")
+    assert text_of(row.line()).endswith("0.50 s  budget used: time  50%, bytes  82%, energy 101%")
     lines = summary(tmp_path, [done, event("run_started", budget={"time": "60s"})]).splitlines()
     assert [line for line in lines if line.startswith("budget")] == [
         "budget of time    30.2 s of 1 min",
@@ -210,7 +218,7 @@ def test_a_budget_that_nobody_measures_is_not_said_to_be_unused(tmp_path: Path) 
     spent = {"energy": [0.0, 50_000.0], "cpu": [4.262, 7200.0]}
     done = event("round_committed", round=1, bytes_up=10, bytes_down=10, seconds=0.5, budget=spent)
     (row,) = Rows(rounds=1, eval_every=0).take(done.name, done.fields)
-    assert row.text().endswith("0.50 s  budget used: energy    -, cpu   0%")
+    assert text_of(row.line()).endswith("0.50 s  budget used: energy    -, cpu   0%")
     lines = summary(tmp_path, [done]).splitlines()
     assert [line for line in lines if line.startswith("budget")] == [
         "budget of energy  not known of 50 kJ: no client stated its energy, see fl-client --watts",

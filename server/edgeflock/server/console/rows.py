@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgeflock.common.terminal import Line, Piece, length, text_of
+from edgeflock.common.terminal import Line, Piece, length
 from edgeflock.common.units import size
 
 COMMITTED = ("round_committed", "closing_committed")
@@ -30,9 +30,6 @@ class Row:
     accuracy: float | None = None
     loss: float | None = None
     best: bool = False  # no round before was so good
-
-    def text(self) -> str:
-        return text_of(self.line())
 
     def line(self, width: int | None = None) -> Line:
         """Return the fullest form for which there is room."""

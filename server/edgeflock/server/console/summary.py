@@ -48,7 +48,7 @@ def conclude(terminal: Terminal, run_dir: Path) -> None:
     if terminal.moves and terminal.unicode and len(tests) > 1:
         found.insert(4, ("course", spark([test.accuracy for test in tests], _CURVE)))
     terminal.say(())
-    width = _width(found)
+    width = max(len(name) for name, _ in found)
     for name, value in found:
         terminal.say([(f"{name:<{width}}  ", "dim"), (value, "")], indent=width + 2)
     terminal.say(())
@@ -62,12 +62,6 @@ def is_over(run_dir: Path) -> bool:
         return any(event.name == "run_ended" for event in feed.read())
 
 
-def summary(run_dir: Path, events: Iterable[Event], goal: float | None = None) -> str:
-    """Return the table as text; `goal` is the accuracy it was to reach."""
-    found = rows(run_dir, events, goal)
-    return "\n".join(f"{name:<{_width(found)}}  {value}" for name, value in found)
-
-
 def tested(events: Iterable[Event]) -> list[Scored]:
     """Return the tests of the global model by round; what was gone back on has been tested again."""
     found = {}
@@ -77,10 +71,6 @@ def tested(events: Iterable[Event]) -> list[Scored]:
             round, accuracy, loss = (float(figure or 0.0) for figure in figures)
             found[round] = Scored(int(round), accuracy, loss)
     return [found[round] for round in sorted(found)]
-
-
-def _width(found: Table) -> int:
-    return max(len(name) for name, _ in found)
 
 
 def rows(run_dir: Path, events: Iterable[Event], goal: float | None = None) -> Table:
