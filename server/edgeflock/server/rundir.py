@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ CONTROL = "control"
 FAREWELL = "farewell"  # in the journal's meta: the clients have had their time to hear of the end
 DASHBOARD = "dashboard"
 LOCK = "lock"
+_ASKED_S = 0.05  # far longer than `is_served` has the lock
 
 
 @contextmanager
@@ -35,7 +37,7 @@ def locked(run_dir: Path) -> Iterator[None]:
     except OSError as error:
         raise UsageError(f"--run-dir {str(run_dir)!r} cannot be written: {error.strerror}") from None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _take(descriptor)
     except OSError:
         os.close(descriptor)
         raise Locked(f"--run-dir {str(run_dir)!r} is in use by another fl-server") from None
@@ -43,6 +45,14 @@ def locked(run_dir: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _take(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        time.sleep(_ASKED_S)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def is_served(run_dir: Path) -> bool:
