@@ -205,7 +205,7 @@ def test_a_taken_port_is_one_sentence(flock: Flock) -> None:
     second = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60, check=False)
     assert (second.returncode, second.stdout) == (2, "")
     assert second.stderr.startswith(
-        f"fl-server: error: --listen {flock.address} cannot be bound: it is in use or not of this machine; "
+        f"fl-server: error: --listen {flock.address} cannot be bound: Address already in use; "
         "give another port, such as --listen 127.0.0.1:"
     )
     assert second.stderr.count("\n") == 1

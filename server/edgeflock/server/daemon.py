@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import sqlite3
@@ -239,7 +240,7 @@ def _bind(
     except RuntimeError:
         port = 0
     if port == 0:
-        raise _unbound(flag, address)
+        raise UsageError(f"{flag} {address.target} cannot be bound: it is in use or not of this machine")
     return address if address.path else address.with_port(port)
 
 
@@ -249,16 +250,11 @@ def _check_free(address: Address) -> None:
         return
     try:
         listening(address)[0].close()
-    except OSError:
-        raise _unbound("--listen", address) from None
-
-
-def _unbound(flag: str, address: Address) -> UsageError:
-    words = f"{flag} {address.target} cannot be bound: it is in use or not of this machine"
-    if address.path or not address.port:
-        return UsageError(words)
-    other = address.with_port(address.port % 65535 + 1).target
-    return UsageError(f"{words}; give another port, such as {flag} {other}, and fl-client the same")
+    except OSError as error:
+        other = address.with_port(address.port % 65535 + 1).target
+        way = f"; give another port, such as --listen {other}, and fl-client the same"
+        why = f"{error.strerror or error}{way if error.errno == errno.EADDRINUSE else ''}"
+        raise UsageError(f"--listen {address.target} cannot be bound: {why}") from None
 
 
 def _add_reflection(server: grpc.aio.Server) -> None:
