@@ -7,7 +7,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from edgeflock.common.datasets import download
+import edgeflock.common.datasets.download as download
 from edgeflock.common.datasets.home import default_root
 from edgeflock.common.errors import BadData, BadValue, MissingData
 
