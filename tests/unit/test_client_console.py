@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import re
 from typing import Any
 
 import grpc
@@ -12,22 +10,7 @@ import pytest
 from edgeflock.client.console import Console, Work, _at_work
 from edgeflock.client.trouble import in_words
 from edgeflock.common.terminal import Terminal, text_of
-
-
-class Screen(io.StringIO):
-    """A stream that is no terminal."""
-
-    encoding = "utf-8"
-
-    def lines(self) -> list[str]:
-        return [re.sub(r"^\d\d:\d\d:\d\d", "TT", line) for line in self.getvalue().splitlines()]
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from support.screen import Clock, Screen
 
 
 class Scene:

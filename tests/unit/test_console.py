@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import re
 import socket
 from pathlib import Path
@@ -16,22 +15,7 @@ from edgeflock.server.console.console import Console, joining
 from edgeflock.server.console.display import Display
 from edgeflock.v1 import aggregator_pb2
 from edgeflock.v1 import control_pb2 as pb
-
-
-class Screen(io.StringIO):
-    """A stream that is no terminal."""
-
-    encoding = "utf-8"
-
-    def lines(self) -> list[str]:
-        return [re.sub(r"^\d\d:\d\d:\d\d", "TT", line) for line in self.getvalue().splitlines()]
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from support.screen import Clock, Screen
 
 
 def console(clock: Clock | None = None) -> tuple[Console, Screen]:
