@@ -17,9 +17,9 @@ import psutil
 from benchmarks.children import Failed, environment
 from benchmarks.dashboard import CLIENTS, LIMIT_PERCENT, ROUNDS, WINDOW_S, cpu_s, viewer
 from benchmarks.result import Benchmark, Row, at_most
-from edgeflock.server import records
-from edgeflock.server.decisions import Outcome, Seated, Verdict
-from edgeflock.server.journal import connect, write_event
+from edgeflock.server.core.decisions import Outcome, Seated, Verdict
+from edgeflock.server.journal import decisions as records
+from edgeflock.server.journal.journal import connect, write_event
 
 _FIRST_S = 20.0  # the longest that a viewer of a long run waits
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import torch
 
 from benchmarks.result import Benchmark, Row, against
-from edgeflock.common.bundle import memory
-from edgeflock.common.checksum import extend
-from edgeflock.common.layout import Layout
-from edgeflock.common.package import IDENTITY, Kind, Package, Section
-from edgeflock.methods import load
-from edgeflock.methods.options import parse
-from edgeflock.methods.values import Round, Setting, State
-from edgeflock.server.checkpoint import ModelLayouts
-from edgeflock.server.fold import Fold, SpooledUpdate
+from edgeflock.common.flat import memory
+from edgeflock.common.payload.checksum import extend
+from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.package import IDENTITY, Kind, Package, Section
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.values import Round, Setting, State
+from edgeflock.server.files.checkpoints import ModelLayouts
+from edgeflock.server.learning.fold import Fold, SpooledUpdate
 
 ELEMENTS = int(44.7 * (1 << 20) / 4)
 LIMIT = 2.5

@@ -20,8 +20,9 @@ import torch
 
 from benchmarks.result import Benchmark, Row, against
 from benchmarks.second_round import Second, samples, second_round
-from edgeflock.methods import load, names, steps
-from edgeflock.methods.batches import LocalData
+from edgeflock.methods.kit import steps
+from edgeflock.methods.kit.batches import LocalData
+from edgeflock.methods.kit.registry import load, names
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import torch
 from benchmarks import bare_grpc
 from benchmarks.bare_grpc import CHUNK
 from edgeflock.common.allocator import keep_pages
-from edgeflock.common.checksum import Buffer, extend
+from edgeflock.common.payload.checksum import Buffer, extend
 
 Floats = npt.NDArray[np.float32]
 

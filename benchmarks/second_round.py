@@ -11,19 +11,20 @@ import torch
 from torch import Tensor
 
 from edgeflock.common import models
-from edgeflock.common.bundle import memory
-from edgeflock.common.checksum import extend
+from edgeflock.common.flat import memory
 from edgeflock.common.models import Net
-from edgeflock.common.package import IDENTITY, Kind, Package, Section
-from edgeflock.methods import load, steps
-from edgeflock.methods.accumulate import Accumulators
-from edgeflock.methods.base import Bundles, ClientHalf
-from edgeflock.methods.batches import LocalData
-from edgeflock.methods.local import Local
-from edgeflock.methods.options import parse
-from edgeflock.methods.values import Plan, Round, Setting, State
-from edgeflock.methods.workbench import Workbench
-from edgeflock.server.fold import SpooledUpdate
+from edgeflock.common.payload.checksum import extend
+from edgeflock.common.payload.package import IDENTITY, Kind, Package, Section
+from edgeflock.methods.kit import steps
+from edgeflock.methods.kit.accumulate import Accumulators
+from edgeflock.methods.kit.base import Bundles, ClientHalf
+from edgeflock.methods.kit.batches import LocalData
+from edgeflock.methods.kit.local import Local
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.values import Plan, Round, Setting, State
+from edgeflock.methods.kit.workbench import Workbench
+from edgeflock.server.learning.fold import SpooledUpdate
 
 CLASSES, CLIENTS = 10, 4
 COSTS = {"round_s": 1.0, "train_s": 0.5}

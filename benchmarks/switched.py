@@ -104,9 +104,12 @@ def _nothing(*_: Any, **__: Any) -> dict[str, Any]:
 
 def server(gate: Gate) -> None:
     """Guard traffic, time line, books, their rows, and what is kept of budgets that nobody has set."""
-    from edgeflock.server import committing, delivery, ledger, records, service, traffic
-    from edgeflock.server.opening import Opening
-    from edgeflock.server.time_line import TimeLine
+    from edgeflock.server.costs import ledger, traffic
+    from edgeflock.server.costs.time_line import TimeLine
+    from edgeflock.server.engine import committing
+    from edgeflock.server.engine.opening import Opening
+    from edgeflock.server.journal import decisions
+    from edgeflock.server.service import aggregator, upload
 
     @contextlib.contextmanager
     def idle(*_: Any) -> Iterator[ledger.Pending]:
@@ -123,9 +126,9 @@ def server(gate: Gate) -> None:
     gate.guard(ledger.Ledger, "books", lambda _, opened: ledger.RoundBooks(opened.number, {}, {}, {}))
     gate.guard(ledger.Ledger, "writing", idle)
     gate.guard(ledger.Ledger, "server_use", _nothing)
-    gate.guard(delivery, "of_training", _nothing)
-    gate.guard(service, "of_round", _nothing)
-    gate.guard(records, "write_used", _no)
+    gate.guard(upload, "of_training", _nothing)
+    gate.guard(aggregator, "of_round", _nothing)
+    gate.guard(decisions, "write_used", _no)
     gate.guard(ledger.RoundBooks, "write")
     gate.guard(ledger.Pending, "write")
     gate.guard(committing, "canonical_line")
@@ -134,9 +137,9 @@ def server(gate: Gate) -> None:
 def client(gate: Gate) -> None:
     """Guard time line, CPU and memory, sensors, and the reports of a round's costs."""
     from edgeflock.client import jobs, participation
-    from edgeflock.client.account import Account
-    from edgeflock.client.gauge import Gauge, Readings
-    from edgeflock.client.meter import Meter
+    from edgeflock.client.link.account import Account
+    from edgeflock.client.training.gauge import Gauge, Readings
+    from edgeflock.client.training.meter import Meter
 
     gate.follow(participation, "train_round", lambda _, task, *__: int(task.round))
     gate.guard(Meter, "enter", _no)

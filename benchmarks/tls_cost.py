@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks import noop_run
 from benchmarks.result import Benchmark, Row, against
-from edgeflock.lab.authority import Authority
+from edgeflock.lab.certs.authority import Authority
 
 CLIENTS, SIZE_MIB, ROUNDS = 8, 10.4, 40
 

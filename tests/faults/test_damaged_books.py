@@ -12,8 +12,8 @@ import pytest
 
 from edgeflock.common.errors import CorruptCheckpoint, UsageError
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.resolve import combine
-from edgeflock.server.sealed import from_toml, to_toml
+from edgeflock.server.files.run_toml import from_toml, to_toml
+from edgeflock.server.start.resolve import combine
 from support import damage
 from support.damage import Damaged
 from support.played_run import LAST, Played, come_back, decisions, play, same

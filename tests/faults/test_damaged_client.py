@@ -13,13 +13,13 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 
-from edgeflock.client.meter import TrainCost
-from edgeflock.client.outbox import Entry, Outbox
-from edgeflock.client.statefile import Stamp
-from edgeflock.client.store import Store
-from edgeflock.common.checksum import Marks
-from edgeflock.common.package import CodecChoice, Kind, Package, Section
-from edgeflock.methods.values import State
+from edgeflock.client.keeping.outbox import Entry, Outbox
+from edgeflock.client.keeping.statefile import Stamp
+from edgeflock.client.keeping.store import Store
+from edgeflock.client.training.meter import TrainCost
+from edgeflock.common.payload.checksum import Marks
+from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
+from edgeflock.methods.kit.values import State
 from support import damage
 from support.damage import Damaged
 from support.processes import Flock, Program, run_to_the_end, until

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from edgeflock.common.transport import PROTOCOL
+from edgeflock.common.wire.transport import PROTOCOL
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import aggregator_pb2_grpc as rpc
 from support import browser

@@ -13,7 +13,7 @@ import grpc
 import psutil
 import pytest
 
-from edgeflock.common.transport import PROTOCOL, channel_options
+from edgeflock.common.wire.transport import PROTOCOL, channel_options
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import aggregator_pb2_grpc as rpc
 from faults.conftest import Figure

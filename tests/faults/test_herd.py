@@ -8,8 +8,8 @@ import time
 import psutil
 import pytest
 
-from edgeflock.client.backoff import MOST_S
-from edgeflock.server.views import RETURN_MS_EACH
+from edgeflock.client.deciding.backoff import MOST_S
+from edgeflock.server.service.views import RETURN_MS_EACH
 from faults.conftest import Figure
 from support.processes import Flock, Program, until
 from support.proxy import Proxy

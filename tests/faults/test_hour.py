@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.client.backoff import MOST_S
+from edgeflock.client.deciding.backoff import MOST_S
 from faults.conftest import RUN, Figure
 from support import processes
 from support.operator import pause

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.common.checksum import extend
-from edgeflock.server import patience, sessions
-from edgeflock.server.events import Ticked
-from edgeflock.server.pools import started_pool
+from edgeflock.common.payload.checksum import extend
+from edgeflock.server.core.events import Ticked
+from edgeflock.server.engine.pools import started_pool
+from edgeflock.server.service import patience, sessions
 from edgeflock.v1 import aggregator_pb2 as pb
 from support.tiny_server import WAIT_S, Home, Peer, Served, Upload
 

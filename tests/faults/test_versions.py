@@ -10,14 +10,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from edgeflock.common.transport import PROTOCOL
+from edgeflock.common.wire.transport import PROTOCOL
 from support.processes import Flock, until
 
 pytestmark = pytest.mark.promise("R18")
 
 # The two ends ask for it when they are imported.
 OTHER = (
-    "import edgeflock.common.transport as transport; transport.PROTOCOL = {protocol}; "
+    "import edgeflock.common.wire.transport as transport; transport.PROTOCOL = {protocol}; "
     "from edgeflock.{end}.cli import main; main()"
 )
 RUN = ("--clients=2", "--rounds=3", "--seed=5", "--model=linear")

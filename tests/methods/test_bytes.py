@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from edgeflock.methods import load, names
+from edgeflock.methods.kit.registry import load, names
 from support.processes import flock
 
 HIDDEN, CLASSES, CLIENTS, ROUNDS = 16, 10, 3, 3

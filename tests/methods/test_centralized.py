@@ -16,11 +16,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from edgeflock.common import datasets, partition
+from edgeflock.common import datasets
 from edgeflock.common.errors import UsageError
-from edgeflock.methods.order import Order
+from edgeflock.common.partitions import assign
+from edgeflock.methods.kit.order import Order
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.resolve import combine, resolve
+from edgeflock.server.start.resolve import combine, resolve
 from support import processes
 from support.processes import Flock
 
@@ -43,7 +44,7 @@ def union(scheme: str, samples_per_client: int) -> tuple[Tensor, Tensor]:
     digits = datasets.load("digits", None)
     cut: dict[str, Any] = {"partition": scheme, "seed": SEED, "shards": 3}
     shards = [
-        partition.cut(digits, **cut, samples_per_client=samples_per_client, index=index) for index in range(3)
+        assign.cut(digits, **cut, samples_per_client=samples_per_client, index=index) for index in range(3)
     ]
     held = {row.tobytes() for shard in shards for row in shard.x}
     pool = digits.ready(digits.train)

@@ -13,13 +13,13 @@ import torch
 from edgeflock.common.errors import UsageError
 from edgeflock.common.models import build
 from edgeflock.common.models.base import Net
-from edgeflock.common.package import IDENTITY, Kind, Package
-from edgeflock.methods import load, names
-from edgeflock.methods.batches import LocalData
-from edgeflock.methods.values import State
+from edgeflock.common.payload.package import IDENTITY, Kind, Package
+from edgeflock.methods.kit.batches import LocalData
+from edgeflock.methods.kit.registry import load, names
+from edgeflock.methods.kit.values import State
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.decisions import Verdict
-from edgeflock.server.resolve import resolve
+from edgeflock.server.core.decisions import Verdict
+from edgeflock.server.start.resolve import resolve
 from support.contract import PLAN, SIZES, NormalisedNet, Trial, finite, plain_net, same, shards
 
 METHODS = names()

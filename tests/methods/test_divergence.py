@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from edgeflock.methods import load, names
+from edgeflock.methods.kit.registry import load, names
 from support.processes import flock
 
 # Not in what a client sends: one step is still finite (FedADM begins with one), or the server diverges first.

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from edgeflock.common.errors import BadValue
-from edgeflock.methods import load
-from edgeflock.methods.options import parse
-from edgeflock.methods.values import Plan
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.values import Plan
 from support.federation import WIDTHS, Federation
 from support.hand_mlp import Vector, gradient
 from support.interrupted import check_that_kills_leave_no_trace

@@ -14,11 +14,12 @@ import torch
 
 from edgeflock.common.errors import BadValue
 from edgeflock.common.sensors import Sensors
-from edgeflock.methods import fedadm_control as control
-from edgeflock.methods import load, steps
-from edgeflock.methods.fedadm_control import Estimates, Resource, best_tau, drawn, granted
-from edgeflock.methods.options import parse
-from edgeflock.methods.values import Plan
+from edgeflock.methods.fedadm import control
+from edgeflock.methods.fedadm.control import Estimates, Resource, best_tau, drawn, granted
+from edgeflock.methods.kit import steps
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.values import Plan
 from support.federation import Federation
 from support.hand_adm import Hand, bound_of
 from support.interrupted import check_that_kills_leave_no_trace

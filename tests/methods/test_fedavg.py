@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from edgeflock.common.package import Kind
-from edgeflock.methods import steps
-from edgeflock.methods.order import Order
-from edgeflock.methods.values import Plan
+from edgeflock.common.payload.package import Kind
+from edgeflock.methods.kit import steps
+from edgeflock.methods.kit.order import Order
+from edgeflock.methods.kit.values import Plan
 from support.hand_mlp import local_round
 from support.training import bench_of, broadcast_of, half_of, local_of, samples
 

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file
 
 from edgeflock.common import datasets, models
 from edgeflock.common.errors import BadValue
-from edgeflock.methods import load
-from edgeflock.methods.options import parse
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.registry import load
 from support.federation import WIDTHS, Federation
 from support.hand_mlp import local_round
 from support.interrupted import check_that_kills_leave_no_trace

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from edgeflock.common.errors import BadValue
-from edgeflock.methods import load
-from edgeflock.methods.options import parse, texts
-from edgeflock.server.describe import describe_method
+from edgeflock.methods.kit.options import parse, texts
+from edgeflock.methods.kit.registry import load
+from edgeflock.server.start.describe import describe_method
 from support.federation import WIDTHS, Federation
 from support.hand_mlp import local_round
 from support.interrupted import check_that_kills_leave_no_trace

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from edgeflock.common.errors import BadValue
-from edgeflock.methods import load, steps
-from edgeflock.methods.base import Batch
 from edgeflock.methods.fedmrur import FedMRURParams, distance, lift, manifold
-from edgeflock.methods.options import parse
-from edgeflock.methods.values import Plan
+from edgeflock.methods.kit import steps
+from edgeflock.methods.kit.base import Batch
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.values import Plan
 from support.federation import WIDTHS, Federation
 from support.hand_mlp import Vector, backward, forward, gradient
 from support.interrupted import check_that_kills_leave_no_trace

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from edgeflock.common.errors import BadValue, UsageError
-from edgeflock.common.package import Kind
-from edgeflock.methods import load, steps
-from edgeflock.methods.options import parse
-from edgeflock.methods.values import Plan
+from edgeflock.common.payload.package import Kind
+from edgeflock.methods.kit import steps
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.values import Plan
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.resolve import resolve
+from edgeflock.server.start.resolve import resolve
 from support.federation import WIDTHS, Federation
 from support.hand_mlp import Vector, gradient
 from support.interrupted import check_that_kills_leave_no_trace

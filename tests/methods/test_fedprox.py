@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from edgeflock.common.errors import BadValue
-from edgeflock.common.package import Kind
-from edgeflock.methods import load, steps
-from edgeflock.methods.options import parse
-from edgeflock.methods.order import Order
-from edgeflock.methods.values import Plan
+from edgeflock.common.payload.package import Kind
+from edgeflock.methods.kit import steps
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.order import Order
+from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.values import Plan
 from support.hand_mlp import local_round
 from support.training import bench_of, broadcast_of, half_of, local_of, samples
 

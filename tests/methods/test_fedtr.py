@@ -11,15 +11,16 @@ import pytest
 import torch
 
 from edgeflock.common.errors import BadValue
-from edgeflock.common.layout import Layout
-from edgeflock.common.package import Kind
-from edgeflock.methods import load, steps
+from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.package import Kind
 from edgeflock.methods.fedtr import FedTRParams, FedTRServer
-from edgeflock.methods.local import LocalData
-from edgeflock.methods.options import parse
-from edgeflock.methods.split import split
-from edgeflock.methods.values import Plan, State
-from edgeflock.server.describe import describe_method
+from edgeflock.methods.kit import steps
+from edgeflock.methods.kit.local import LocalData
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.split import split
+from edgeflock.methods.kit.values import Plan, State
+from edgeflock.server.start.describe import describe_method
 from support.federation import SHAPE, WIDTHS, Federation
 from support.hand_mlp import Vector, backward, forward, gradient
 from support.interrupted import check_that_kills_leave_no_trace

@@ -15,12 +15,13 @@ import torch
 from edgeflock.common import models
 from edgeflock.common.errors import BadValue
 from edgeflock.common.models.base import forward_flops, parameter_count
-from edgeflock.common.package import Kind
-from edgeflock.lab.history import read
+from edgeflock.common.payload.package import Kind
+from edgeflock.lab.history.history import read
 from edgeflock.lab.report.limits import limits
-from edgeflock.methods import load, steps
-from edgeflock.methods.options import parse
-from edgeflock.methods.values import Plan, State
+from edgeflock.methods.kit import steps
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.values import Plan, State
 from support.federation import WIDTHS, Federation
 from support.hand_mlp import Vector, gradient
 from support.interrupted import check_that_kills_leave_no_trace

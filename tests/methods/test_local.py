@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from edgeflock.common.bundle import views
-from edgeflock.common.package import Kind
-from edgeflock.methods import steps
-from edgeflock.methods.base import Batch, ClientHalf, Local
-from edgeflock.methods.local import LocalData
-from edgeflock.methods.options import Params
-from edgeflock.methods.values import Plan, Setting
-from edgeflock.methods.workbench import Workbench
+from edgeflock.common.flat import views
+from edgeflock.common.payload.package import Kind
+from edgeflock.methods.kit import steps
+from edgeflock.methods.kit.base import Batch, ClientHalf, Local
+from edgeflock.methods.kit.local import LocalData
+from edgeflock.methods.kit.options import Params
+from edgeflock.methods.kit.values import Plan, Setting
+from edgeflock.methods.kit.workbench import Workbench
 from support.training import bench_of, broadcast_of, half_of, local_of, samples
 
 IMAGE = (1, 8, 8)

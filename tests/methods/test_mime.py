@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from edgeflock.common.package import Kind
-from edgeflock.methods.base import Batch
-from edgeflock.methods.values import Plan
+from edgeflock.common.payload.package import Kind
+from edgeflock.methods.kit.base import Batch
+from edgeflock.methods.kit.values import Plan
 from support.federation import WIDTHS, Federation
 from support.hand_mlp import Vector, gradient
 from support.interrupted import check_that_kills_leave_no_trace

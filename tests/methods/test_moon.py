@@ -11,15 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from edgeflock.common.bundle import views
 from edgeflock.common.errors import BadValue
+from edgeflock.common.flat import views
 from edgeflock.common.models.custom import adapt
-from edgeflock.common.package import Kind
-from edgeflock.methods import load, steps
-from edgeflock.methods.base import Batch
-from edgeflock.methods.options import parse
-from edgeflock.methods.values import Plan, State
-from edgeflock.methods.workbench import Workbench
+from edgeflock.common.payload.package import Kind
+from edgeflock.methods.kit import steps
+from edgeflock.methods.kit.base import Batch
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.values import Plan, State
+from edgeflock.methods.kit.workbench import Workbench
 from support.federation import WIDTHS, Federation
 from support.hand_mlp import Vector, backward, forward, gradient
 from support.interrupted import check_that_kills_leave_no_trace

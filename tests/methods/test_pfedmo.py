@@ -12,19 +12,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgeflock.client.exam import TestSamples, examine
+from edgeflock.client.training.exam import TestSamples, examine
 from edgeflock.common import seeds
 from edgeflock.common.errors import BadValue
-from edgeflock.common.package import Kind
+from edgeflock.common.payload.package import Kind
 from edgeflock.common.scores import LOCAL
-from edgeflock.methods import load, steps
-from edgeflock.methods.base import Accumulators, Update
-from edgeflock.methods.batches import Batch, LocalData
-from edgeflock.methods.options import parse
-from edgeflock.methods.order import Order
+from edgeflock.methods.kit import steps
+from edgeflock.methods.kit.base import Accumulators, Update
+from edgeflock.methods.kit.batches import Batch, LocalData
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.order import Order
+from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.values import Plan, Round, State
+from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.methods.pfedmo import SERVER, PFedMoParams, PFedMoServer
-from edgeflock.methods.values import Plan, Round, State
-from edgeflock.methods.workbench import Workbench
 from support.federation import SEED, SHAPE, WIDTHS, Federation
 from support.hand_mlp import Vector, forward, gradient
 from support.interrupted import check_that_kills_leave_no_trace

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from edgeflock.common.errors import BadValue
-from edgeflock.common.package import Kind
-from edgeflock.methods import load
-from edgeflock.methods.options import parse
+from edgeflock.common.payload.package import Kind
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.values import Plan, State
 from edgeflock.methods.scaffold import effective
-from edgeflock.methods.values import Plan, State
 from support.federation import WIDTHS, Federation
 from support.hand_mlp import Vector, gradient
 from support.interrupted import check_that_kills_leave_no_trace

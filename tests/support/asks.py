@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgeflock.methods.base import Accumulators, Plan, Round, ServerHalf, State, Update
+from edgeflock.methods.kit.base import Accumulators, Plan, Round, ServerHalf, State, Update
 
 
 class Asks(ServerHalf[Any]):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from edgeflock.lab.authority import Authority
+from edgeflock.lab.certs.authority import Authority
 
 HERE = ("127.0.0.1", "localhost")
 VALID = timedelta(days=90)

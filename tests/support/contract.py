@@ -16,31 +16,31 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from edgeflock.client import setup
-from edgeflock.client.bench import Bench, Member, Progress
-from edgeflock.client.statefile import Stamp
-from edgeflock.client.store import Store
-from edgeflock.client.transfer import Incoming
+from edgeflock.client.keeping.statefile import Stamp
+from edgeflock.client.keeping.store import Store
+from edgeflock.client.link.transfer import Incoming
+from edgeflock.client.training import setup
+from edgeflock.client.training.bench import Bench, Member, Progress
 from edgeflock.common import models
-from edgeflock.common.bundle import FlatModel
-from edgeflock.common.checksum import extend
+from edgeflock.common.flat import FlatModel
 from edgeflock.common.models.base import Net
-from edgeflock.common.package import Package
-from edgeflock.common.wire import layout_to_wire, package_to_wire
-from edgeflock.methods import load
-from edgeflock.methods.batches import LocalData
-from edgeflock.methods.options import parse, texts
-from edgeflock.methods.values import Plan, Setting, State
-from edgeflock.methods.workbench import Workbench
-from edgeflock.server.broadcast import Broadcast
-from edgeflock.server.checkpoint import Checkpoints, ModelLayouts
-from edgeflock.server.decisions import Verdict
-from edgeflock.server.fold import SpooledUpdate
-from edgeflock.server.learner import Learner
-from edgeflock.server.round_work import RoundWork
-from edgeflock.server.spool import Entry, Spool
-from edgeflock.server.uploads import check_package, stored_header
-from edgeflock.server.views import task_of
+from edgeflock.common.payload.checksum import extend
+from edgeflock.common.payload.package import Package
+from edgeflock.common.wire.messages import layout_to_wire, package_to_wire
+from edgeflock.methods.kit.batches import LocalData
+from edgeflock.methods.kit.options import parse, texts
+from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.values import Plan, Setting, State
+from edgeflock.methods.kit.workbench import Workbench
+from edgeflock.server.core.decisions import Verdict
+from edgeflock.server.files.checkpoints import Checkpoints, ModelLayouts
+from edgeflock.server.files.packages import Broadcast
+from edgeflock.server.files.spool import Entry, Spool
+from edgeflock.server.learning.fold import SpooledUpdate
+from edgeflock.server.learning.learner import Learner
+from edgeflock.server.learning.work import RoundWork
+from edgeflock.server.service.checks import check_package, stored_header
+from edgeflock.server.service.views import task_of
 from edgeflock.v1 import aggregator_pb2 as pb
 from support.training import samples
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from edgeflock.server.decisions import Ended, Verdict
-from edgeflock.server.effects import CommitRound, Effect, Exit, FoldRound, Persist, PrepareRound
-from edgeflock.server.events import (
+from edgeflock.server.core.decisions import Ended, Verdict
+from edgeflock.server.core.effects import CommitRound, Effect, Exit, FoldRound, Persist, PrepareRound
+from edgeflock.server.core.events import (
     Committed,
     Event,
     Folded,
@@ -18,8 +18,8 @@ from edgeflock.server.events import (
     Ticked,
     UpdateReceived,
 )
-from edgeflock.server.rounds import RoundMachine
-from edgeflock.server.rules import Rules
+from edgeflock.server.core.rounds import RoundMachine
+from edgeflock.server.core.rules import Rules
 
 E = TypeVar("E")
 NOTHING: dict[int, Verdict] = {}

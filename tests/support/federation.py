@@ -11,18 +11,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from edgeflock.common.bundle import FlatModel
-from edgeflock.common.pack import pack
-from edgeflock.common.package import Kind
-from edgeflock.methods import load, steps
-from edgeflock.methods.options import parse
-from edgeflock.methods.order import Order
-from edgeflock.methods.tools import Tools
-from edgeflock.methods.values import Plan, State
-from edgeflock.server.checkpoint import Checkpoints, ModelLayouts, Saved
-from edgeflock.server.fold import SpooledUpdate
-from edgeflock.server.learner import Learner
-from edgeflock.server.round_work import RoundWork
+from edgeflock.common.flat import FlatModel
+from edgeflock.common.payload.pack import pack
+from edgeflock.common.payload.package import Kind
+from edgeflock.methods.kit import steps
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.order import Order
+from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.tools import Tools
+from edgeflock.methods.kit.values import Plan, State
+from edgeflock.server.files.checkpoints import Checkpoints, ModelLayouts, Saved
+from edgeflock.server.learning.fold import SpooledUpdate
+from edgeflock.server.learning.learner import Learner
+from edgeflock.server.learning.work import RoundWork
 from support.hand_mlp import Vector, gradient
 from support.training import bench_of, local_of, samples, setting_of
 

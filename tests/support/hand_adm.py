@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgeflock.common import seeds
-from edgeflock.methods.order import Order
+from edgeflock.methods.kit.order import Order
 from support.federation import SEED, WIDTHS, Federation, Sample
 from support.hand_mlp import Vector, forward, gradient
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from edgeflock.common.framing import PACKET_HEADER, SEGMENT
+from edgeflock.common.wire.framing import PACKET_HEADER, SEGMENT
 
 SERVER_IP, CLIENT_IP = "192.0.2.1", "192.0.2.2"  # of the documentation's network; nobody else sees them
 _NUMBERS = itertools.count()

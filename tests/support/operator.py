@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import grpc
 
-from edgeflock.lab.control import address
+from edgeflock.lab.operate.control import address
 from edgeflock.v1 import control_pb2, control_pb2_grpc
 from support.processes import Flock
 

@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from structlog.testing import capture_logs
 
-from edgeflock.methods.accumulate import Accumulators
-from edgeflock.methods.base import Method, Params, Round, ServerHalf, State
-from edgeflock.server import rundir
-from edgeflock.server.events import PauseAsked, Ready
-from edgeflock.server.journal import connect, read_only
-from edgeflock.server.records import Story
+from edgeflock.methods.kit.accumulate import Accumulators
+from edgeflock.methods.kit.base import Method, Params, Round, ServerHalf, State
+from edgeflock.server.core.events import PauseAsked, Ready
+from edgeflock.server.files import run_dir as rundir
+from edgeflock.server.journal.decisions import Story
+from edgeflock.server.journal.journal import connect, read_only
+from edgeflock.server.start import startup
 from support.tiny_run import update
 from support.tiny_server import Home, WatchedEngine
 
@@ -67,7 +68,7 @@ def home(folder: Path) -> Home:
 def play(folder: Path, shift: int = 0) -> Played:
     """Play to the end of round LAST; with another shift, clients send other numbers."""
     made, states = home(folder), dict[int, State]()
-    rundir.tell(made.run_dir)
+    startup.tell(made.run_dir)
     with contextlib.closing(connect(made.journal_path)) as connection:
         seats = [(index, f"c{index}") for index in range(3)]
         connection.executemany("INSERT INTO seats (idx, client_id, samples) VALUES (?, ?, 10)", seats)

@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from edgeflock.lab.children import die_with_parent
+from edgeflock.lab.run.children import die_with_parent
 from support import lastwords
 
 # A process is forked from one that has imported torch and grpc already: its start takes 0.05 s, not 1.3 s.
@@ -25,7 +25,7 @@ from support import lastwords
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 _SPARE = get_context("forkserver")
 _SPARE.set_forkserver_preload(
-    ["edgeflock.server.daemon", "edgeflock.server.resolve", "edgeflock.client.daemon"]
+    ["edgeflock.server.daemon", "edgeflock.server.start.resolve", "edgeflock.client.daemon"]
 )
 _POLL_S = 0.01
 LIMIT_S = 100.0  # for whatever is waited for: a hang, and no measure of anything

@@ -13,11 +13,12 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from edgeflock.server import rundir, startup
-from edgeflock.server.journal import read_only
-from edgeflock.server.opened import Opened
-from edgeflock.server.resolve import combine
-from edgeflock.server.startup import Parts
+from edgeflock.server.engine.open_round import Opened
+from edgeflock.server.files import run_dir as rundir
+from edgeflock.server.journal.journal import read_only
+from edgeflock.server.start import startup
+from edgeflock.server.start.resolve import combine
+from edgeflock.server.start.startup import Parts
 from support import powerloss
 from support.filecalls import Call, Recorder
 from support.powerloss import Disk, Image

@@ -10,10 +10,10 @@ from typing import Any
 
 import grpc
 
-from edgeflock.client.line import Channel
-from edgeflock.common.checksum import GRANULE, extend
-from edgeflock.common.package import Package
-from edgeflock.common.wire import package_to_wire
+from edgeflock.client.link.line import Channel
+from edgeflock.common.payload.checksum import GRANULE, extend
+from edgeflock.common.payload.package import Package
+from edgeflock.common.wire.messages import package_to_wire
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import aggregator_pb2_grpc as rpc
 from edgeflock.v1 import bundle_pb2

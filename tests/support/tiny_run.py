@@ -10,19 +10,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from edgeflock.common.choice import parse
-from edgeflock.common.layout import Layout
-from edgeflock.common.pack import pack
-from edgeflock.common.package import IDENTITY, Kind, Package
+from edgeflock.common.payload.choice import parse
+from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.pack import pack
+from edgeflock.common.payload.package import IDENTITY, Kind, Package
 from edgeflock.common.scores import ClientScore
-from edgeflock.common.wire import layout_to_wire, package_to_wire
-from edgeflock.methods import load
-from edgeflock.methods.base import Method
-from edgeflock.methods.options import parse as parse_options
-from edgeflock.methods.values import Plan, Setting
-from edgeflock.server.checkpoint import ModelLayouts
-from edgeflock.server.fold import SpooledUpdate
-from edgeflock.server.learner import Learner
+from edgeflock.common.wire.messages import layout_to_wire, package_to_wire
+from edgeflock.methods.kit.base import Method
+from edgeflock.methods.kit.options import parse as parse_options
+from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.values import Plan, Setting
+from edgeflock.server.files.checkpoints import ModelLayouts
+from edgeflock.server.learning.fold import SpooledUpdate
+from edgeflock.server.learning.learner import Learner
 from edgeflock.v1 import aggregator_pb2 as pb
 
 CLASSES = 3
@@ -144,7 +144,7 @@ def answer(index: int, **scalars: float) -> Made:
 
 def with_number(made: Made, position: int, value: float) -> Made:
     """Return the update with one float32 of its payload replaced, and its checksum made right."""
-    from edgeflock.common.checksum import extend
+    from edgeflock.common.payload.checksum import extend
 
     payload = bytearray(made.payload)
     payload[4 * position : 4 * position + 4] = struct.pack("<f", value)

@@ -13,28 +13,30 @@ from typing import Any
 
 import grpc
 
-from edgeflock.common.checksum import extend
-from edgeflock.common.transport import PROTOCOL, channel_options, server_options
-from edgeflock.methods import load
-from edgeflock.methods.base import Method
-from edgeflock.server import records, rundir, startup
-from edgeflock.server.budget import Budget
-from edgeflock.server.checkpoint import Checkpoints
-from edgeflock.server.control import ControlService
-from edgeflock.server.credit import CreditPool
-from edgeflock.server.engine import Engine
-from edgeflock.server.events import Event, Phase
-from edgeflock.server.journal import Journal, connect
-from edgeflock.server.learner import Learner
-from edgeflock.server.records import Story
-from edgeflock.server.recovery import Asked
-from edgeflock.server.rounds import RoundMachine
-from edgeflock.server.rules import Rules
-from edgeflock.server.scoring import Scoring
-from edgeflock.server.service import AggregatorService
-from edgeflock.server.spool import Entry, Spool
-from edgeflock.server.uploads import stored_header
-from edgeflock.server.wiring import add_aggregator
+from edgeflock.common.payload.checksum import extend
+from edgeflock.common.wire.transport import PROTOCOL, channel_options, server_options
+from edgeflock.methods.kit.base import Method
+from edgeflock.methods.kit.registry import load
+from edgeflock.server.core.events import Event, Phase
+from edgeflock.server.core.rounds import RoundMachine
+from edgeflock.server.core.rules import Rules
+from edgeflock.server.costs.budget import Budget
+from edgeflock.server.engine.engine import Engine
+from edgeflock.server.engine.scoring import Scoring
+from edgeflock.server.files import run_dir as rundir
+from edgeflock.server.files.checkpoints import Checkpoints
+from edgeflock.server.files.spool import Entry, Spool
+from edgeflock.server.journal import decisions
+from edgeflock.server.journal.decisions import Story
+from edgeflock.server.journal.journal import Journal, connect
+from edgeflock.server.learning.learner import Learner
+from edgeflock.server.service.aggregator import AggregatorService
+from edgeflock.server.service.binding import add_aggregator
+from edgeflock.server.service.checks import stored_header
+from edgeflock.server.service.control import ControlService
+from edgeflock.server.service.credit import CreditPool
+from edgeflock.server.start import startup
+from edgeflock.server.start.recovery import Asked
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import aggregator_pb2_grpc as rpc
 from edgeflock.v1 import bundle_pb2, control_pb2_grpc
@@ -130,7 +132,7 @@ class Home:
 
     def assemble(self) -> tuple[Story, Learner, Checkpoints, Spool]:
         """Come back to where the run is, or make its beginning."""
-        story = rundir.tell(self.run_dir)
+        story = startup.tell(self.run_dir)
         brain = learner(self.layouts, method=self.method, clients=self.rules.clients, codec=self.codec)
         checkpoints, spool = Checkpoints(self.run_dir, self.layouts), Spool(self.run_dir / "spool")
         asked = Asked(self.rules.rounds, self.more)
@@ -142,7 +144,7 @@ class Home:
         """The run in motion, without a network."""
         story, brain, checkpoints, spool = self.assemble()
         with contextlib.closing(connect(self.journal_path)) as connection:
-            outcomes = records.read_last_outcomes(connection, story.epoch, story.newest)
+            outcomes = decisions.read_last_outcomes(connection, story.epoch, story.newest)
         journal = Journal(self.journal_path)
         scoring = Scoring(
             None,

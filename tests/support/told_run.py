@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.journal import connect, write_event
-from edgeflock.server.resolve import resolve
-from edgeflock.server.sealed import to_toml
+from edgeflock.server.files.run_toml import to_toml
+from edgeflock.server.journal.journal import connect, write_event
+from edgeflock.server.start.resolve import resolve
 
 COST = {
     "samples": 100,

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from edgeflock.common import models
-from edgeflock.common.package import Kind
-from edgeflock.methods import load
-from edgeflock.methods.base import ClientHalf
-from edgeflock.methods.local import Local, LocalData
-from edgeflock.methods.options import parse
-from edgeflock.methods.values import Plan, Setting, State
-from edgeflock.methods.workbench import Workbench
+from edgeflock.common.payload.package import Kind
+from edgeflock.methods.kit.base import ClientHalf
+from edgeflock.methods.kit.local import Local, LocalData
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.values import Plan, Setting, State
+from edgeflock.methods.kit.workbench import Workbench
 
 
 def samples(count: int, shape: tuple[int, ...], classes: int = 3, seed: int = 5) -> LocalData:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from edgeflock.client.account import WITHIN_S, Account
-from edgeflock.client.backoff import Backoff
-from edgeflock.client.contact import Contact
-from edgeflock.client.meter import Meter
+from edgeflock.client.deciding.backoff import Backoff
+from edgeflock.client.link.account import WITHIN_S, Account
+from edgeflock.client.link.contact import Contact
+from edgeflock.client.training.meter import Meter
 from edgeflock.v1 import aggregator_pb2 as pb
 
 

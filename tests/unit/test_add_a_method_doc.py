@@ -12,19 +12,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgeflock.common.bundle import FlatModel
 from edgeflock.common.errors import BadValue
-from edgeflock.common.pack import pack
-from edgeflock.common.package import IDENTITY, Kind
-from edgeflock.methods import load, steps
-from edgeflock.methods.base import Bundles, ClientHalf, Method, ServerHalf
-from edgeflock.methods.local import Local, LocalData
-from edgeflock.methods.options import parse
-from edgeflock.methods.values import Plan, Setting, State
-from edgeflock.server.checkpoint import Checkpoints, ModelLayouts
-from edgeflock.server.fold import SpooledUpdate
-from edgeflock.server.learner import Learner
-from edgeflock.server.round_work import RoundWork
+from edgeflock.common.flat import FlatModel
+from edgeflock.common.payload.pack import pack
+from edgeflock.common.payload.package import IDENTITY, Kind
+from edgeflock.methods.kit import steps
+from edgeflock.methods.kit.base import Bundles, ClientHalf, Method, ServerHalf
+from edgeflock.methods.kit.local import Local, LocalData
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.values import Plan, Setting, State
+from edgeflock.server.files.checkpoints import Checkpoints, ModelLayouts
+from edgeflock.server.learning.fold import SpooledUpdate
+from edgeflock.server.learning.learner import Learner
+from edgeflock.server.learning.work import RoundWork
 from support.training import bench_of, samples
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "add-a-method.md"

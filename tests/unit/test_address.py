@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edgeflock.common.address import parse_address, require_trust
 from edgeflock.common.errors import UsageError
+from edgeflock.common.wire.address import parse_address, require_trust
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from edgeflock.client.backoff import Backoff
+from edgeflock.client.deciding.backoff import Backoff
 
 
 def test_delays_stay_below_a_ceiling_that_doubles_up_to_a_bound() -> None:

@@ -6,7 +6,7 @@ import webbrowser
 
 import pytest
 
-from edgeflock.lab import browser
+from edgeflock.lab.run import browser
 
 
 @pytest.mark.parametrize(

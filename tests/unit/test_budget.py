@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from edgeflock.common.errors import BadValue, UnknownName
-from edgeflock.server.budget import Budget, parse, raised, size
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.resolve import combine, resolve
-from edgeflock.server.sealed import to_toml
+from edgeflock.server.costs.budget import Budget, parse, raised, size
+from edgeflock.server.files.run_toml import to_toml
+from edgeflock.server.start.resolve import combine, resolve
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import random
 import crc32c
 import pytest
 
-from edgeflock.common.checksum import GRANULE, Marks, extend
+from edgeflock.common.payload.checksum import GRANULE, Marks, extend
 
 
 @pytest.mark.parametrize("size", [0, 1, GRANULE - 1, GRANULE, GRANULE + 1, 3 * GRANULE, 5 * GRANULE + 77])

@@ -16,8 +16,8 @@ import click
 import pytest
 
 from edgeflock.client.cli import build as client
-from edgeflock.common.flags import GroupedCommand
-from edgeflock.lab.run import command as lab_run
+from edgeflock.common.command.flags import GroupedCommand
+from edgeflock.lab.run.command import command as lab_run
 from edgeflock.server.cli import build as server
 
 COMMANDS = ["server", "client", "lab"]

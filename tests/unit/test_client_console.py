@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from edgeflock.client.console import Console, Work, _at_work
-from edgeflock.client.trouble import in_words
-from edgeflock.common.terminal import Terminal, text_of
+from edgeflock.client.link.trouble import in_words
+from edgeflock.common.command.terminal import Terminal, text_of
 from support.screen import Clock, Screen
 
 

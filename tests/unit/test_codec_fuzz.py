@@ -8,8 +8,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeflock.common.codecs import BLOCK, MemorySource, decode_blocks, encode, parse
 from edgeflock.common.errors import CorruptPayload
+from edgeflock.common.payload.codecs import BLOCK, MemorySource, decode_blocks, encode, parse
 
 TEXTS = ["identity", "fp16", "bf16", "int8", "topk:0.2"]
 EVERY = [*TEXTS, *(f"{text}+zstd" for text in TEXTS)]

@@ -12,8 +12,9 @@ import torch
 import zstandard
 from torch import Tensor
 
-from edgeflock.common import codecs
-from edgeflock.common.codecs import (
+from edgeflock.common.errors import BadData, BadValue, CorruptPayload, UnknownName
+from edgeflock.common.payload import codecs
+from edgeflock.common.payload.codecs import (
     BLOCK,
     CODECS,
     decode_blocks,
@@ -23,10 +24,9 @@ from edgeflock.common.codecs import (
     largest,
     parse,
 )
-from edgeflock.common.codecs.int8 import ROW
-from edgeflock.common.codecs.topk import CELL, kept
-from edgeflock.common.errors import BadData, BadValue, CorruptPayload, UnknownName
-from edgeflock.common.package import IDENTITY, CodecChoice, Kind
+from edgeflock.common.payload.codecs.int8 import ROW
+from edgeflock.common.payload.codecs.topk import CELL, kept
+from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind
 
 PLAIN = ["identity", "fp16", "bf16", "int8", "topk:0.1"]
 EVERY = [*PLAIN, *(f"{text}+zstd" for text in PLAIN)]

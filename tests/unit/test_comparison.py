@@ -12,27 +12,27 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.lab import tables
-from edgeflock.lab.blocks import Block, blocks
-from edgeflock.lab.comparison import (
+from edgeflock.lab.compare.grid import Grid, make_grid
+from edgeflock.lab.findings import tables
+from edgeflock.lab.findings.blocks import Block, blocks
+from edgeflock.lab.findings.comparison import (
     Result,
     cell_records,
     curve_records,
     groups,
     summary_records,
 )
-from edgeflock.lab.findings import tell
-from edgeflock.lab.grid import Grid, make_grid
-from edgeflock.lab.history import Ending, Evaluation, History, RoundHistory
-from edgeflock.lab.outcome import lives, outcome, overlap
-from edgeflock.lab.paired import Difference, Spread
-from edgeflock.lab.picture import draw
-from edgeflock.lab.quantity import interval, quantity
-from edgeflock.lab.report import bands, theme
-from edgeflock.lab.report.curves import AXES, Against, Line
+from edgeflock.lab.findings.findings import tell
+from edgeflock.lab.findings.outcome import lives, outcome, overlap
+from edgeflock.lab.findings.paired import Difference, Spread
+from edgeflock.lab.findings.picture import draw
+from edgeflock.lab.findings.quantity import interval, quantity
+from edgeflock.lab.history.history import Ending, Evaluation, History, RoundHistory
+from edgeflock.lab.plots import bands, theme
+from edgeflock.lab.plots.curves import AXES, Against, Line
 from edgeflock.lab.report.ledger import SENSOR, STATED, Ledger
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.feed import Event
+from edgeflock.server.journal.feed import Event
 
 
 def history(accuracies: Sequence[float | None], closing: float | None = None) -> History:

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from edgeflock.common.errors import MissingData
-from edgeflock.lab import asked, farm
-from edgeflock.lab.grid import make_grid
-from edgeflock.lab.history import read
-from edgeflock.lab.report import theme
+from edgeflock.lab.compare import asked, farm
+from edgeflock.lab.compare.grid import make_grid
+from edgeflock.lab.history.history import read
+from edgeflock.lab.plots import theme
 from edgeflock.lab.report.command import report
 from edgeflock.lab.report.headline import proper_name, title
 from edgeflock.lab.report.page import warning

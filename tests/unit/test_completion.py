@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgeflock import methods
-from edgeflock.common import choice, listing, models, partition
+from edgeflock.common import models
+from edgeflock.common.command import listing
+from edgeflock.common.partitions import assign
+from edgeflock.common.payload import choice
 from edgeflock.lab.completion import completion
+from edgeflock.methods.kit import registry
 
 # Completes the last of its words as the key would, and says what came.
 TAB = """
@@ -25,13 +28,13 @@ echo "${COMPREPLY[*]}"
 
 
 def test_names_are_found_as_they_are_known() -> None:
-    assert listing.methods() == methods.names()
+    assert listing.methods() == registry.names()
     assert listing.models() == models.names()
 
 
 def test_what_is_offered_is_accepted() -> None:
     assert [str(choice.parse(codec)) for codec in listing.codecs()] == listing.codecs()
-    assert str(partition.parse("iid")) in listing.partitions()
+    assert str(assign.parse("iid")) in listing.partitions()
 
 
 def answered(*words: str) -> tuple[list[str], str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.common.terminal import Terminal
+from edgeflock.common.command.terminal import Terminal
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.console.console import Console, joining
 from edgeflock.server.console.display import Display

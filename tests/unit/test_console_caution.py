@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.common import extras
+from edgeflock.common.command import extras
 from edgeflock.server.console import onward
 from edgeflock.server.console.caution import Caution, Scored, caution
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgeflock.common.terminal import length, text_of
+from edgeflock.common.command.terminal import length, text_of
 from edgeflock.server.console import live
 from edgeflock.server.console.live import Moment
 from edgeflock.v1 import aggregator_pb2

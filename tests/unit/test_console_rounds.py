@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from edgeflock.common.command.terminal import text_of
+from edgeflock.common.command.units import size
 from edgeflock.common.errors import BadData
-from edgeflock.common.terminal import text_of
-from edgeflock.common.units import size
-from edgeflock.lab.events import line
+from edgeflock.lab.operate.events import line
 from edgeflock.server.console.rows import Rows
 from edgeflock.server.console.summary import rows as table
 from edgeflock.server.console.summary import spending
-from edgeflock.server.feed import Event, Feed
-from edgeflock.server.journal import Journal
-from edgeflock.server.records import read_used
+from edgeflock.server.journal.decisions import read_used
+from edgeflock.server.journal.feed import Event, Feed
+from edgeflock.server.journal.journal import Journal
 
 
 def event(name: str, /, **fields: object) -> Event:

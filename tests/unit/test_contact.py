@@ -10,11 +10,11 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from edgeflock.client.backoff import Backoff
-from edgeflock.client.contact import Contact
-from edgeflock.client.line import Line
-from edgeflock.client.stub import Stub
-from edgeflock.client.transfer import Interrupted
+from edgeflock.client.deciding.backoff import Backoff
+from edgeflock.client.link.contact import Contact
+from edgeflock.client.link.line import Line
+from edgeflock.client.link.stub import Stub
+from edgeflock.client.link.transfer import Interrupted
 
 WAIT_S = 10
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeflock.server.credit import LARGE, SMALL, CreditPool, Stream
+from edgeflock.server.service.credit import LARGE, SMALL, CreditPool, Stream
 
 SIZES = st.integers(1, 40 * SMALL)
 

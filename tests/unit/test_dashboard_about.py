@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.rundir import RUN_TOML
-from edgeflock.server.sealed import to_toml
+from edgeflock.server.files.run_dir import RUN_TOML
+from edgeflock.server.files.run_toml import to_toml
 from edgeflock.server.web.about import About, read
 
 

@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from edgeflock.common.errors import BadValue, UsageError
+from edgeflock.common.wire.listen import bound, listen_at
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.resolve import resolve
+from edgeflock.server.start.resolve import resolve
 from edgeflock.server.web.guard import is_local
-from edgeflock.server.web.listen import bound, listen_at
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:8080", "localhost:0", "[::1]:8080"])

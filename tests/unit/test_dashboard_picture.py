@@ -273,7 +273,7 @@ def test_a_quarantine_is_told_with_its_reason_and_then_no_more() -> None:
 
 def test_the_page_has_a_sentence_for_every_event_that_the_server_writes() -> None:
     server = Path(members_module.__file__).parents[1]
-    sources = "".join(path.read_text("utf-8") for path in server.glob("*.py"))
+    sources = "".join(path.read_text("utf-8") for path in server.rglob("*.py") if "console" not in path.parts)
     written = re.findall(r'(?:Announce|note|write_event)\(\s*(?:connection, )?"(\w+)"', sources)
     page = (server / "web" / "static" / "story.js").read_text("utf-8")
     known = set(re.findall(r"^  (\w+): \(", page, re.MULTILINE))

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from edgeflock.common.sensors import SOURCES
-from edgeflock.server import cost_rows, records
-from edgeflock.server.decisions import Outcome, Seated, Verdict
-from edgeflock.server.journal import Journal, write_event
+from edgeflock.server.core.decisions import Outcome, Seated, Verdict
+from edgeflock.server.journal import costs
+from edgeflock.server.journal import decisions as records
+from edgeflock.server.journal.journal import Journal, write_event
 from edgeflock.server.web import tail as tail_module
 from edgeflock.server.web.tail import News, Tail
 
@@ -44,7 +45,7 @@ def commit(journal: Journal, round: int, *, late: int | None = None) -> None:
         records.write_outcomes(connection, 0, round, outcomes)
         for seat in (0, 1):
             row = {"bytes_up": 10 * round, "bytes_down": 5, "peak_rss_bytes": 100 * round + seat}
-            cost_rows.write_costs(connection, 0, {(round, seat): row})
+            costs.write_costs(connection, 0, {(round, seat): row})
         write_event(connection, "round_committed", {"round": round})
 
     journal.submit(transaction).result()
@@ -90,7 +91,7 @@ def test_settled_costs_come_once_and_recent_ones_as_they_grow(journal: Journal, 
     assert (news.settled[0]["bytes_up"], news.recent[0]["bytes_up"]) == (10 + 20, 30 + 40)
     assert (news.latest[1]["peak_rss_bytes"], news.recent[0]["cpu_s"]) == (401, None)
     told_later = {"cpu_s": 2.5, "energy_source": 1.0 + SOURCES.index("model")}
-    journal.submit(lambda c: cost_rows.write_costs(c, 0, {(4, 0): told_later})).result()
+    journal.submit(lambda c: costs.write_costs(c, 0, {(4, 0): told_later})).result()
     news = look(tail)
     assert news.latest[0]["energy_source"] == "model"
     assert (news.settled, news.recent[0]["cpu_s"], news.recent[0]["bytes_up"]) == ({}, 2.5, 70)
@@ -122,7 +123,7 @@ def test_a_time_line_comes_once_and_when_it_is_whole(journal: Journal, tail: Tai
     """What the commit of a round itself takes is written with the next, or with the end."""
 
     def write(round: int, name: str, seconds: float) -> None:
-        journal.submit(lambda c: cost_rows.add_round_costs(c, 0, {round: {name: seconds}})).result()
+        journal.submit(lambda c: costs.add_round_costs(c, 0, {round: {name: seconds}})).result()
 
     commit(journal, 1)
     write(1, "open_s", 2.0)
@@ -141,7 +142,7 @@ def test_a_time_line_comes_once_and_when_it_is_whole(journal: Journal, tail: Tai
 def test_a_time_line_of_another_epoch_is_its_own(journal: Journal, tail: Tail) -> None:
     for round in (1, 2, 3):
         commit(journal, round)
-        journal.submit(partial(cost_rows.add_round_costs, epoch=0, rounds={round: {"open_s": 1.0}})).result()
+        journal.submit(partial(costs.add_round_costs, epoch=0, rounds={round: {"open_s": 1.0}})).result()
     assert list(look(tail).lines) == [1, 2]
 
     def raised(connection: sqlite3.Connection) -> None:
@@ -150,7 +151,7 @@ def test_a_time_line_of_another_epoch_is_its_own(journal: Journal, tail: Tail) -
             connection.execute(
                 "INSERT INTO rounds (epoch, round, cohort, committed) VALUES (1, ?, '[0, 1]', 1)", (round,)
             )
-            cost_rows.add_round_costs(connection, 1, {round: {"open_s": 4.0}})
+            costs.add_round_costs(connection, 1, {round: {"open_s": 4.0}})
 
     journal.submit(raised).result()
     assert look(tail).lines == {2: {"open_s": 4.0}}

@@ -20,14 +20,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgeflock.common import datasets, extras
+from edgeflock.common import datasets
+from edgeflock.common.command import extras
 from edgeflock.common.datasets import Dataset, download
 from edgeflock.common.datasets.base import Array
 from edgeflock.common.datasets.files import Place
 from edgeflock.common.datasets.formats import pickled
 from edgeflock.common.datasets.home import default_root
 from edgeflock.common.errors import BadData, BadValue, EdgeflockError, MissingData, UnknownName
-from edgeflock.lab.datasets_list import lines
+from edgeflock.lab.reference.datasets_list import lines
 
 RANDOM = np.random.default_rng(0)
 

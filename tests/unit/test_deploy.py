@@ -19,9 +19,9 @@ import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from edgeflock.client.cli import build as client_command
-from edgeflock.common.address import Address
+from edgeflock.common.wire.address import Address
+from edgeflock.common.wire.listen import listen_at
 from edgeflock.server.cli import build
-from edgeflock.server.web.listen import listen_at
 from support.processes import until
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"

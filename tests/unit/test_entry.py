@@ -11,8 +11,8 @@ import pytest
 
 _COMMAND = """
 import click, os, signal
-from edgeflock.common import signals
-from edgeflock.common.entry import run_command
+from edgeflock.common.command import signals
+from edgeflock.common.command.entry import run_command
 from edgeflock.common.errors import BadValue, EdgeflockError
 
 def work():
@@ -85,7 +85,10 @@ def test_a_crash_in_native_code_leaves_words() -> None:
     assert b"Fatal Python error: Bus error" in done.stderr
 
 
-_SAY = "import structlog; from edgeflock.common import log; log.configure(); structlog.get_logger().info(1)"
+_SAY = (
+    "import structlog; from edgeflock.common.command import log; "
+    "log.configure(); structlog.get_logger().info(1)"
+)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")

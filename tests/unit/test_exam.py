@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgeflock.client.exam import TestSamples, examine
-from edgeflock.common.package import Kind
+from edgeflock.client.training.exam import TestSamples, examine
+from edgeflock.common.payload.package import Kind
 from edgeflock.common.scores import LOCAL, POOLED
-from edgeflock.methods.base import ClientHalf
-from edgeflock.methods.batches import LocalData
-from edgeflock.methods.local import Local
-from edgeflock.methods.options import Params
-from edgeflock.methods.values import Plan
+from edgeflock.methods.kit.base import ClientHalf
+from edgeflock.methods.kit.batches import LocalData
+from edgeflock.methods.kit.local import Local
+from edgeflock.methods.kit.options import Params
+from edgeflock.methods.kit.values import Plan
 from support.training import bench_of, half_of, local_of, samples
 
 SHAPE = (1, 3, 4)

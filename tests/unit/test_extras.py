@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.common import extras, typed
+from edgeflock.common.command import extras, typed
 from edgeflock.common.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from edgeflock import methods
 from edgeflock.common import models
-from edgeflock.methods.base import Effort
-from edgeflock.methods.options import parse
+from edgeflock.methods.kit import registry
+from edgeflock.methods.kit.base import Effort
+from edgeflock.methods.kit.options import parse
 
 IMAGE = (1, 28, 28)
 ROUND = {"steps": 12, "samples": 600, "held": 600}  # FedTrip's: batches of 50
@@ -46,7 +46,7 @@ def test_counting_leaves_the_model_as_it_was() -> None:
 
 
 def attached(name: str, work: Effort, **options: str) -> float:
-    method = methods.load(name)
+    method = registry.load(name)
     return method.extra_flops(parse(method.params, options), work)
 
 
@@ -81,7 +81,7 @@ def test_what_is_turned_off_costs_nothing() -> None:
     assert attached("domo", work, fusion="none") == 0
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", registry.names())
 def test_passes_and_vectors_are_all_that_a_method_adds(name: str) -> None:
     """So the journal can tell multiply-adds of passes from operations on vectors."""
     work = effort()
@@ -96,7 +96,7 @@ def test_a_second_gradient_costs_a_training() -> None:
     assert attached("mime", work) > attached("mimelite", work) + work.training()
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", registry.names())
 def test_no_method_adds_less_than_nothing_or_anything_for_no_work(name: str) -> None:
     assert attached(name, effort()) >= 0
     assert attached(name, effort(steps=0, samples=0, held=0)) <= 2 * effort().parameters

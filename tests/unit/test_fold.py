@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from edgeflock.common.errors import NonFinite
-from edgeflock.common.package import Kind, Package, Section
-from edgeflock.methods.base import Accumulators, Method, ServerHalf, Update
-from edgeflock.methods.options import Params
-from edgeflock.server.decisions import Verdict
-from edgeflock.server.fold import SpooledUpdate, finite
-from edgeflock.server.learner import Learner
+from edgeflock.common.payload.package import Kind, Package, Section
+from edgeflock.methods.kit.base import Accumulators, Method, ServerHalf, Update
+from edgeflock.methods.kit.options import Params
+from edgeflock.server.core.decisions import Verdict
+from edgeflock.server.learning.fold import SpooledUpdate, finite
+from edgeflock.server.learning.learner import Learner
 from support.tiny_run import Made, layouts, learner, update, with_number
 
 OF = layouts()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgeflock.common.framing import framed
+from edgeflock.common.wire.framing import framed
 
 
 @pytest.mark.parametrize(

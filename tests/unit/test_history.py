@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from edgeflock.common.errors import BadData, EdgeflockError, MissingData
-from edgeflock.lab.history import client_rows, opened, read
-from edgeflock.server.journal import write_event
+from edgeflock.lab.history.history import client_rows, opened, read
+from edgeflock.server.journal.journal import write_event
 from support.told_run import insert, told_run, write_round, writing
 
 

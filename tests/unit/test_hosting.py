@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from edgeflock.client.agent import Agent
 from edgeflock.client.daemon import _until_over
-from edgeflock.client.statedir import Unwritable
+from edgeflock.client.keeping.statedir import Unwritable
 from edgeflock.common.errors import EdgeflockError
 
 WAIT_S = 10

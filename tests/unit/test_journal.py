@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from edgeflock.common.errors import CorruptCheckpoint
-from edgeflock.server.journal import SCHEMA_VERSION, Journal, JournalBroken, connect, read_only
+from edgeflock.server.journal.journal import SCHEMA_VERSION, Journal, JournalBroken, connect, read_only
 
 WAIT_S = 20
 

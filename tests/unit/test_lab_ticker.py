@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 
-from edgeflock.common.terminal import Terminal
-from edgeflock.lab.ticker import Ticker
+from edgeflock.common.command.terminal import Terminal
+from edgeflock.lab.compare.ticker import Ticker
 
 
 class Screen(io.StringIO):

@@ -8,7 +8,7 @@ import sys
 
 _SCRIPT = """
 import logging, structlog
-from edgeflock.common import log
+from edgeflock.common.command import log
 log.configure({level!r}, {form!r})
 structlog.get_logger().info("listening", address="127.0.0.1:1")
 structlog.get_logger().debug("chunk_received", size_bytes=3)

@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from edgeflock.common.errors import BadValue, UnknownName
-from edgeflock.lab.lists import methods as lab_methods
-from edgeflock.methods import load, names
-from edgeflock.methods.options import parse
+from edgeflock.lab.reference.lists import methods as lab_methods
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.registry import load, names
 from edgeflock.server.cli import build
-from edgeflock.server.describe import describe_method
-from edgeflock.server.resolve import training_defaults
+from edgeflock.server.start.describe import describe_method
+from edgeflock.server.start.resolve import training_defaults
 
 METHODS = names()
 

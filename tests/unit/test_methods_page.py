@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from edgeflock.lab.methods_page import MARKED, renewed
-from edgeflock.methods import names
+from edgeflock.lab.reference.methods_page import MARKED, renewed
+from edgeflock.methods.kit.registry import names
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "methods.md"
 TEXT = DOCUMENT.read_text("utf-8")
 
 
 def test_the_generated_parts_are_up_to_date() -> None:
-    """If this fails: python -m edgeflock.lab.methods_page docs/methods.md."""
+    """If this fails: python -m edgeflock.lab.reference.methods_page docs/methods.md."""
     assert renewed(TEXT) == TEXT
 
 

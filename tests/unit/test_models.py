@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
-from edgeflock.common import extras, models, torchvision_gate
+from edgeflock.common import models, torchvision_gate
+from edgeflock.common.command import extras
 from edgeflock.common.errors import BadValue, UnknownName
 from edgeflock.common.models.custom import adapt, load_custom
 from edgeflock.common.models.layers import SeededDropout, max_pool2

@@ -8,12 +8,22 @@ from typing import Any
 
 import pytest
 
+from edgeflock.common.command.flags import to_arguments
+from edgeflock.common.command.kinds import (
+    FLAG,
+    INTEGER,
+    NUMBER,
+    PAIRS,
+    PATH,
+    SECONDS,
+    TEXT,
+    duration,
+    seconds,
+)
+from edgeflock.common.command.options import check, gather, option
+from edgeflock.common.command.ranges import at_least, one_of
+from edgeflock.common.command.settings_file import from_toml, identity_difference, to_toml
 from edgeflock.common.errors import UsageError
-from edgeflock.common.flags import to_arguments
-from edgeflock.common.kinds import FLAG, INTEGER, NUMBER, PAIRS, PATH, SECONDS, TEXT, duration, seconds
-from edgeflock.common.options import check, gather, option
-from edgeflock.common.ranges import at_least, one_of
-from edgeflock.common.settings_file import from_toml, identity_difference, to_toml
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +176,7 @@ ODD = Kettle(
 
 @pytest.mark.parametrize("config", [Kettle(), ODD])
 def test_what_is_written_is_read_again(tmp_path: Path, config: Kettle) -> None:
-    from edgeflock.common.options import read_toml
+    from edgeflock.common.command.options import read_toml
 
     file = written(tmp_path, to_toml(config))
     assert from_toml(Kettle, read_toml(file), str(file)) == config

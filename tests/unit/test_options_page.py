@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgeflock.lab.options_page import COMMANDS, MARKED, renewed, table
+from edgeflock.lab.reference.options_page import COMMANDS, MARKED, renewed, table
 from edgeflock.server.cli import build
 
 ROOT = Path(__file__).parents[2]
@@ -12,7 +12,7 @@ DOCUMENT = ROOT / "docs" / "configuration.md"
 
 
 def test_the_tables_are_up_to_date() -> None:
-    """If this fails: python -m edgeflock.lab.options_page docs/configuration.md."""
+    """If this fails: python -m edgeflock.lab.reference.options_page docs/configuration.md."""
     text = DOCUMENT.read_text("utf-8")
     assert renewed(text) == text
 

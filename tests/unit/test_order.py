@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgeflock.methods.order import Order
+from edgeflock.methods.kit.order import Order
 
 
 def test_every_epoch_uses_every_sample_once_with_a_short_last_batch() -> None:

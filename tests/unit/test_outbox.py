@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from edgeflock.client.meter import TrainCost
-from edgeflock.client.outbox import Entry, Outbox
-from edgeflock.common.checksum import GRANULE, Marks
-from edgeflock.common.package import CodecChoice, Kind, Package, Section
+from edgeflock.client.keeping.outbox import Entry, Outbox
+from edgeflock.client.training.meter import TrainCost
+from edgeflock.common.payload.checksum import GRANULE, Marks
+from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
 from edgeflock.common.scores import ClientScore
 
 

@@ -10,11 +10,11 @@ import torch
 from structlog.testing import capture_logs
 from torch import Tensor
 
-from edgeflock.common.codecs import parse
 from edgeflock.common.errors import CorruptPayload, LayoutMismatch
-from edgeflock.common.layout import Layout
-from edgeflock.common.pack import Encoded, pack, unpack_section
-from edgeflock.common.package import IDENTITY, CodecChoice, Kind
+from edgeflock.common.payload.codecs import parse
+from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.pack import Encoded, pack, unpack_section
+from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind
 
 MODEL = Layout.of([("conv.weight", (7, 11, 13)), ("conv.bias", (7,)), ("fc.weight", (10, 333))])
 COUNTERS = Layout.single("bn.num_batches_tracked", dtype="int64")

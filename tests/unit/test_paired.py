@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edgeflock.lab.paired import difference, spread, t_quantile
-from edgeflock.lab.time_left import Ahead, Took, seconds_left, took, words
+from edgeflock.lab.compare.time_left import Ahead, Took, seconds_left, took, words
+from edgeflock.lab.findings.paired import difference, spread, t_quantile
 
 
 @pytest.mark.parametrize(

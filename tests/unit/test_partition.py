@@ -14,12 +14,21 @@ from hypothesis import strategies as st
 
 from edgeflock.common import datasets
 from edgeflock.common.errors import BadValue, UnknownName
-from edgeflock.common.partition import Partition, assign, cut, local_test, parse, public, public_split, union
 from edgeflock.common.partitions import schemes
+from edgeflock.common.partitions.assign import (
+    Partition,
+    assign,
+    cut,
+    local_test,
+    parse,
+    public,
+    public_split,
+    union,
+)
 from edgeflock.common.partitions.base import Labels, Shards
-from edgeflock.lab.partition import check_picture, partition
-from edgeflock.lab.partition_chart import lines, shade, show_in_colour
-from edgeflock.lab.partition_rows import describe
+from edgeflock.lab.reference.partition import check_picture, partition
+from edgeflock.lab.reference.partition_chart import lines, shade, show_in_colour
+from edgeflock.lab.reference.partition_rows import describe
 
 TEXTS = {
     "iid": "iid",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.common.processor import GOOD_TORCH, has_atomics, needs_atomics
+from edgeflock.common.command.processor import GOOD_TORCH, has_atomics, needs_atomics
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,7 +60,7 @@ def test_the_torch_that_the_sentence_names_is_the_one_that_is_declared() -> None
 # A Raspberry Pi 4 with that torch; the command must not come to import anything.
 ON_A_PI = """
 import importlib.metadata, platform, sys
-from edgeflock.common import processor
+from edgeflock.common.command import processor
 
 versions = {versions!r}
 def version(name):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.common import wire
-from edgeflock.common.choice import NAMES, SUITABLE
-from edgeflock.common.package import Kind
-from edgeflock.common.transport import MAX_CHUNK, MAX_MESSAGE, PROTOCOL
-from edgeflock.server.admission import refusal
+from edgeflock.common.payload.choice import NAMES, SUITABLE
+from edgeflock.common.payload.package import Kind
+from edgeflock.common.wire import messages
+from edgeflock.common.wire.transport import MAX_CHUNK, MAX_MESSAGE, PROTOCOL
+from edgeflock.server.service.join import refusal
 from edgeflock.v1 import aggregator_pb2, bundle_pb2, control_pb2
 
 ROOT = Path(__file__).parents[2]
@@ -64,12 +64,12 @@ def test_the_limits_are_those_of_the_code() -> None:
     expected = {
         "one message": f"{MAX_MESSAGE // mebi} MiB",
         "data of a chunk": f"{MAX_CHUNK // mebi} MiB",
-        "sections of a package": str(wire.MAX_SECTIONS),
-        "scalars of a package; characters of a name": f"{wire.MAX_SCALARS}; {wire.MAX_SCALAR_NAME}",
+        "sections of a package": str(messages.MAX_SECTIONS),
+        "scalars of a package; characters of a name": f"{messages.MAX_SCALARS}; {messages.MAX_SCALAR_NAME}",
         "tensors of a layout; characters of a name; dimensions": (
-            f"{wire.MAX_TENSORS}; {wire.MAX_TENSOR_NAME}; {wire.MAX_DIMENSIONS}"
+            f"{messages.MAX_TENSORS}; {messages.MAX_TENSOR_NAME}; {messages.MAX_DIMENSIONS}"
         ),
-        "numbers of a bundle": f"2^{wire.MAX_ELEMENTS.bit_length() - 1}",
+        "numbers of a bundle": f"2^{messages.MAX_ELEMENTS.bit_length() - 1}",
     }
     assert {what: limit for what, limit in expected.items() if f"| {what} | {limit} |" not in TEXT} == {}
     assert f"`JoinRequest.protocol` is {PROTOCOL};" in TEXT

@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from edgeflock.common import datasets
+from edgeflock.common.command.settings_file import identity_difference
 from edgeflock.common.errors import BadData, MissingData, UsageError
-from edgeflock.common.partition import assign, public_split
-from edgeflock.common.settings_file import identity_difference
-from edgeflock.methods.batches import LocalData
-from edgeflock.server.assembly import build_learner, describe_data, load_test_set
+from edgeflock.common.partitions.assign import assign, public_split
+from edgeflock.methods.kit.batches import LocalData
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.describe import describe_method
-from edgeflock.server.resolve import combine, resolve
-from edgeflock.server.sealed import from_toml, to_toml
-from edgeflock.server.tools import ServerTools
+from edgeflock.server.files.run_toml import from_toml, to_toml
+from edgeflock.server.learning.tools import ServerTools
+from edgeflock.server.start.build import build_learner, describe_data, load_test_set
+from edgeflock.server.start.describe import describe_method
+from edgeflock.server.start.resolve import combine, resolve
 
 DIGITS = ServerConfig(method="pfedmo")
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from edgeflock.server.decisions import Conduct, Released, Verdict
-from edgeflock.server.effects import Announce, CommitRound, Persist
-from edgeflock.server.events import (
+from edgeflock.server.core.conduct import Quarantine
+from edgeflock.server.core.decisions import Conduct, Released, Verdict
+from edgeflock.server.core.effects import Announce, CommitRound, Persist
+from edgeflock.server.core.events import (
     Offended,
     OpenRound,
     Ready,
@@ -15,9 +16,8 @@ from edgeflock.server.events import (
     Started,
     UpdateReceived,
 )
-from edgeflock.server.quarantine import Quarantine
-from edgeflock.server.rounds import RoundMachine
-from edgeflock.server.rules import Rules
+from edgeflock.server.core.rounds import RoundMachine
+from edgeflock.server.core.rules import Rules
 from support.desk import Desk
 
 AFTER, ROUNDS = 3, 4

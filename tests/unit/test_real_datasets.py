@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgeflock.common import datasets
-from edgeflock.common.partition import cut
+from edgeflock.common.partitions.assign import cut
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 UNPACK = SHARED / "tools" / "unpack_data.py"

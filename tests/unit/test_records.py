@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.server import cost_rows, records
-from edgeflock.server.decisions import (
+from edgeflock.server.core.decisions import (
     Ended,
     EndingKind,
     Outcome,
@@ -21,8 +20,10 @@ from edgeflock.server.decisions import (
     Seated,
     Verdict,
 )
-from edgeflock.server.journal import connect
-from edgeflock.server.records import read_story, write
+from edgeflock.server.journal import costs
+from edgeflock.server.journal import decisions as records
+from edgeflock.server.journal.decisions import read_story, write
+from edgeflock.server.journal.journal import connect
 
 SEATED = Seated(((0, "c0"), (1, "c1"), (2, "c2"), (3, "c3")))
 
@@ -224,8 +225,8 @@ def test_a_raised_epoch_goes_on_from_its_base(connection: sqlite3.Connection) ->
 
 def test_costs_of_a_round_come_in_parts(connection: sqlite3.Connection) -> None:
     tell(connection, SEATED)
-    cost_rows.write_costs(connection, 0, {(1, 2): {"bytes_up": 10, "train_s": 1.5}})
-    cost_rows.write_costs(connection, 0, {(1, 2): {"wait_s": 0.5, "train_s": float("nan")}})
+    costs.write_costs(connection, 0, {(1, 2): {"bytes_up": 10, "train_s": 1.5}})
+    costs.write_costs(connection, 0, {(1, 2): {"wait_s": 0.5, "train_s": float("nan")}})
     row = connection.execute("SELECT bytes_up, train_s, wait_s FROM costs").fetchall()
     assert row == [(10, None, 0.5)]
     records.write_round_costs(connection, 0, 1, {"fold_s": 0.25})

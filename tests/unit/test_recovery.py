@@ -14,11 +14,12 @@ import torch
 from structlog.testing import capture_logs
 
 from edgeflock.common.errors import CorruptCheckpoint
-from edgeflock.methods.base import Accumulators, Method, Params, Plan, Round, ServerHalf, State
-from edgeflock.server import records, rundir
-from edgeflock.server.events import PauseAsked, Ready
-from edgeflock.server.journal import connect, read_only
-from edgeflock.server.rundir import tell
+from edgeflock.methods.kit.base import Accumulators, Method, Params, Plan, Round, ServerHalf, State
+from edgeflock.server.core.events import PauseAsked, Ready
+from edgeflock.server.journal import decisions
+from edgeflock.server.journal.journal import connect, read_only
+from edgeflock.server.start import startup
+from edgeflock.server.start.startup import tell
 from support.tiny_run import update
 from support.tiny_server import Home, WatchedEngine
 
@@ -28,7 +29,7 @@ SEATS = [(0, "c0"), (1, "c1"), (2, "c2")]
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     made = Home(tmp_path, rounds=9)
-    rundir.tell(made.run_dir)
+    startup.tell(made.run_dir)
     with contextlib.closing(connect(made.journal_path)) as connection:
         connection.executemany("INSERT INTO seats (idx, client_id, samples) VALUES (?, ?, 10)", SEATS)
     return made
@@ -238,13 +239,13 @@ def test_a_new_epoch_knows_what_the_clients_were_told_up_to_its_base(home: Home)
     """They compare their own state with it: nobody starts afresh who has a state that still holds."""
     play(home, 3)
     with contextlib.closing(connect(home.journal_path)) as connection:
-        before = records.read_last_outcomes(connection, 0, 2)
+        before = decisions.read_last_outcomes(connection, 0, 2)
     damage(home, 3)
     shutil.rmtree(home.run_dir / "spool")
     with capture_logs():
         story, _, _, _ = home.assemble()
     with contextlib.closing(connect(home.journal_path)) as connection:
-        assert records.read_last_outcomes(connection, story.epoch, story.committed) == before
+        assert decisions.read_last_outcomes(connection, story.epoch, story.committed) == before
     assert {index: sorted(rounds) for index, rounds in before.items()} == {
         index: [1, 2] for index in range(3)
     }

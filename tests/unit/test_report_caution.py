@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from edgeflock.lab.history import read
+from edgeflock.lab.history.history import read
 from edgeflock.lab.report.caution import caution
-from edgeflock.server.journal import write_event
+from edgeflock.server.journal.journal import write_event
 from support.told_run import insert, told_run, writing
 
 

@@ -12,14 +12,14 @@ from click.testing import CliRunner, Result
 from safetensors.torch import save_file
 
 from edgeflock.common.errors import MissingData, UsageError
-from edgeflock.lab.history import read
+from edgeflock.lab.history.history import read
+from edgeflock.lab.plots.album import Album
 from edgeflock.lab.report import ledger
-from edgeflock.lab.report.album import Album
 from edgeflock.lab.report.exam import examine
 from edgeflock.lab.report.subject import scores, subjects
-from edgeflock.server.assembly import build_net, load_test_set
 from edgeflock.server.console.summary import rows
-from edgeflock.server.journal import write_event
+from edgeflock.server.journal.journal import write_event
+from edgeflock.server.start.build import build_net, load_test_set
 from support.told_run import insert, told_run, writing
 
 pytest.importorskip("matplotlib", reason="edgeflock[lab] is not installed")

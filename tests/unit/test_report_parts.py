@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.common.options import public
-from edgeflock.common.units import UNKNOWN, amount, means, scale, spans
-from edgeflock.lab.history import read
-from edgeflock.lab.report import curves, tables, theme
-from edgeflock.lab.report.curves import Line
+from edgeflock.common.command.options import public
+from edgeflock.common.command.units import UNKNOWN, amount, means, scale, spans
+from edgeflock.lab.history.history import read
+from edgeflock.lab.plots import curves, theme
+from edgeflock.lab.plots.curves import Line
+from edgeflock.lab.plots.stacks import BYTES, by_bundle
+from edgeflock.lab.report import tables
 from edgeflock.lab.report.figures import figures
 from edgeflock.lab.report.ledger import Ledger
 from edgeflock.lab.report.ledger import read as read_with_ledger
@@ -28,9 +30,8 @@ from edgeflock.lab.report.names import (
     run_names,
     without_beginning,
 )
-from edgeflock.lab.report.stacks import BYTES, by_bundle
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.journal import write_event
+from edgeflock.server.journal.journal import write_event
 from support.told_run import insert, told_run, writing
 
 _EVERY = frozenset(entry.name for entry in public(ServerConfig))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgeflock.server.decisions import (
+from edgeflock.server.core.decisions import (
     Ended,
     EndingKind,
     Outcome,
@@ -14,7 +14,7 @@ from edgeflock.server.decisions import (
     Seated,
     Verdict,
 )
-from edgeflock.server.effects import (
+from edgeflock.server.core.effects import (
     Announce,
     CommitRound,
     Effect,
@@ -24,7 +24,7 @@ from edgeflock.server.effects import (
     PrepareRound,
     Publish,
 )
-from edgeflock.server.events import (
+from edgeflock.server.core.events import (
     Broken,
     Committed,
     Diverged,
@@ -49,7 +49,7 @@ from edgeflock.server.events import (
     Ticked,
     UpdateReceived,
 )
-from edgeflock.server.space import RETRY_S
+from edgeflock.server.core.space import RETRY_S
 from support.desk import NOTHING, Desk
 
 # --------------------------------------------------------------------------------- gathering, seats

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from edgeflock.server.decisions import (
+from edgeflock.server.core.decisions import (
     Conduct,
     Ended,
     EndingKind,
@@ -20,8 +20,8 @@ from edgeflock.server.decisions import (
     Seated,
     Verdict,
 )
-from edgeflock.server.effects import CommitRound, Effect, Exit, FoldRound, Persist, PrepareRound, Publish
-from edgeflock.server.events import (
+from edgeflock.server.core.effects import CommitRound, Effect, Exit, FoldRound, Persist, PrepareRound, Publish
+from edgeflock.server.core.events import (
     Committed,
     DrainAsked,
     Event,
@@ -46,8 +46,8 @@ from edgeflock.server.events import (
     Ticked,
     UpdateReceived,
 )
-from edgeflock.server.rounds import RoundMachine
-from edgeflock.server.rules import Rules
+from edgeflock.server.core.rounds import RoundMachine
+from edgeflock.server.core.rules import Rules
 
 NAMES = [f"c{index}" for index in range(5)]  # one more than there are seats
 FULL = "no space left on the disk"

@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 
 from edgeflock.common.errors import Locked
-from edgeflock.server import rundir
+from edgeflock.server.files import run_dir
 
 
 def test_one_server_has_a_run_and_everybody_can_see_it(tmp_path: Path) -> None:
-    with rundir.locked(tmp_path):
-        assert rundir.is_served(tmp_path)
-        with pytest.raises(Locked, match="in use by another fl-server"), rundir.locked(tmp_path):
+    with run_dir.locked(tmp_path):
+        assert run_dir.is_served(tmp_path)
+        with pytest.raises(Locked, match="in use by another fl-server"), run_dir.locked(tmp_path):
             pass
-    assert not rundir.is_served(tmp_path)
+    assert not run_dir.is_served(tmp_path)
 
 
 def test_who_asks_whether_a_run_is_served_keeps_no_server_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asking = os.open(tmp_path / rundir.LOCK, os.O_RDONLY | os.O_CREAT)
+    asking = os.open(tmp_path / run_dir.LOCK, os.O_RDONLY | os.O_CREAT)
     fcntl.flock(asking, fcntl.LOCK_SH)  # as is_served does
     monkeypatch.setattr("time.sleep", lambda seconds: os.close(asking))
-    with rundir.locked(tmp_path):
-        assert rundir.is_served(tmp_path)
+    with run_dir.locked(tmp_path):
+        assert run_dir.is_served(tmp_path)

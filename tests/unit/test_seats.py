@@ -9,9 +9,9 @@ from threading import Barrier
 import pytest
 from structlog.testing import capture_logs
 
-from edgeflock.client.seats import take
-from edgeflock.client.statedir import StateDir, Unwritable
-from edgeflock.common.address import parse_address
+from edgeflock.client.keeping.seats import take
+from edgeflock.client.keeping.statedir import StateDir, Unwritable
+from edgeflock.common.wire.address import parse_address
 
 
 def seat(home: Path, server: str = "127.0.0.1:9300") -> StateDir:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from edgeflock.common.command.settings_file import identity_difference
 from edgeflock.common.errors import EdgeflockError, UsageError
-from edgeflock.common.settings_file import identity_difference
-from edgeflock.methods.base import Method, Training
-from edgeflock.server import resolve as resolving
+from edgeflock.methods.kit.base import Method, Training
 from edgeflock.server.config import ServerConfig, listen_address
-from edgeflock.server.resolve import combine, here_only, resolve
-from edgeflock.server.sealed import from_toml, to_toml
+from edgeflock.server.files.run_toml import from_toml, to_toml
+from edgeflock.server.start import resolve as resolving
+from edgeflock.server.start.resolve import combine, here_only, resolve
 
 PERSISTENT = Method(
     name="everybody",
@@ -94,7 +94,7 @@ def test_a_data_set_that_is_named_stays_beside_eval_data(tmp_path: Path) -> None
 
 
 def test_the_run_toml_of_one_run_starts_another_like_it(tmp_path: Path) -> None:
-    from edgeflock.common.options import gather
+    from edgeflock.common.command.options import gather
 
     config = started(tmp_path / "one", method="fedprox", set={"mu": "0.3"}, seed=5)
     given = gather(ServerConfig, {}, {}, "FL_SERVER", tmp_path / "one" / "run.toml")

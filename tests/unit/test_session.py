@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from edgeflock.client.session import (
+from edgeflock.client.deciding.session import (
     Abandon,
     Decision,
     Deliver,

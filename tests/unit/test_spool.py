@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeflock.common.checksum import extend
 from edgeflock.common.errors import CorruptPayload
-from edgeflock.server.spool import Entry, Spool
+from edgeflock.common.payload.checksum import extend
+from edgeflock.server.files.spool import Entry, Spool
 
 PAYLOAD = bytes(range(256)) * 4
 CHUNK = 128

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from edgeflock.server.stated import LONGEST_S, MOST, of_device, of_round, of_training
+from edgeflock.server.service.stated import LONGEST_S, MOST, of_device, of_round, of_training
 from edgeflock.v1 import aggregator_pb2 as pb
 
 READINGS = pb.Readings(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.client.statedir import StateDir, Unwritable, checked_id, replace_file
+from edgeflock.client.keeping.statedir import StateDir, Unwritable, checked_id, replace_file
 from edgeflock.common.errors import BadValue, CorruptState, Locked
 
 
@@ -41,7 +41,7 @@ def test_two_directories_are_two_instances(tmp_path: Path) -> None:
 def test_a_second_process_is_refused_and_the_directory_named(tmp_path: Path) -> None:
     state = StateDir.open(tmp_path)
     script = (
-        "import sys; from pathlib import Path; from edgeflock.client.statedir import StateDir\n"
+        "import sys; from pathlib import Path; from edgeflock.client.keeping.statedir import StateDir\n"
         "from edgeflock.common.errors import Locked\n"
         "try: StateDir.open(Path(sys.argv[1]))\n"
         "except Locked as error: print(error, end=''); sys.exit(error.exit_code)\n"

@@ -9,12 +9,12 @@ import torch
 from safetensors import safe_open
 from structlog.testing import capture_logs
 
-from edgeflock.client import statefile
-from edgeflock.client.session import Generation
-from edgeflock.client.statefile import Stamp
-from edgeflock.client.store import Store
+from edgeflock.client.deciding.session import Generation
+from edgeflock.client.keeping import statefile
+from edgeflock.client.keeping.statefile import Stamp
+from edgeflock.client.keeping.store import Store
 from edgeflock.common.errors import BadValue, CorruptState
-from edgeflock.methods.values import State
+from edgeflock.methods.kit.values import State
 
 RUN = "a1b2"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgeflock.server.summary import Score, summarise
+from edgeflock.common.scores import Score, summarise
 
 
 def test_one_model_is_its_own_summary() -> None:

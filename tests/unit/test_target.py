@@ -6,9 +6,9 @@ import pytest
 
 from edgeflock.common.errors import BadValue, UnknownName, UsageError
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.resolve import resolve
-from edgeflock.server.startup import build
-from edgeflock.server.target import Target, parse
+from edgeflock.server.costs.target import Target, parse
+from edgeflock.server.start.resolve import resolve
+from edgeflock.server.start.startup import build
 
 
 def test_a_target_is_reached_at_its_accuracy_and_not_below() -> None:

@@ -12,11 +12,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from edgeflock.common import tensorfile
-from edgeflock.common.checksum import Marks
 from edgeflock.common.errors import CorruptCheckpoint
-from edgeflock.common.layout import Layout
-from edgeflock.common.tensorfile import Group
+from edgeflock.common.payload import tensorfile
+from edgeflock.common.payload.checksum import Marks
+from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.tensorfile import Group
 
 COUNTERS = Layout.of([("bn.num_batches_tracked", ()), ("bn2.num_batches_tracked", ())], "int64")
 PARAMETERS = Layout.of([("fc.weight", (3, 4)), ("fc.bias", (3,)), ("empty", (0, 7))])

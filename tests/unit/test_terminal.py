@@ -10,11 +10,11 @@ import sys
 
 import pytest
 
-from edgeflock.common.terminal import Line, Terminal, cut, folded, safe, spark, text_of
+from edgeflock.common.command.terminal import Line, Terminal, cut, folded, safe, spark, text_of
 
 _SCRIPT = """
 import sys
-from edgeflock.common.terminal import Terminal
+from edgeflock.common.command.terminal import Terminal
 terminal = Terminal(sys.stdout)
 terminal.show([("working 0 s", "live")])
 terminal.say([("round 1 ", "bold"), ("is done", "")])

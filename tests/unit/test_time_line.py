@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from edgeflock.server import time_line
-from edgeflock.server.events import Phase
-from edgeflock.server.rules import Rules
-from edgeflock.server.standing import Standing
-from edgeflock.server.time_line import OF_A_ROUND, TimeLine, doing
+from edgeflock.server.core.events import Phase
+from edgeflock.server.core.rules import Rules
+from edgeflock.server.core.standing import Standing
+from edgeflock.server.costs import time_line
+from edgeflock.server.costs.time_line import OF_A_ROUND, TimeLine, doing
 
 
 class Clock:
@@ -83,7 +83,7 @@ def test_every_phase_is_one_thing(phase: Phase, hold: str, expected: tuple[str, 
 
 
 def test_the_lab_knows_the_parts_of_a_round() -> None:
-    from edgeflock.lab.history_values import TIME_LINE
+    from edgeflock.lab.history.values import TIME_LINE
 
     assert TIME_LINE == OF_A_ROUND
     assert time_line.GATHER not in OF_A_ROUND

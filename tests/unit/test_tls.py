@@ -17,17 +17,17 @@ from cryptography import x509
 
 from edgeflock.client.config import ClientConfig
 from edgeflock.client.config import resolve as resolve_client
-from edgeflock.client.trust import Trust
-from edgeflock.common import certificate
-from edgeflock.common.address import Address
+from edgeflock.client.link.trust import Trust
+from edgeflock.common.command.options import from_file
 from edgeflock.common.errors import EdgeflockError, UsageError
-from edgeflock.common.options import from_file
-from edgeflock.common.tls import Pair, read_authority, read_pair
-from edgeflock.lab.authority import Authority
-from edgeflock.lab.certs import certs
-from edgeflock.server import certificates
+from edgeflock.common.wire import certificate
+from edgeflock.common.wire.address import Address
+from edgeflock.common.wire.tls import Pair, read_authority, read_pair
+from edgeflock.lab.certs.authority import Authority
+from edgeflock.lab.certs.command import certs
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.resolve import resolve
+from edgeflock.server.service import certificates
+from edgeflock.server.start.resolve import resolve
 from support.certificates import EXPIRED, make
 
 AT = Address("192.0.2.1", 9300)

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from edgeflock.common.framing import framed
-from edgeflock.common.package import IDENTITY, CodecChoice, Kind, Package, Section
-from edgeflock.server.traffic import UNKNOWN, Traffic, parts
+from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind, Package, Section
+from edgeflock.common.wire.framing import framed
+from edgeflock.server.costs.traffic import UNKNOWN, Traffic, parts
 
 INT8 = CodecChoice("int8", zstd=True)
 PACKAGE = Package(

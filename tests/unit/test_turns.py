@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from edgeflock.common.transport import SMALL_CHUNK
-from edgeflock.server.turns import Turns
+from edgeflock.common.wire.transport import SMALL_CHUNK
+from edgeflock.server.service.turns import Turns
 
 LARGE = SMALL_CHUNK + 1
 FOREVER_S = 3600.0

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.lab.asked import keep, recall
-from edgeflock.lab.comparison import Result, groups
-from edgeflock.lab.grid import Grid, make_grid
-from edgeflock.lab.outcome import Outcome
-from edgeflock.lab.screen import screen
-from edgeflock.lab.verdict import verdicts
+from edgeflock.lab.compare.asked import keep, recall
+from edgeflock.lab.compare.grid import Grid, make_grid
+from edgeflock.lab.findings.comparison import Result, groups
+from edgeflock.lab.findings.outcome import Outcome
+from edgeflock.lab.findings.screen import screen
+from edgeflock.lab.findings.verdict import verdicts
 
 GRID = """
 baseline = "fedavg"

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from edgeflock.common import wire
-from edgeflock.common.choice import NAMES, for_kind, parse
 from edgeflock.common.errors import MalformedMessage
-from edgeflock.common.layout import Layout
-from edgeflock.common.package import IDENTITY, CodecChoice, Kind, Package, Section
+from edgeflock.common.payload.choice import NAMES, for_kind, parse
+from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind, Package, Section
+from edgeflock.common.wire import messages
 from edgeflock.v1 import bundle_pb2
 
 LAYOUT = Layout.of([("fc.weight", (3, 4)), ("fc.bias", (3,)), ("scale", ())])
@@ -42,36 +42,36 @@ def hexadecimal(message: bundle_pb2.Layout | bundle_pb2.Package) -> str:
 
 def test_the_golden_bytes_of_a_layout() -> None:
     """What today's devices speak: a change here needs another PROTOCOL."""
-    assert hexadecimal(wire.layout_to_wire(LAYOUT)) == GOLDEN_LAYOUT
-    assert wire.layout_from_wire(bundle_pb2.Layout.FromString(bytes.fromhex(GOLDEN_LAYOUT))) == LAYOUT
+    assert hexadecimal(messages.layout_to_wire(LAYOUT)) == GOLDEN_LAYOUT
+    assert messages.layout_from_wire(bundle_pb2.Layout.FromString(bytes.fromhex(GOLDEN_LAYOUT))) == LAYOUT
 
 
 def test_the_golden_bytes_of_a_package() -> None:
     """What today's devices speak: a change here needs another PROTOCOL."""
-    assert hexadecimal(wire.package_to_wire(PACKAGE)) == GOLDEN_PACKAGE
-    assert wire.package_from_wire(bundle_pb2.Package.FromString(bytes.fromhex(GOLDEN_PACKAGE))) == PACKAGE
+    assert hexadecimal(messages.package_to_wire(PACKAGE)) == GOLDEN_PACKAGE
+    assert messages.package_from_wire(bundle_pb2.Package.FromString(bytes.fromhex(GOLDEN_PACKAGE))) == PACKAGE
 
 
 @pytest.mark.parametrize("kind", list(Kind))
 def test_every_kind_comes_back(kind: Kind) -> None:
-    value = wire.kind_to_wire(kind)
+    value = messages.kind_to_wire(kind)
     assert bundle_pb2.BundleKind.Name(value) == f"BUNDLE_KIND_{kind.name}"
-    assert wire.kind_from_wire(value) is kind
+    assert messages.kind_from_wire(value) is kind
 
 
 @pytest.mark.parametrize("text", [*(name for name in NAMES if name != "topk"), "topk:0.01", "int8+zstd"])
 def test_every_choice_comes_back(text: str) -> None:
-    assert wire.choice_from_wire(wire.choice_to_wire(parse(text))) == parse(text)
+    assert messages.choice_from_wire(messages.choice_to_wire(parse(text))) == parse(text)
 
 
 def test_an_integer_layout_and_an_empty_one_come_back() -> None:
     for layout in (Layout.single("n", 2, dtype="int64"), Layout(()), Layout.single("none", 0, 5)):
-        assert wire.layout_from_wire(wire.layout_to_wire(layout)) == layout
+        assert messages.layout_from_wire(messages.layout_to_wire(layout)) == layout
 
 
 def test_a_package_without_sections_comes_back() -> None:
     package = Package((), {"steps": 3.0})
-    assert wire.package_from_wire(wire.package_to_wire(package)) == package
+    assert messages.package_from_wire(messages.package_to_wire(package)) == package
 
 
 # ------------------------------------------------------------------------------- malformed: kinds and codecs
@@ -80,7 +80,7 @@ def test_a_package_without_sections_comes_back() -> None:
 @pytest.mark.parametrize("value", [0, 11, 999, -1])
 def test_an_unknown_kind_is_refused(value: int) -> None:
     with pytest.raises(MalformedMessage, match=f"bundle kind {value} is unknown"):
-        wire.kind_from_wire(value)
+        messages.kind_from_wire(value)
 
 
 @pytest.mark.parametrize("value", [0, 6, 999])
@@ -88,7 +88,7 @@ def test_an_unknown_codec_is_refused(value: int) -> None:
     message = bundle_pb2.CodecSpec()
     message.MergeFromString(b"\x08" + value.to_bytes(1, "little") if value < 128 else b"\x08\xe7\x07")
     with pytest.raises(MalformedMessage, match=f"codec {value} is unknown"):
-        wire.choice_from_wire(message)
+        messages.choice_from_wire(message)
 
 
 @pytest.mark.parametrize(
@@ -104,18 +104,18 @@ def test_an_unknown_codec_is_refused(value: int) -> None:
 )
 def test_a_fraction_out_of_place_is_refused(codec: bundle_pb2.Codec.ValueType, fraction: float) -> None:
     with pytest.raises(MalformedMessage, match="fraction"):
-        wire.choice_from_wire(bundle_pb2.CodecSpec(codec=codec, fraction=fraction))
+        messages.choice_from_wire(bundle_pb2.CodecSpec(codec=codec, fraction=fraction))
 
 
 # ------------------------------------------------------------------------------- malformed: layouts
 
 
 def layout_of(*tensors: tuple[str, tuple[int, ...]]) -> bundle_pb2.Layout:
-    return wire.layout_to_wire(Layout.of(tensors))
+    return messages.layout_to_wire(Layout.of(tensors))
 
 
 def changed_layout(change: Callable[[bundle_pb2.Layout], None]) -> bundle_pb2.Layout:
-    message = wire.layout_to_wire(LAYOUT)
+    message = messages.layout_to_wire(LAYOUT)
     change(message)
     return message
 
@@ -139,7 +139,7 @@ MALFORMED_LAYOUTS = {
 @pytest.mark.parametrize("words", MALFORMED_LAYOUTS)
 def test_a_malformed_layout_is_refused(words: str) -> None:
     with pytest.raises(MalformedMessage, match=re.escape(words)) as refused:
-        wire.layout_from_wire(MALFORMED_LAYOUTS[words])
+        messages.layout_from_wire(MALFORMED_LAYOUTS[words])
     assert len(str(refused.value)) < 500
 
 
@@ -147,7 +147,7 @@ def test_a_malformed_layout_is_refused(words: str) -> None:
 
 
 def package_of(*sections: Section, **scalars: float) -> bundle_pb2.Package:
-    return wire.package_to_wire(Package(sections, scalars))
+    return messages.package_to_wire(Package(sections, scalars))
 
 
 def section(kind: Kind = Kind.DELTA, codec: str = "identity", elements: int = 16, size: int = 64) -> Section:
@@ -155,7 +155,7 @@ def section(kind: Kind = Kind.DELTA, codec: str = "identity", elements: int = 16
 
 
 def changed_package(change: Callable[[bundle_pb2.Package], None]) -> bundle_pb2.Package:
-    message = wire.package_to_wire(PACKAGE)
+    message = messages.package_to_wire(PACKAGE)
     change(message)
     return message
 
@@ -195,15 +195,15 @@ MALFORMED_PACKAGES = {
 @pytest.mark.parametrize("words", MALFORMED_PACKAGES)
 def test_a_malformed_package_is_refused(words: str) -> None:
     with pytest.raises(MalformedMessage, match=re.escape(words)) as refused:
-        wire.package_from_wire(MALFORMED_PACKAGES[words])
+        messages.package_from_wire(MALFORMED_PACKAGES[words])
     assert len(str(refused.value)) < 500
 
 
 def test_an_empty_message_is_refused() -> None:
     for refuse in (
-        lambda: wire.layout_from_wire(bundle_pb2.Layout()),
-        lambda: wire.package_from_wire(bundle_pb2.Package()),
-        lambda: wire.choice_from_wire(bundle_pb2.CodecSpec()),
+        lambda: messages.layout_from_wire(bundle_pb2.Layout()),
+        lambda: messages.package_from_wire(bundle_pb2.Package()),
+        lambda: messages.choice_from_wire(bundle_pb2.CodecSpec()),
     ):
         with pytest.raises(MalformedMessage):
             refuse()
@@ -214,16 +214,18 @@ def test_what_for_kind_gives_is_accepted_and_nothing_else(kind: Kind) -> None:
     for text in ("identity", "fp16", "bf16+zstd", "int8", "topk:1"):
         message = package_of(section(kind, text, elements=16, size=16))
         if for_kind(parse(text), kind) == parse(text):
-            assert wire.package_from_wire(message).sections[0].codec == parse(text)
+            assert messages.package_from_wire(message).sections[0].codec == parse(text)
         else:
             with pytest.raises(MalformedMessage, match="is not for bundles"):
-                wire.package_from_wire(message)
+                messages.package_from_wire(message)
 
 
 def test_counters_may_have_eight_bytes_a_number() -> None:
-    assert wire.package_from_wire(package_of(section(Kind.COUNTERS, elements=2, size=16))).size_bytes == 16
+    assert (
+        messages.package_from_wire(package_of(section(Kind.COUNTERS, elements=2, size=16))).size_bytes == 16
+    )
 
 
 def test_a_choice_keeps_its_fraction_to_the_last_digit() -> None:
     choice = CodecChoice("topk", fraction=1 / 3)
-    assert wire.choice_from_wire(wire.choice_to_wire(choice)) == choice == parse(str(choice))
+    assert messages.choice_from_wire(messages.choice_to_wire(choice)) == choice == parse(str(choice))

@@ -12,23 +12,24 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 
-from edgeflock.client import account, participation
+from edgeflock.client import participation
 from edgeflock.client.agent import Agent, GaveUp, Rules
-from edgeflock.client.answers import Refused
 from edgeflock.client.config import ClientConfig
-from edgeflock.client.line import Link
-from edgeflock.client.outbox import Outbox
-from edgeflock.client.store import Store
-from edgeflock.client.trainer import Trainer
-from edgeflock.client.trust import Trust
+from edgeflock.client.keeping.outbox import Outbox
+from edgeflock.client.keeping.store import Store
+from edgeflock.client.link import account
+from edgeflock.client.link.answers import Refused
+from edgeflock.client.link.line import Link
+from edgeflock.client.link.trust import Trust
+from edgeflock.client.training.trainer import Trainer
 from edgeflock.common import models
-from edgeflock.common.address import parse_address
-from edgeflock.common.bundle import FlatModel
 from edgeflock.common.errors import EdgeflockError, LayoutMismatch
-from edgeflock.common.layout import Layout
-from edgeflock.common.pack import pack
-from edgeflock.common.package import IDENTITY, CodecChoice, Kind
-from edgeflock.common.wire import choice_to_wire, kind_to_wire, layout_to_wire, package_to_wire
+from edgeflock.common.flat import FlatModel
+from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.pack import pack
+from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind
+from edgeflock.common.wire.address import parse_address
+from edgeflock.common.wire.messages import choice_to_wire, kind_to_wire, layout_to_wire, package_to_wire
 from edgeflock.v1 import aggregator_pb2 as pb
 from support.rehearsal import Rehearsal, Script, serving
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.client.statedir import StateDir
+from edgeflock.client.keeping.statedir import StateDir
 
 NOBODY = "127.0.0.1:1"  # nothing listens there
 

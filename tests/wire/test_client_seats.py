@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from edgeflock.lab import join_file
-from edgeflock.lab.authority import Authority
+from edgeflock.lab.certs import join_file
+from edgeflock.lab.certs.authority import Authority
 from support.certificates import make
 from support.processes import Flock, flock
 

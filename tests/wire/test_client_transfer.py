@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 import torch
 
-from edgeflock.client.answers import Refused
-from edgeflock.client.line import Channel
-from edgeflock.client.meter import TrainCost
-from edgeflock.client.outbox import Entry, Outbox
-from edgeflock.client.session import Verdict
-from edgeflock.client.transfer import Incoming, Interrupted, Outgoing, deliver, fetch
-from edgeflock.common.checksum import GRANULE
+from edgeflock.client.deciding.session import Verdict
+from edgeflock.client.keeping.outbox import Entry, Outbox
+from edgeflock.client.link.answers import Refused
+from edgeflock.client.link.line import Channel
+from edgeflock.client.link.transfer import Incoming, Interrupted, Outgoing, deliver, fetch
+from edgeflock.client.training.meter import TrainCost
 from edgeflock.common.errors import LayoutMismatch
-from edgeflock.common.layout import Layout
-from edgeflock.common.pack import Encoded, pack
-from edgeflock.common.package import IDENTITY, CodecChoice, Kind, Package
+from edgeflock.common.payload.checksum import GRANULE
+from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.pack import Encoded, pack
+from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind, Package
 from edgeflock.v1 import aggregator_pb2 as pb
 from support.rehearsal import Rehearsal, Script, dialled, serving
 

@@ -20,10 +20,10 @@ from typing import cast
 
 import pytest
 
-from edgeflock.lab.children import program
-from edgeflock.lab.dashboard import of_its_server
-from edgeflock.lab.history import History
-from edgeflock.server import rundir
+from edgeflock.lab.history.history import History
+from edgeflock.lab.operate.dashboard import of_its_server
+from edgeflock.lab.run.children import program
+from edgeflock.server.files import run_dir as rundir
 from support.processes import LIMIT_S, Flock, Program, flock, until
 
 SHORT = ("--method=centralized", "--rounds=2", "--dashboard=127.0.0.1:0")

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 import torch
 
-from edgeflock.common import extras
+from edgeflock.common.command import extras
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.models import build, names
-from edgeflock.lab import exported
 from edgeflock.lab.cli import group
-from edgeflock.lab.export import ONNX, SUFFIXES
-from edgeflock.lab.taken import Classifier, Taken, take
-from edgeflock.server.journal import read_only
+from edgeflock.lab.export import exported
+from edgeflock.lab.export.command import ONNX, SUFFIXES
+from edgeflock.lab.export.taken import Classifier, Taken, take
+from edgeflock.server.journal.journal import read_only
 from support.processes import Flock, flock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,8 +112,8 @@ def test_the_final_model_is_the_runs_result_and_the_best_the_best_round(run_dir:
 
 
 def test_the_accuracy_of_the_exported_model_is_the_one_in_the_journal(run_dir: Path) -> None:
-    from edgeflock.server.assembly import load_test_set
-    from edgeflock.server.sealed import from_toml
+    from edgeflock.server.files.run_toml import from_toml
+    from edgeflock.server.start.build import load_test_set
 
     test = load_test_set(from_toml(run_dir / "run.toml"))
     with torch.no_grad():

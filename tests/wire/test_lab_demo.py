@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from edgeflock.common.command.terminal import Terminal
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.common.terminal import Terminal
-from edgeflock.lab.demo import compare
+from edgeflock.lab.run.demo import compare
 from edgeflock.server.console.summary import model_digest
-from edgeflock.server.feed import Event, Feed
+from edgeflock.server.journal.feed import Event, Feed
 
 SMALL = ("--clients=2", "--rounds=4", "--dashboard=127.0.0.1:0", "--no-open")
 LIMIT_S = 200

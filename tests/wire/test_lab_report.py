@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgeflock.lab.history import read
+from edgeflock.lab.history.history import read
 from edgeflock.lab.report.exam import examine
 from edgeflock.lab.report.labels import distribution
 from edgeflock.server.console.summary import model_digest
@@ -83,7 +83,7 @@ def test_the_confusion_matrix_is_that_of_the_final_model(run_dir: Path) -> None:
 
 def test_the_labels_that_clients_told_are_those_of_the_partition(run_dir: Path) -> None:
     from edgeflock.common import datasets
-    from edgeflock.lab.partition_rows import describe
+    from edgeflock.lab.reference.partition_rows import describe
 
     history = read(run_dir)
     config = history.config

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgeflock.lab.history import TIME_LINE, client_rows, read
-from edgeflock.server import accounts
-from edgeflock.server.books import Commit
-from edgeflock.server.budget import Budget
-from edgeflock.server.events import StopAsked
-from edgeflock.server.journal import JournalBroken
-from edgeflock.server.ledger import Pending
+from edgeflock.lab.history.history import TIME_LINE, client_rows, read
+from edgeflock.server.core.events import StopAsked
+from edgeflock.server.costs.budget import Budget
+from edgeflock.server.costs.ledger import Pending
+from edgeflock.server.engine import bookkeeping
+from edgeflock.server.engine.books import Commit
+from edgeflock.server.journal.journal import JournalBroken
 from edgeflock.v1 import aggregator_pb2 as pb
 from support import processes
 from support.tiny_server import WAIT_S, Home, Served
@@ -265,8 +265,8 @@ def test_the_open_round_is_written_down_while_bytes_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, float]
 ) -> None:
     """Its books and its seconds: the watch over budgets writes, too."""
-    monkeypatch.setattr(accounts, "KEEP_S", 0.01)
-    monkeypatch.setattr("edgeflock.server.limits._EVERY_S", 0.01)
+    monkeypatch.setattr(bookkeeping, "KEEP_S", 0.01)
+    monkeypatch.setattr("edgeflock.server.engine.limits._EVERY_S", 0.01)
     home = Home(tmp_path, clients=2, budget=Budget(limits))
 
     async def talk(served: Served) -> None:
@@ -321,7 +321,7 @@ def test_what_a_client_states_of_a_discarded_round_stays_in_the_books(tmp_path: 
 
 def test_many_reports_after_the_end_are_few_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each would hold the books of all clients."""
-    monkeypatch.setattr(accounts, "KEEP_S", 1000.0)  # none but the last
+    monkeypatch.setattr(bookkeeping, "KEEP_S", 1000.0)  # none but the last
     home = Home(tmp_path, clients=2)
     notes: list[int] = []
     write = Pending.write
@@ -347,7 +347,7 @@ def test_a_report_after_the_end_does_not_wait_for_the_last_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who lingers may be killed: the next note takes it along."""
-    monkeypatch.setattr(accounts, "KEEP_S", 0.01)
+    monkeypatch.setattr(bookkeeping, "KEEP_S", 0.01)
     home = Home(tmp_path, clients=2)
 
     async def talk(served: Served) -> None:

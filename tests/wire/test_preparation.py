@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from edgeflock.common.errors import UsageError
-from edgeflock.methods.base import Bundles, Kind, Method, Params, Round, ServerHalf, State
-from edgeflock.server.decisions import EndingKind
+from edgeflock.methods.kit.base import Bundles, Kind, Method, Params, Round, ServerHalf, State
+from edgeflock.server.core.decisions import EndingKind
 from edgeflock.v1 import aggregator_pb2 as pb
 from support.tiny_server import WAIT_S, Home, Served
 

@@ -18,13 +18,13 @@ import grpc
 import pytest
 import torch
 
-from edgeflock.common.checksum import GRANULE, extend
-from edgeflock.common.package import Package
-from edgeflock.common.transport import PROTOCOL
-from edgeflock.server.decisions import EndingKind
-from edgeflock.server.events import DrainAsked, Phase, StopAsked, Ticked
-from edgeflock.server.journal import read_only
-from edgeflock.server.spool import Entry
+from edgeflock.common.payload.checksum import GRANULE, extend
+from edgeflock.common.payload.package import Package
+from edgeflock.common.wire.transport import PROTOCOL
+from edgeflock.server.core.decisions import EndingKind
+from edgeflock.server.core.events import DrainAsked, Phase, StopAsked, Ticked
+from edgeflock.server.files.spool import Entry
+from edgeflock.server.journal.journal import read_only
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import bundle_pb2
 from support.tiny_run import Made, update, with_number
@@ -718,7 +718,7 @@ def test_a_full_disk_in_mid_upload_is_temporary(tmp_path: Path, monkeypatch: pyt
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patched:
-            patched.setattr("edgeflock.server.spool._pwrite", full)
+            patched.setattr("edgeflock.server.files.spool._pwrite", full)
             await upload.chunk(0, made.payload, extend(0, made.payload))
             answer = await upload.read()
         assert (reason(answer), answer.refusal.temporary) == ("NO_SPACE", True)

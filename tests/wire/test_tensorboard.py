@@ -10,10 +10,10 @@ import pytest
 
 from edgeflock.common.errors import MissingData, UsageError
 from edgeflock.lab.cli import group
-from edgeflock.lab.tensorboard import scalars
-from edgeflock.server import event_files
+from edgeflock.lab.export.tensorboard import scalars
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.feed import Event
+from edgeflock.server.journal.feed import Event
+from edgeflock.server.start import event_files
 from support.processes import Flock, flock
 
 reading = pytest.importorskip(

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
-from edgeflock.common.transport import MAX_CHUNK, MAX_MESSAGE, channel_options, server_options
+from edgeflock.common.wire.transport import MAX_CHUNK, MAX_MESSAGE, channel_options, server_options
 
 
 class Echo(grpc.GenericRpcHandler):

@@ -14,22 +14,22 @@ from random import Random
 import grpc
 import structlog
 
-from edgeflock.client.answers import Reason, Refused
-from edgeflock.client.backoff import Backoff
-from edgeflock.client.line import Line, Link
-from edgeflock.client.meter import Meter
-from edgeflock.client.outbox import Outbox
+from edgeflock.client.deciding.backoff import Backoff
+from edgeflock.client.deciding.session import Finish
+from edgeflock.client.keeping.outbox import Outbox
+from edgeflock.client.keeping.statedir import Unwritable
+from edgeflock.client.keeping.store import Store
+from edgeflock.client.link.answers import Reason, Refused
+from edgeflock.client.link.line import Line, Link
+from edgeflock.client.link.stub import Stub
+from edgeflock.client.link.transfer import Interrupted
+from edgeflock.client.link.trouble import in_words
+from edgeflock.client.link.trust import Distrusted
 from edgeflock.client.participation import Participation
-from edgeflock.client.session import Finish
-from edgeflock.client.statedir import Unwritable
-from edgeflock.client.store import Store
-from edgeflock.client.stub import Stub
-from edgeflock.client.trainer import Trainer
-from edgeflock.client.transfer import Interrupted
-from edgeflock.client.trouble import in_words
-from edgeflock.client.trust import Distrusted
+from edgeflock.client.training.meter import Meter
+from edgeflock.client.training.trainer import Trainer
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.common.transport import PROTOCOL
+from edgeflock.common.wire.transport import PROTOCOL
 from edgeflock.v1 import aggregator_pb2 as pb
 
 JOIN_TIMEOUT_S = 20.0

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from edgeflock.client.config import ClientConfig, resolve
-from edgeflock.common import log
-from edgeflock.common.entry import run_command
-from edgeflock.common.flags import Guide, command
+from edgeflock.common.command import log
+from edgeflock.common.command.entry import run_command
+from edgeflock.common.command.flags import Guide, command
 
 _HELP = """Take part in the run that fl-server serves, until it is over.
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgeflock.common.address import parse_address, require_trust
+from edgeflock.common.command.kinds import FLAG, IDS, INTEGER, NUMBER, PATH, PEM, SECONDS, TEXT
+from edgeflock.common.command.log import log_format_option, log_level_option
+from edgeflock.common.command.options import check, option
+from edgeflock.common.command.ranges import Range, above, between
 from edgeflock.common.errors import BadValue, MissingData, UsageError
-from edgeflock.common.kinds import FLAG, IDS, INTEGER, NUMBER, PATH, PEM, SECONDS, TEXT
-from edgeflock.common.log import log_format_option, log_level_option
-from edgeflock.common.options import check, option
-from edgeflock.common.ranges import Range, above, between
-from edgeflock.common.tls import Source, read_pair
+from edgeflock.common.wire.address import parse_address, require_trust
+from edgeflock.common.wire.tls import Source, read_pair
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ID_WORDS = "1 to 64 letters, digits, dots, dashes and underscores, not only dots"

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgeflock.common.log import in_words, tell_plainly
-from edgeflock.common.terminal import Line, Terminal
-from edgeflock.common.units import size
+from edgeflock.common.command.log import in_words, tell_plainly
+from edgeflock.common.command.terminal import Line, Terminal
+from edgeflock.common.command.units import size
 
 _LOOK_S = 0.25
 _REMINDED_S = 60.0  # between two words on a server that is not reached

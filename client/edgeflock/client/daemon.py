@@ -11,16 +11,16 @@ from typing import Any, TypeAlias
 
 import structlog
 
-from edgeflock.client import seats
 from edgeflock.client.agent import Agent, Rules
 from edgeflock.client.config import ClientConfig, hosted_ids, resolve, state_home, with_numbers
 from edgeflock.client.console import Console, Work
-from edgeflock.client.line import Link
-from edgeflock.client.statedir import StateDir, Unwritable
-from edgeflock.client.trainer import Trainer
-from edgeflock.client.trust import Trust
-from edgeflock.common import signals
+from edgeflock.client.keeping import seats
+from edgeflock.client.keeping.statedir import StateDir, Unwritable
+from edgeflock.client.link.line import Link
+from edgeflock.client.link.trust import Trust
+from edgeflock.client.training.trainer import Trainer
 from edgeflock.common.allocator import keep_pages
+from edgeflock.common.command import signals
 from edgeflock.common.errors import EdgeflockError
 
 log = structlog.get_logger(__name__)

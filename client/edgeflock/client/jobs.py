@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from edgeflock.client.allowance import Allowance
-from edgeflock.client.bench import Bench, Member, Progress
-from edgeflock.client.line import Line
-from edgeflock.client.meter import Activity, Meter, TrainCost, peak_rss_bytes
-from edgeflock.client.outbox import Entry, Outbox
-from edgeflock.client.session import Verdict
-from edgeflock.client.setup import Setup
-from edgeflock.client.statefile import Stamp
-from edgeflock.client.store import Store
-from edgeflock.client.trainer import Trainer
-from edgeflock.client.transfer import Incoming, Outgoing, deliver, fetch
-from edgeflock.common.wire import package_from_wire
-from edgeflock.methods.values import State
+from edgeflock.client.deciding.session import Verdict
+from edgeflock.client.keeping.outbox import Entry, Outbox
+from edgeflock.client.keeping.statefile import Stamp
+from edgeflock.client.keeping.store import Store
+from edgeflock.client.link.line import Line
+from edgeflock.client.link.transfer import Incoming, Outgoing, deliver, fetch
+from edgeflock.client.training.allowance import Allowance
+from edgeflock.client.training.bench import Bench, Member, Progress
+from edgeflock.client.training.meter import Activity, Meter, TrainCost, peak_rss_bytes
+from edgeflock.client.training.setup import Setup
+from edgeflock.client.training.trainer import Trainer
+from edgeflock.common.wire.messages import package_from_wire
+from edgeflock.methods.kit.values import State
 from edgeflock.v1 import aggregator_pb2 as pb
 
 T = TypeVar("T")

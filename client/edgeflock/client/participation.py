@@ -10,21 +10,22 @@ from typing import Any, assert_never
 import grpc
 import structlog
 
-from edgeflock.client import answers, session
-from edgeflock.client.account import Account, to_wire
-from edgeflock.client.answers import Reason, Refused
-from edgeflock.client.backoff import Backoff
-from edgeflock.client.bench import Member, Progress
-from edgeflock.client.contact import Contact, ask
+from edgeflock.client.deciding import session
+from edgeflock.client.deciding.backoff import Backoff
+from edgeflock.client.deciding.session import Decision, Generation, Pending, Situation, Stage, View
 from edgeflock.client.jobs import Desk, deliver_outbox, train_round
-from edgeflock.client.line import Line
-from edgeflock.client.meter import Meter
-from edgeflock.client.outbox import Entry, Outbox
-from edgeflock.client.session import Decision, Generation, Pending, Situation, Stage, View
-from edgeflock.client.setup import Setup
-from edgeflock.client.statefile import Stamp
-from edgeflock.client.store import Store
-from edgeflock.client.trainer import Trainer
+from edgeflock.client.keeping.outbox import Entry, Outbox
+from edgeflock.client.keeping.statefile import Stamp
+from edgeflock.client.keeping.store import Store
+from edgeflock.client.link import answers
+from edgeflock.client.link.account import Account, to_wire
+from edgeflock.client.link.answers import Reason, Refused
+from edgeflock.client.link.contact import Contact, ask
+from edgeflock.client.link.line import Line
+from edgeflock.client.training.bench import Member, Progress
+from edgeflock.client.training.meter import Meter
+from edgeflock.client.training.setup import Setup
+from edgeflock.client.training.trainer import Trainer
 from edgeflock.common.errors import EdgeflockError, LayoutMismatch
 from edgeflock.v1 import aggregator_pb2 as pb
 

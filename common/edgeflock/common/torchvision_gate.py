@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from edgeflock.common import extras
+from edgeflock.common.command import extras
 
 _SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",

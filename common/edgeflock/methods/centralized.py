@@ -9,6 +9,6 @@ a wire, and codecs have nothing to encode. Clients with data of their own are re
 
 from __future__ import annotations
 
-from edgeflock.methods.base import Method
+from edgeflock.methods.kit.base import Method
 
 METHOD = Method(name="centralized", summary="SGD on the union of the shards, on the server", central=True)

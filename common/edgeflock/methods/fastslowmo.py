@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import torch
 
-from edgeflock.methods.base import Accumulators, Method, Round, State, Training
 from edgeflock.methods.fednag import FedNagServer
-from edgeflock.methods.nesterov import NesterovClient, NesterovParams, extra_flops
-from edgeflock.methods.options import one_of, option, unit
+from edgeflock.methods.kit.base import Accumulators, Method, Round, State, Training
+from edgeflock.methods.kit.nesterov import NesterovClient, NesterovParams, extra_flops
+from edgeflock.methods.kit.options import one_of, option, unit
 
 
 @dataclass(frozen=True, kw_only=True)

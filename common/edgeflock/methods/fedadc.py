@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from edgeflock.common import norms
-from edgeflock.methods.base import (
+from edgeflock.methods.kit.base import (
     Accumulators,
     Batch,
     ClientHalf,
@@ -26,8 +26,8 @@ from edgeflock.methods.base import (
     Round,
     State,
 )
-from edgeflock.methods.options import Params, above, one_of, option, unit
-from edgeflock.methods.server_momentum import MomentumServer, add_momentum
+from edgeflock.methods.kit.options import Params, above, one_of, option, unit
+from edgeflock.methods.kit.server_momentum import MomentumServer, add_momentum
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,6 @@ All hooks are the defaults; the other methods are differences to this file.
 
 from __future__ import annotations
 
-from edgeflock.methods.base import Method
+from edgeflock.methods.kit.base import Method
 
 METHOD = Method(name="fedavg", summary="weighted mean of the clients' models")

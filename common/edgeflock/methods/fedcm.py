@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from edgeflock.common import norms
-from edgeflock.methods.base import (
+from edgeflock.methods.kit.base import (
     Accumulators,
     ClientHalf,
     Effort,
@@ -29,8 +29,8 @@ from edgeflock.methods.base import (
     Training,
     Update,
 )
-from edgeflock.methods.options import Params, above, option, unit
-from edgeflock.methods.server_momentum import MomentumServer
+from edgeflock.methods.kit.options import Params, above, option, unit
+from edgeflock.methods.kit.server_momentum import MomentumServer
 
 
 @dataclass(frozen=True, kw_only=True)

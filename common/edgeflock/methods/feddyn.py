@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import torch
 
-from edgeflock.common.layout import Layout
-from edgeflock.methods.base import (
+from edgeflock.common.payload.layout import Layout
+from edgeflock.methods.kit.base import (
     Accumulators,
     Bundles,
     ClientHalf,
@@ -31,8 +31,8 @@ from edgeflock.methods.base import (
     State,
     Update,
 )
-from edgeflock.methods.mirrors import MirrorServer, own
-from edgeflock.methods.options import Params, above, option
+from edgeflock.methods.kit.mirrors import MirrorServer, own
+from edgeflock.methods.kit.options import Params, above, option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from edgeflock.common import norms
-from edgeflock.methods.base import Accumulators, Kind, Method, Round, ServerHalf, State, Update
-from edgeflock.methods.options import Params, above, one_of, option, unit
+from edgeflock.methods.kit.base import Accumulators, Kind, Method, Round, ServerHalf, State, Update
+from edgeflock.methods.kit.options import Params, above, one_of, option, unit
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import torch
 
-from edgeflock.methods.base import Accumulators, Kind, Method, Round, ServerHalf, State, Update
-from edgeflock.methods.options import Params, above, option, or_none, unit
+from edgeflock.methods.kit.base import Accumulators, Kind, Method, Round, ServerHalf, State, Update
+from edgeflock.methods.kit.options import Params, above, option, or_none, unit
 
 
 @dataclass(frozen=True, kw_only=True)

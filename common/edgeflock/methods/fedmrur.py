@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from edgeflock.common import norms
-from edgeflock.methods.base import (
+from edgeflock.methods.kit.base import (
     Accumulators,
     Batch,
     Effort,
@@ -36,8 +36,8 @@ from edgeflock.methods.base import (
     Training,
     Update,
 )
+from edgeflock.methods.kit.options import above, at_least, one_of, option
 from edgeflock.methods.mofedsam import MoFedSAMClient, MoFedSAMParams, MoFedSAMServer
-from edgeflock.methods.options import above, at_least, one_of, option
 
 LARGEST_EXPONENT = 50.0  # of exp(dist / sigma); beyond it the term is constant
 SHARE = "manifold_share"

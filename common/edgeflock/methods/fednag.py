@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from edgeflock.common.layout import Layout
-from edgeflock.methods.base import (
+from edgeflock.common.payload.layout import Layout
+from edgeflock.methods.kit.base import (
     Accumulators,
     Kind,
     Method,
@@ -23,8 +23,8 @@ from edgeflock.methods.base import (
     Training,
     Update,
 )
-from edgeflock.methods.nesterov import NesterovClient, NesterovParams, extra_flops
-from edgeflock.methods.server_momentum import MomentumServer
+from edgeflock.methods.kit.nesterov import NesterovClient, NesterovParams, extra_flops
+from edgeflock.methods.kit.server_momentum import MomentumServer
 
 N = TypeVar("N", bound=NesterovParams)
 

@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor
 
-from edgeflock.methods.base import Batch, ClientHalf, Effort, Local, Method
-from edgeflock.methods.options import Params, above, at_least, option
+from edgeflock.methods.kit.base import Batch, ClientHalf, Effort, Local, Method
+from edgeflock.methods.kit.options import Params, above, at_least, option
 
 
 @dataclass(frozen=True, kw_only=True)

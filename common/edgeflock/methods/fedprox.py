@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgeflock.methods.base import ClientHalf, Effort, Local, Method
-from edgeflock.methods.options import Params, at_least, option
+from edgeflock.methods.kit.base import ClientHalf, Effort, Local, Method
+from edgeflock.methods.kit.options import Params, at_least, option
 
 
 @dataclass(frozen=True, kw_only=True)

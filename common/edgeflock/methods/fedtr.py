@@ -29,8 +29,8 @@ from torch import Tensor
 
 from edgeflock.common import norms
 from edgeflock.common.errors import BadValue
-from edgeflock.common.layout import Layout
-from edgeflock.methods.base import (
+from edgeflock.common.payload.layout import Layout
+from edgeflock.methods.kit.base import (
     Accumulators,
     Batch,
     Bundles,
@@ -47,9 +47,9 @@ from edgeflock.methods.base import (
     Training,
     Update,
 )
-from edgeflock.methods.options import Params, above, at_least, one_of, option
-from edgeflock.methods.split import split
-from edgeflock.methods.tools import Tools
+from edgeflock.methods.kit.options import Params, above, at_least, one_of, option
+from edgeflock.methods.kit.split import split
+from edgeflock.methods.kit.tools import Tools
 
 AS_PRINTED = 2.0  # gradient of ||.||^2 without a coefficient
 

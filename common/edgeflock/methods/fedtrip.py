@@ -37,7 +37,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgeflock.methods.base import (
+from edgeflock.methods.kit.base import (
     Accumulators,
     Bundles,
     ClientHalf,
@@ -51,7 +51,7 @@ from edgeflock.methods.base import (
     Training,
     Update,
 )
-from edgeflock.methods.options import Params, at_least, one_of, option, unit
+from edgeflock.methods.kit.options import Params, at_least, one_of, option, unit
 
 LIMITED = "push_limited"
 

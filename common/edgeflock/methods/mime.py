@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from edgeflock.methods.base import Accumulators, Batch, Bundles, Effort, Kind, Local, Method, Round, State
+from edgeflock.methods.kit.base import Accumulators, Batch, Bundles, Effort, Kind, Local, Method, Round, State
 from edgeflock.methods.mimelite import MimeLiteClient, MimeLiteServer, MimeParams
 
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import torch
 
-from edgeflock.common.layout import Layout
-from edgeflock.methods.base import (
+from edgeflock.common.payload.layout import Layout
+from edgeflock.methods.kit.base import (
     Accumulators,
     Bundles,
     ClientHalf,
@@ -30,8 +30,8 @@ from edgeflock.methods.base import (
     State,
     Update,
 )
-from edgeflock.methods.options import Params, option, unit
-from edgeflock.methods.server_momentum import MomentumServer
+from edgeflock.methods.kit.options import Params, option, unit
+from edgeflock.methods.kit.server_momentum import MomentumServer
 
 
 @dataclass(frozen=True, kw_only=True)

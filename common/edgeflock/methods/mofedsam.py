@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from edgeflock.common import norms
-from edgeflock.methods.base import Batch, Effort, Local, Method, Training
 from edgeflock.methods.fedcm import FedCMClient, FedCMParams, FedCMServer
-from edgeflock.methods.options import at_least, option
+from edgeflock.methods.kit.base import Batch, Effort, Local, Method, Training
+from edgeflock.methods.kit.options import at_least, option
 
 TINY = 1e-12
 

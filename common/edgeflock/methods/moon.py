@@ -26,8 +26,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor
 
-from edgeflock.methods.base import Batch, Bundles, ClientHalf, Effort, Local, Method
-from edgeflock.methods.options import Params, above, at_least, option
+from edgeflock.methods.kit.base import Batch, Bundles, ClientHalf, Effort, Local, Method
+from edgeflock.methods.kit.options import Params, above, at_least, option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,9 @@ import torch
 from torch import Tensor
 
 from edgeflock.common import seeds
-from edgeflock.methods import steps
-from edgeflock.methods.base import (
+from edgeflock.methods.fednag import FedNagServer
+from edgeflock.methods.kit import steps
+from edgeflock.methods.kit.base import (
     Accumulators,
     Bundles,
     Kind,
@@ -41,12 +42,11 @@ from edgeflock.methods.base import (
     Training,
     Update,
 )
-from edgeflock.methods.fednag import FedNagServer
-from edgeflock.methods.local import WALK_SIZE
-from edgeflock.methods.nesterov import NesterovClient, NesterovParams, extra_flops
-from edgeflock.methods.options import at_least, one_of, option, unit
-from edgeflock.methods.order import Order
-from edgeflock.methods.tools import Tools
+from edgeflock.methods.kit.local import WALK_SIZE
+from edgeflock.methods.kit.nesterov import NesterovClient, NesterovParams, extra_flops
+from edgeflock.methods.kit.options import at_least, one_of, option, unit
+from edgeflock.methods.kit.order import Order
+from edgeflock.methods.kit.tools import Tools
 
 SIGNS = {"interp": 0.0, "printed": -1.0, "flipped": 1.0}  # c of eq. 12
 SERVER = -1  # index of the server among those who train: of its batches' order

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import torch
 
 from edgeflock.common import norms
-from edgeflock.methods.base import Accumulators, Method, Round, ServerHalf, State
-from edgeflock.methods.options import Params, above, option, unit
+from edgeflock.methods.kit.base import Accumulators, Method, Round, ServerHalf, State
+from edgeflock.methods.kit.options import Params, above, option, unit
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,38 +7,38 @@ import importlib
 import click
 from click.shell_completion import CompletionItem
 
-from edgeflock.common.entry import run_command
-from edgeflock.common.options import unknown
+from edgeflock.common.command.entry import run_command
+from edgeflock.common.command.options import unknown
 
 # name: (where the click command stands, what the help says)
 _COMMANDS = {
-    "run": ("edgeflock.lab.run:command", "Run a server and its clients on this machine, to the end."),
-    "demo": ("edgeflock.lab.demo:demo", "Kill a client and the server of a run; the model is the same."),
+    "run": ("edgeflock.lab.run.command:command", "Run a server and its clients on this machine, to the end."),
+    "demo": ("edgeflock.lab.run.demo:demo", "Kill a client and the server of a run; the model is the same."),
     "compare": (
-        "edgeflock.lab.compare:compare",
+        "edgeflock.lab.compare.command:compare",
         "Run a grid of methods, seeds ... and compare what they cost.",
     ),
     "export": (
-        "edgeflock.lab.export:export",
+        "edgeflock.lab.export.command:export",
         "Write a run's model for other programs: safetensors, ONNX ...",
     ),
     "tensorboard": (
-        "edgeflock.lab.tensorboard:tensorboard",
+        "edgeflock.lab.export.tensorboard:tensorboard",
         "Write a run's figures as TensorBoard event files.",
     ),
     "report": (
         "edgeflock.lab.report.command:report",
         "Write a report of a run, or of several, as a page and plots.",
     ),
-    "partition": ("edgeflock.lab.partition:partition", "Show how a data set is cut into shards."),
-    "methods": ("edgeflock.lab.lists:methods", "List the methods, or the options of one."),
-    "models": ("edgeflock.lab.lists:models", "List the models."),
-    "datasets": ("edgeflock.lab.lists:datasets", "List the data sets."),
-    "certs": ("edgeflock.lab.certs:certs", "Make certificates for a server and its devices."),
-    "dashboard": ("edgeflock.lab.dashboard:dashboard", "Show a run to browsers: going on, or over."),
-    "control": ("edgeflock.lab.control:control", "Ask about, pause, resume or stop a run."),
+    "partition": ("edgeflock.lab.reference.partition:partition", "Show how a data set is cut into shards."),
+    "methods": ("edgeflock.lab.reference.lists:methods", "List the methods, or the options of one."),
+    "models": ("edgeflock.lab.reference.lists:models", "List the models."),
+    "datasets": ("edgeflock.lab.reference.lists:datasets", "List the data sets."),
+    "certs": ("edgeflock.lab.certs.command:certs", "Make certificates for a server and its devices."),
+    "dashboard": ("edgeflock.lab.operate.dashboard:dashboard", "Show a run to browsers: going on, or over."),
+    "control": ("edgeflock.lab.operate.control:control", "Ask about, pause, resume or stop a run."),
     "completion": ("edgeflock.lab.completion:completion", "Print what makes a shell complete the commands."),
-    "events": ("edgeflock.lab.events:events", "Print the events of a run as JSON lines."),
+    "events": ("edgeflock.lab.operate.events:events", "Print the events of a run as JSON lines."),
 }
 
 

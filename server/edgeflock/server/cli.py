@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgeflock.common import log
-from edgeflock.common.entry import run_command
-from edgeflock.common.flags import Guide, command
+from edgeflock.common.command import log
+from edgeflock.common.command.entry import run_command
+from edgeflock.common.command.flags import Guide, command
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.hints import explain
+from edgeflock.server.start.hints import explain
 
 if TYPE_CHECKING:
     from edgeflock.server.console.console import Console
@@ -40,7 +40,7 @@ _GUIDE = Guide(
 
 def _run(given: Mapping[str, Any], help_method: bool) -> int:
     if help_method:
-        from edgeflock.server.describe import describe_method
+        from edgeflock.server.start.describe import describe_method
 
         click.echo(describe_method(given.get("method", "fedavg")))
         return 0
@@ -54,7 +54,7 @@ def _serve(given: Mapping[str, Any], console: Console) -> int:
     """Serve the run, in view of people or with a log of JSON lines."""
     if log.for_people(given.get("log_format", "auto")):
         console.begin()
-    from edgeflock.server.resolve import combine
+    from edgeflock.server.start.resolve import combine
 
     config = combine(given)
     log.configure(config.log_level, config.log_format, console.tell)

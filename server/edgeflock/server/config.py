@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from edgeflock.common import listing
-from edgeflock.common.address import Address, parse_address
-from edgeflock.common.kinds import FLAG, INTEGER, LINES, NUMBER, PAIRS, PATH, SECONDS, TEXT
-from edgeflock.common.log import log_format_option, log_level_option
-from edgeflock.common.options import option
-from edgeflock.common.ranges import Range, above, at_least, between, one_of, unit
+from edgeflock.common.command import listing
+from edgeflock.common.command.kinds import FLAG, INTEGER, LINES, NUMBER, PAIRS, PATH, SECONDS, TEXT
+from edgeflock.common.command.log import log_format_option, log_level_option
+from edgeflock.common.command.options import option
+from edgeflock.common.command.ranges import Range, above, at_least, between, one_of, unit
+from edgeflock.common.wire.address import Address, parse_address
 
 _RUN, _DATA, _WORK = "Run", "Model and data", "Local training"
 _ROUND, _NET, _FILES = "Rounds and stragglers", "Network", "Files and logs"

@@ -18,36 +18,41 @@ import structlog
 import torch
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from edgeflock.common import signals
-from edgeflock.common.address import Address, parse_address
 from edgeflock.common.allocator import keep_pages
+from edgeflock.common.command import signals
 from edgeflock.common.errors import EdgeflockError, UsageError
-from edgeflock.common.transport import server_options
-from edgeflock.methods.workbench import Workbench
-from edgeflock.server import assembly, budget, certificates, event_files, records, rundir, startup, target
-from edgeflock.server.budget import Budget
-from edgeflock.server.central import CentralTrainer
-from edgeflock.server.certificates import Certificates
+from edgeflock.common.wire.address import Address, parse_address
+from edgeflock.common.wire.listen import listening
+from edgeflock.common.wire.transport import server_options
+from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.config import ServerConfig, listen_address
 from edgeflock.server.console.console import Console
-from edgeflock.server.control import ControlService
-from edgeflock.server.credit import CreditPool
-from edgeflock.server.decisions import Ended, EndingKind
-from edgeflock.server.engine import Engine
-from edgeflock.server.event_files import EventFiles
-from edgeflock.server.events import DrainAsked
-from edgeflock.server.journal import Journal, JournalBroken, connect
-from edgeflock.server.resolve import here_only
-from edgeflock.server.rounds import RoundMachine
-from edgeflock.server.scoring import Scoring
-from edgeflock.server.service import AggregatorService
-from edgeflock.server.startup import Parts
-from edgeflock.server.status import status_of
-from edgeflock.server.versions import versions
+from edgeflock.server.core.decisions import Ended, EndingKind
+from edgeflock.server.core.events import DrainAsked
+from edgeflock.server.core.rounds import RoundMachine
+from edgeflock.server.costs import budget, target
+from edgeflock.server.costs.budget import Budget
+from edgeflock.server.engine.engine import Engine
+from edgeflock.server.engine.scoring import Scoring
+from edgeflock.server.files import run_dir as rundir
+from edgeflock.server.journal import decisions as records
+from edgeflock.server.journal.journal import Journal, JournalBroken, connect
+from edgeflock.server.service import certificates
+from edgeflock.server.service.aggregator import AggregatorService
+from edgeflock.server.service.binding import add_aggregator
+from edgeflock.server.service.central import CentralTrainer
+from edgeflock.server.service.certificates import Certificates
+from edgeflock.server.service.control import ControlService
+from edgeflock.server.service.credit import CreditPool
+from edgeflock.server.service.status import status_of
+from edgeflock.server.start import build as assembly
+from edgeflock.server.start import event_files, startup
+from edgeflock.server.start.event_files import EventFiles
+from edgeflock.server.start.resolve import here_only
+from edgeflock.server.start.startup import Parts
+from edgeflock.server.start.versions import versions
 from edgeflock.server.web.child import Dashboard
-from edgeflock.server.web.listen import listening
 from edgeflock.server.web.standing import stay
-from edgeflock.server.wiring import add_aggregator
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import control_pb2_grpc
 

@@ -19,7 +19,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from edgeflock.common import extras
+from edgeflock.common.command import extras
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeflock.common import seeds
-from edgeflock.common.ranges import Range
+from edgeflock.common.command.ranges import Range
 
 Indices = NDArray[np.int64]
 Labels = NDArray[np.int64]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgeflock.common.command.ranges import above
 from edgeflock.common.partitions.base import Number, Pool, Scheme, Shards, cut_by, shares
-from edgeflock.common.ranges import above
 
 
 def split(pool: Pool, alpha: float) -> Shards:

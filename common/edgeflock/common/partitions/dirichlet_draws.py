@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgeflock.common.command.ranges import above
 from edgeflock.common.errors import BadValue
 from edgeflock.common.partitions.base import Indices, Number, Pool, Scheme, Shards, shares
-from edgeflock.common.ranges import above
 
 SMALLEST = np.finfo(np.float64).tiny  # a class of weight 0 is drawn only when nothing else is left
 

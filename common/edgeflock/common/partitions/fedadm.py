@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgeflock.common.command.ranges import between
 from edgeflock.common.partitions.base import Indices, Number, Pool, Scheme, Shards
-from edgeflock.common.ranges import between
 
 
 def split(pool: Pool, case: float) -> Shards:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgeflock.common.command.ranges import at_least
 from edgeflock.common.errors import BadValue
 from edgeflock.common.partitions.base import Number, Pool, Scheme, Shards
-from edgeflock.common.ranges import at_least
 
 
 def split(pool: Pool, wanted: float) -> Shards:

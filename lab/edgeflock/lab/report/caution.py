@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from edgeflock.lab.history import History
-from edgeflock.lab.quantity import counted
-from edgeflock.server.decisions import Verdict
+from edgeflock.lab.findings.quantity import counted
+from edgeflock.lab.history.history import History
+from edgeflock.server.core.decisions import Verdict
 
 _USED_UP = re.compile(r"the budget of (\w+)")
 _BETWEEN_ROUNDS = "leaves no room"  # so ends a budget of bytes that no message has used up

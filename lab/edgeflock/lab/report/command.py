@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgeflock.common import extras
+from edgeflock.common.command import extras
 from edgeflock.common.errors import MissingData, UsageError
-from edgeflock.lab import browser
-from edgeflock.lab.farm import CELLS
-from edgeflock.lab.quantity import counted
+from edgeflock.lab.compare.farm import CELLS
+from edgeflock.lab.findings.quantity import counted
+from edgeflock.lab.plots.theme import LARGEST
 from edgeflock.lab.report import ledger
-from edgeflock.lab.report.theme import LARGEST
-from edgeflock.server.feed import JOURNAL
+from edgeflock.lab.run import browser
+from edgeflock.server.journal.feed import JOURNAL
 
 if TYPE_CHECKING:
-    from edgeflock.lab.grid import Grid
-    from edgeflock.lab.report.album import Album
+    from edgeflock.lab.compare.grid import Grid
+    from edgeflock.lab.plots.album import Album
 
 PAGE = "index.html"
 PLOTS = "plots"
@@ -81,7 +81,7 @@ def _grid(given: Path) -> Grid | None:
     """Return what a comparison was asked, None for a run, or if an earlier edgeflock has not kept it."""
     if not (given / CELLS).is_dir():
         return None
-    from edgeflock.lab.asked import recall
+    from edgeflock.lab.compare.asked import recall
 
     return recall(given)
 
@@ -107,7 +107,7 @@ def _compared(grid: Grid, out: Path, folder: Path, data_root: Path | None) -> in
 
 
 def _write(folder: Path, render: Callable[[Album], str]) -> int:
-    from edgeflock.lab.report.album import Album
+    from edgeflock.lab.plots.album import Album
 
     album = Album(folder / PLOTS)
     try:

@@ -9,19 +9,20 @@ from functools import partial
 from pathlib import Path
 
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.lab import asked, farm, findings
-from edgeflock.lab.blocks import HEADINGS, Block, every_run, over_seeds
-from edgeflock.lab.comparison import Group, Result, groups
-from edgeflock.lab.grid import Grid
-from edgeflock.lab.history import GLOBAL
-from edgeflock.lab.report import bands, bars, curves, matrices, plots
-from edgeflock.lab.report.album import Album, Plot
+from edgeflock.lab.compare import asked, farm
+from edgeflock.lab.compare.grid import Grid
+from edgeflock.lab.findings import findings
+from edgeflock.lab.findings.blocks import HEADINGS, Block, every_run, over_seeds
+from edgeflock.lab.findings.comparison import Group, Result, groups
+from edgeflock.lab.findings.verdict import verdicts
+from edgeflock.lab.history.history import GLOBAL
+from edgeflock.lab.plots import bands, bars, curves, matrices, plots
+from edgeflock.lab.plots.album import Album, Plot
+from edgeflock.lab.plots.theme import NEUTRAL, Stroke
 from edgeflock.lab.report.headline import of_all_cells, of_comparison
 from edgeflock.lab.report.labels import distribution
 from edgeflock.lab.report.page import fill
 from edgeflock.lab.report.tables import Table
-from edgeflock.lab.report.theme import NEUTRAL, Stroke
-from edgeflock.lab.verdict import verdicts
 
 _DRAWN = 4  # partitions that are drawn, at most
 _BAND = "Lines are means over seeds, at the rounds that all of them have; bands are one standard deviation."

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeflock.common.errors import BadData, EdgeflockError, MissingData
-from edgeflock.lab.history import GLOBAL, History
+from edgeflock.lab.history.history import GLOBAL, History
 
 if TYPE_CHECKING:
     from edgeflock.common.models import Net
-    from edgeflock.server.assembly import TestSet
+    from edgeflock.server.start.build import TestSet
 
 _BATCH = 256
 _TRIES = 3  # while a run goes on, models come and go
@@ -105,7 +105,7 @@ def _foreign(path: Path, error: Exception) -> str:
 def _answers(history: History, weights: _Weights, data_root: Path | None) -> tuple[tuple[int, ...], ...]:
     import torch
 
-    from edgeflock.server.assembly import build_net, load_test_set
+    from edgeflock.server.start.build import build_net, load_test_set
 
     config = replace(history.config, data_root=data_root or history.config.data_root)
     test = load_test_set(config)

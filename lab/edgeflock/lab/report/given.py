@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from edgeflock.common.command.options import public
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.common.options import public
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.resolve import combine
+from edgeflock.server.start.resolve import combine
 
 OF_THIS_MACHINE = ("run_dir", "listen", "insecure", "control", "log_level", "log_format")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgeflock.common.errors import EdgeflockError, MissingData
-from edgeflock.lab.history import History
+from edgeflock.lab.history.history import History
 
 Table = tuple[tuple[int, ...], ...]
 
@@ -23,7 +23,7 @@ def distribution(history: History, data_root: Path | None) -> Table:
 
 def _computed(history: History, data_root: Path | None) -> Table:
     from edgeflock.common import datasets
-    from edgeflock.lab.partition_rows import describe
+    from edgeflock.lab.reference.partition_rows import describe
 
     config = history.config
     if config.dataset is None:

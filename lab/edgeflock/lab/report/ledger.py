@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgeflock.common.sensors import MODEL
-from edgeflock.lab.history import History, Numbers, opened
+from edgeflock.lab.history.history import History, Numbers, opened
 
 Key = tuple[int, int]  # epoch and round
 Held = tuple[str, str, str]  # direction, bundle kind and codec

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from edgeflock.lab.history import History
-from edgeflock.lab.quantity import counted
-from edgeflock.server import target
+from edgeflock.lab.findings.quantity import counted
+from edgeflock.lab.history.history import History
 from edgeflock.server.console.summary import spending
-from edgeflock.server.records import read_used
+from edgeflock.server.costs import target
+from edgeflock.server.journal.decisions import read_used
 
 
 def limits(history: History) -> list[str]:

@@ -8,7 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from edgeflock.common.options import public
+from edgeflock.common.command.options import public
 from edgeflock.lab.report.given import OF_THIS_MACHINE
 from edgeflock.server.config import ServerConfig
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import jinja2
 
+from edgeflock.common.command.units import UNKNOWN
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.common.units import UNKNOWN
-from edgeflock.lab.history import History
-from edgeflock.lab.report import plots, tables, theme
-from edgeflock.lab.report.album import Album, Plot
+from edgeflock.lab.history.history import History
+from edgeflock.lab.plots import plots, theme
+from edgeflock.lab.plots.album import Album, Plot
+from edgeflock.lab.report import tables
 from edgeflock.lab.report.caution import caution
 from edgeflock.lab.report.figures import figures
 from edgeflock.lab.report.headline import sentence, title
@@ -25,7 +26,7 @@ from edgeflock.lab.report.subject import Subject
 from edgeflock.server.console import caution as console
 from edgeflock.server.console.caution import Scored
 from edgeflock.server.console.summary import model_digest
-from edgeflock.server.sealed import to_toml
+from edgeflock.server.files.run_toml import to_toml
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from edgeflock.client.config import ClientConfig
+from edgeflock.common.command.flags import to_arguments
+from edgeflock.common.command.options import public
 from edgeflock.common.errors import UsageError
-from edgeflock.common.flags import to_arguments
-from edgeflock.common.options import public
-from edgeflock.lab.history import Client, History
+from edgeflock.lab.history.history import Client, History
 from edgeflock.lab.report.given import Options
-from edgeflock.lab.started import LabConfig, recall, usual
+from edgeflock.lab.run.started import LabConfig, recall, usual
 from edgeflock.server.config import ServerConfig
 
 _CLIENTS = {entry.name: entry for entry in public(ClientConfig)}

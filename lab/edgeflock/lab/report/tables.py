@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgeflock.common.units import UNKNOWN, amount, decimal
-from edgeflock.lab.history import History, Point
+from edgeflock.common.command.units import UNKNOWN, amount, decimal
+from edgeflock.lab.history.history import History, Point
 from edgeflock.lab.report.figures import FINAL, SO_FAR, figures, measured, round_name, total
 from edgeflock.lab.report.ledger import SENSOR, STATED, Ledger
 from edgeflock.lab.report.names import elided
 from edgeflock.lab.report.subject import Subject
-from edgeflock.server import target
+from edgeflock.server.costs import target
 
 _LEVEL = 0.05  # step between the accuracies that a report asks for
 _LEVELS = 4

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgeflock.common.address import parse_address
-from edgeflock.common.log import tell_plainly
-from edgeflock.common.terminal import Terminal
-from edgeflock.common.typed import typed
+from edgeflock.common.command.log import tell_plainly
+from edgeflock.common.command.terminal import Terminal
+from edgeflock.common.command.typed import typed
+from edgeflock.common.wire.address import parse_address
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.console.display import Display
 from edgeflock.server.console.live import some

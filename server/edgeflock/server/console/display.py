@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from edgeflock.common.terminal import Line, Terminal, text_of
+from edgeflock.common.command.terminal import Line, Terminal, text_of
 from edgeflock.server.console import live
 from edgeflock.server.console.live import Moment
 from edgeflock.server.console.rows import Row, Rows

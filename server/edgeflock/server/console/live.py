@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from edgeflock.common.terminal import Line, Piece, length, spark
+from edgeflock.common.command.terminal import Line, Piece, length, spark
 from edgeflock.server.console.rows import share
 from edgeflock.server.web.members import doing
 from edgeflock.v1 import aggregator_pb2

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgeflock.common import extras
-from edgeflock.common.typed import typed
+from edgeflock.common.command import extras
+from edgeflock.common.command.typed import typed
 from edgeflock.server.console.caution import Caution
 
 _FOR_REPORTS = ("jinja2", "matplotlib")

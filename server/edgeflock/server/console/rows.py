@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgeflock.common.terminal import Line, Piece, length
-from edgeflock.common.units import size
+from edgeflock.common.command.terminal import Line, Piece, length
+from edgeflock.common.command.units import size
 
 COMMITTED = ("round_committed", "closing_committed")
 _GLOBAL = "global"  # the model that targets and curves mean

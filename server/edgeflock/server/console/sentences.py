@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from edgeflock.common.terminal import safe
-from edgeflock.server.feed import Event
+from edgeflock.common.command.terminal import safe
+from edgeflock.server.journal.feed import Event
 
 _SENTENCES: dict[str, str] = {
     "run_started": "the server starts: method {method}, {round} of {rounds} rounds are done",

@@ -7,19 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from edgeflock.common.command.terminal import Terminal, spark
+from edgeflock.common.command.units import amount, size
 from edgeflock.common.scores import LOCAL, POOLED
-from edgeflock.common.terminal import Terminal, spark
-from edgeflock.common.units import amount, size
-from edgeflock.server import rundir
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.console.caution import Scored, caution
 from edgeflock.server.console.onward import onward
 from edgeflock.server.console.rows import COMMITTED, budgets, decimal, is_global, unmeasured
 from edgeflock.server.console.totals import spent, totals, used
-from edgeflock.server.feed import Event, Feed
-from edgeflock.server.sealed import from_toml
-from edgeflock.server.target import parse
-from edgeflock.server.time_line import GATHER, PAUSED
+from edgeflock.server.costs.target import parse
+from edgeflock.server.costs.time_line import GATHER, PAUSED
+from edgeflock.server.files import run_dir as rundir
+from edgeflock.server.files.run_toml import from_toml
+from edgeflock.server.journal.feed import Event, Feed
 
 _GROUPS = {LOCAL: "clients, own test", POOLED: "clients, pooled test"}
 _TELLING = (*COMMITTED, "run_ended")

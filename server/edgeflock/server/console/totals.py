@@ -7,12 +7,12 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+from edgeflock.common.command.units import amount
 from edgeflock.common.sensors import MODEL
-from edgeflock.common.units import amount
-from edgeflock.server.feed import JOURNAL
-from edgeflock.server.journal import read_only
-from edgeflock.server.records import read_used
-from edgeflock.server.time_line import GATHER, OF_A_ROUND
+from edgeflock.server.costs.time_line import GATHER, OF_A_ROUND
+from edgeflock.server.journal.decisions import read_used
+from edgeflock.server.journal.feed import JOURNAL
+from edgeflock.server.journal.journal import read_only
 
 
 def totals(run_dir: Path) -> Iterator[tuple[str, str]]:

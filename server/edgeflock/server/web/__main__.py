@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from edgeflock.common import log
+from edgeflock.common.command import log
 from edgeflock.server.web.live import Live
 from edgeflock.server.web.metrics import Metrics
 from edgeflock.server.web.pages import Pages

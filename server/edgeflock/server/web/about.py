@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeflock.common.address import parse_address
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.server import rundir, target
+from edgeflock.common.wire.address import parse_address
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.sealed import from_toml
+from edgeflock.server.costs import target
+from edgeflock.server.files import run_dir as rundir
+from edgeflock.server.files.run_toml import from_toml
 
 _THIS_MACHINE = "ADDRESS-OF-THIS-MACHINE"
 

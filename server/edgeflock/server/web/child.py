@@ -13,9 +13,9 @@ from pathlib import Path
 
 import structlog
 
-from edgeflock.server import rundir
+from edgeflock.common.wire.listen import bound, listen_at
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.web.listen import bound, listen_at
+from edgeflock.server.files import run_dir as rundir
 
 log = structlog.get_logger()
 

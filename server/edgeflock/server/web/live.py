@@ -12,8 +12,8 @@ import grpc
 import psutil
 import structlog
 
-from edgeflock.common.transport import channel_options
-from edgeflock.server import rundir
+from edgeflock.common.wire.transport import channel_options
+from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.web import about
 from edgeflock.server.web.picture import Picture
 from edgeflock.server.web.tail import Tail

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import click
 
-from edgeflock.common import signals
-from edgeflock.common.address import Address
+from edgeflock.common.command import signals
 from edgeflock.common.errors import EdgeflockError, UsageError
-from edgeflock.server import rundir
+from edgeflock.common.wire.address import Address
+from edgeflock.common.wire.listen import bound, listen_at
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.web.child import FAREWELL_S, command
-from edgeflock.server.web.listen import bound, listen_at
 
 USUAL = "127.0.0.1:8080"
 

@@ -1,0 +1,1 @@
+"""What a client does next, and when it tries again. Pure."""

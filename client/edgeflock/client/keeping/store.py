@@ -1,0 +1,154 @@
+"""The store: one client's method state in one run, two generations and a candidate."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import structlog
+
+from edgeflock.client.deciding.session import Generation
+from edgeflock.client.keeping import statefile
+from edgeflock.client.keeping.statedir import replace_file
+from edgeflock.client.keeping.statefile import Stamp
+from edgeflock.common.errors import BadValue, CorruptState
+from edgeflock.methods.kit.values import State
+
+log = structlog.get_logger(__name__)
+
+GENERATIONS = 2
+RUNS_KEPT = 4  # folders of earlier runs; a run that comes back after more starts as on first participation
+_RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+_FILE = re.compile(r"state-(\d{6,})\.safetensors")
+
+
+class Store:
+    """What a method keeps of a client from round to round.
+
+    The candidate belongs to the update in the outbox: `promote` makes it the state, `discard` drops it.
+    A file that cannot be read is dropped with a log line; the client starts as on first participation.
+    """
+
+    def __init__(self, client_folder: Path, run_id: str) -> None:
+        if not _RUN_ID.fullmatch(run_id):
+            raise BadValue("run id", run_id, "1 to 64 letters, digits, dots, dashes and underscores")
+        self._folder = client_folder / "runs" / run_id
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder.touch()
+        _forget_old_runs(self._folder.parent)
+        self._candidate = self._folder / "candidate.safetensors"
+        self._spare = self._folder / "spare.safetensors"
+        self._kept = self._listed()
+
+    def generations(self) -> tuple[Generation, ...]:
+        """Return what is kept, oldest first."""
+        return tuple(self._kept)
+
+    def load(self) -> State:
+        """Return the newest state, or an empty one."""
+        if not self._kept:
+            return State()
+        newest = self._kept[-1]
+        try:
+            state, stamp = statefile.read(self._file(newest.round))
+            if Generation(stamp.round, stamp.digest) != newest:
+                raise CorruptState(f"{self._file(newest.round)} is of another update")
+            return state
+        except (CorruptState, OSError) as error:
+            self._lose(error)
+            return State()
+
+    def stage(self, state: State | None, stamp: Stamp) -> bool:
+        """Write the candidate of an update; None means that the update leaves the state as it is.
+
+        Returns whether there is a candidate: nothing is written for a method that keeps nothing.
+        """
+        if state is None or not (state.vectors or state.scalars or self._kept):
+            self.discard()
+            return False
+        statefile.write(self._spare, state, stamp)
+        self._spare.replace(self._candidate)
+        return True
+
+    def staged(self, stamp: Stamp) -> bool:
+        """Return whether the candidate of that update is there, or has become the state already."""
+        generation = Generation(stamp.round, stamp.digest)
+        return generation in self._kept or self.candidate() == generation
+
+    def candidate(self) -> Generation | None:
+        """Return of which update there is a candidate, if it is whole."""
+        try:
+            stamp = statefile.read(self._candidate)[1]
+        except (CorruptState, OSError):
+            return None
+        return Generation(stamp.round, stamp.digest)
+
+    def forget(self, reason: str) -> None:
+        """Drop all that is kept, which is behind what the server has counted."""
+        log.warning("state_lost", reason=reason)
+        self.discard()
+        self.rewind(None)
+
+    def promote(self) -> None:
+        """Make the candidate the state; without a candidate nothing changes, so twice is once."""
+        if not self._candidate.exists():
+            return
+        try:
+            stamp = statefile.read_stamp(self._candidate)
+        except CorruptState as error:
+            self._lose(error)
+            self._candidate.unlink()
+            return
+        self._candidate.replace(self._file(stamp.round))
+        self._kept = [kept for kept in self._kept if kept.round < stamp.round]
+        self._kept.append(Generation(stamp.round, stamp.digest))
+        while len(self._kept) > GENERATIONS:  # the oldest file becomes the next candidate's
+            self._file(self._kept.pop(0).round).replace(self._spare)
+
+    def discard(self) -> None:
+        """Drop the candidate; its file is used again."""
+        if self._candidate.exists():
+            self._candidate.replace(self._spare)
+
+    def rewind(self, keep: int | None) -> None:
+        """Drop every state later than that round, or all."""
+        for kept in [kept for kept in self._kept if keep is None or kept.round > keep]:
+            self._file(kept.round).unlink(missing_ok=True)
+            self._kept.remove(kept)
+
+    def epoch(self) -> int | None:
+        """Return the server's epoch that the state was last compared with."""
+        try:
+            return int((self._folder / "epoch").read_text())
+        except (OSError, ValueError):
+            return None
+
+    def set_epoch(self, epoch: int) -> None:
+        replace_file(self._folder / "epoch", str(epoch).encode())
+
+    def _file(self, round: int) -> Path:
+        return self._folder / f"state-{round:06d}.safetensors"
+
+    def _lose(self, error: Exception) -> None:
+        log.warning("state_lost", reason=str(error))
+        self.rewind(None)
+
+    def _listed(self) -> list[Generation]:
+        files = sorted(file for file in self._folder.iterdir() if _FILE.fullmatch(file.name))
+        try:
+            stamps = [statefile.read_stamp(file) for file in files]
+            if [self._file(stamp.round) for stamp in stamps] != files:
+                raise CorruptState(f"the states in {self._folder} are of other rounds than their names say")
+        except (CorruptState, OSError) as error:
+            log.warning("state_lost", reason=str(error))
+            for file in files:
+                file.unlink()
+            return []
+        return [Generation(stamp.round, stamp.digest) for stamp in stamps]
+
+
+def _forget_old_runs(runs: Path) -> None:
+    by_age = sorted(runs.iterdir(), key=lambda folder: folder.stat().st_mtime, reverse=True)
+    for folder in by_age[RUNS_KEPT:]:
+        shutil.rmtree(folder)

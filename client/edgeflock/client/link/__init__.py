@@ -1,0 +1,1 @@
+"""The connection to the server: gRPC and protobuf end here."""

@@ -1,0 +1,242 @@
+"""A training slot: what one client at a time needs to train and encode, with buffers that are reused."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from edgeflock.client.training.allowance import Allowance
+from edgeflock.client.training.exam import TestSamples, examine
+from edgeflock.client.training.setup import Setup
+from edgeflock.common import seeds
+from edgeflock.common.errors import EdgeflockError, LayoutMismatch
+from edgeflock.common.payload import codecs
+from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.pack import Encoded, pack
+from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
+from edgeflock.common.scores import ClientScore
+from edgeflock.common.wire.messages import choice_from_wire, kind_from_wire
+from edgeflock.methods.kit import steps
+from edgeflock.methods.kit.base import Bundles
+from edgeflock.methods.kit.batches import LocalData
+from edgeflock.methods.kit.local import Local
+from edgeflock.methods.kit.values import Plan, State
+from edgeflock.methods.kit.workbench import Workbench
+from edgeflock.v1 import aggregator_pb2 as pb
+
+RESIDUAL = "residual of delta"  # error feedback of top-k, kept with the method's own state
+
+
+class Stopped(EdgeflockError):
+    """Training was stopped before its end: nobody waits for it any more."""
+
+
+@dataclass
+class Progress:
+    """How far a training is; read by another thread, which may ask it to stop."""
+
+    done: int = 0
+    total: int = 0
+    began_cpu_s: float = 0.0  # of the working thread, when the training began
+    cpu_s: float = 0.0  # that the working thread has used for it
+    stop: threading.Event = field(default_factory=threading.Event)
+    allowance: Allowance = field(default_factory=Allowance)  # used up: the training ends, the update goes
+
+
+@dataclass(frozen=True)
+class Member:
+    """One hosted client as the training sees it: its seat and its data."""
+
+    index: int
+    data: LocalData
+    class_counts: tuple[int, ...]
+    tests: TestSamples = field(default_factory=lambda: TestSamples({}))
+
+    @property
+    def samples(self) -> int:
+        return len(self.data)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One local round: the update, and the state that becomes the client's if it counts (None: as it was)."""
+
+    encoded: Encoded
+    state: State | None
+    steps: int
+    samples_done: int
+    scores: tuple[ClientScore, ...] = ()  # of the client's own model, as the task wants them
+    exam_s: float = 0.0  # that their test took
+
+
+class Bench:
+    """One slot. Clients that train at the same time never share one."""
+
+    def __init__(self, work: Workbench) -> None:
+        self._work = work
+        self._rooms: dict[Kind, Tensor] = {}  # on the CPU, where bytes arrive
+        self._received: dict[Kind, Tensor] = {}
+
+    def begin(self) -> None:
+        """Forget what the last client received."""
+        self._received.clear()
+
+    def room(self, setup: Setup, kind: Kind) -> tuple[Tensor, Layout]:
+        """Return where a bundle that comes in is put."""
+        layout = setup.layout(kind)
+        found = self._rooms.get(kind)
+        if found is None or found.numel() != layout.elements:
+            found = self._rooms[kind] = torch.zeros(layout.elements, dtype=codecs.TORCH[layout.dtype])
+        return found, layout
+
+    def accept(self, package: Package) -> None:
+        """Take note that a package is there, decoded."""
+        for section in package.sections:
+            self._received[section.kind] = self._rooms[section.kind]
+
+    def train(self, setup: Setup, member: Member, task: pb.Task, state: State, progress: Progress) -> Result:
+        """Train one local round and encode the update; its pieces are valid until the next round here.
+
+        Raises Stopped, LayoutMismatch or another EdgeflockError.
+        """
+        if Kind.MODEL not in self._received:
+            raise LayoutMismatch(f"the task of round {task.round} names no model to start from")
+        work = self._local(setup, member, task, state)
+        if task.closing:
+            setup.half.close(work)
+            scores, exam_s = _exam(setup, member, task, work, progress)
+            return Result(self._encode(setup, work, {}, {}), None, 0, 0, scores, exam_s)
+        bundles = self._run(setup, work, progress)
+        uploads = {kind_from_wire(upload.kind): upload for upload in task.uploads}
+        wanted = {kind: _wanted(setup, kind, upload) for kind, upload in uploads.items()}
+        _feed_back(work, bundles, wanted)
+        encoded = self._encode(setup, work, bundles, wanted)
+        if not work.steps_done:
+            return Result(encoded, None, 0, 0)
+        _after_encoding(setup, work, bundles, encoded)
+        scores, exam_s = _exam(setup, member, task, work, progress)
+        return Result(encoded, work.new_state, work.steps_done, work.samples_done, scores, exam_s)
+
+    def _local(self, setup: Setup, member: Member, task: pb.Task, state: State) -> Local:
+        return Local(
+            self._work,
+            member.data,
+            plan_of(task),
+            seed=setup.run.seed,
+            index=member.index,
+            round=task.round,
+            received=self._received,
+            state=state,
+        )
+
+    def _run(self, setup: Setup, work: Local, progress: Progress) -> Bundles:
+        progress.total = work.steps_total
+
+        def proceed() -> bool:
+            progress.done = work.steps_done
+            progress.cpu_s = time.thread_time() - progress.began_cpu_s
+            return not progress.stop.is_set() and progress.allowance.lasts()
+
+        bundles = dict(steps.run(setup.half, work, proceed))
+        if progress.stop.is_set():
+            raise Stopped(f"round {work.round} was stopped after {work.steps_done} steps")
+        bundles[Kind.BUFFERS] = work.model.buffers
+        bundles[Kind.COUNTERS] = work.model.counters
+        return bundles
+
+    def _encode(
+        self, setup: Setup, work: Local, bundles: Bundles, wanted: Mapping[Kind, tuple[Layout, CodecChoice]]
+    ) -> Encoded:
+        parts = {}
+        for kind, (layout, choice) in wanted.items():
+            flat = bundles.get(kind)
+            if flat is None:
+                if work.steps_done:
+                    raise LayoutMismatch(f"the task wants a {kind}, which {setup.run.method} does not make")
+                flat = torch.zeros(layout.elements, dtype=codecs.TORCH[layout.dtype])  # no step: all is zero
+            parts[kind] = (flat.detach().reshape(-1).cpu(), layout, choice)
+
+        def generator(kind: Kind) -> torch.Generator:
+            return torch.Generator().manual_seed(
+                seeds.derive(work.seed, "codec", work.index, work.round, kind)
+            )
+
+        return pack(parts, work.report(), generator)
+
+
+def _exam(
+    setup: Setup, member: Member, task: pb.Task, work: Local, progress: Progress
+) -> tuple[tuple[ClientScore, ...], float]:
+    """Return the client's scores and the seconds that they took; raises Stopped."""
+    began = time.monotonic()
+    scores = examine(setup.half, work, member.tests, task.scores, lambda: not progress.stop.is_set())
+    if progress.stop.is_set():
+        raise Stopped(f"round {work.round} was stopped in its exam")
+    return scores, time.monotonic() - began
+
+
+def plan_of(task: pb.Task) -> Plan:
+    """Return the work that a task asks for."""
+    return Plan(
+        lr=task.lr,
+        epochs=task.epochs,
+        steps=task.steps if task.HasField("steps") else None,
+        batch_size=task.batch_size,
+        momentum=task.momentum,
+        weight_decay=task.weight_decay,
+        clip=task.clip,
+        flags=dict(task.flags),
+    )
+
+
+def _wanted(setup: Setup, kind: Kind, upload: pb.Upload) -> tuple[Layout, CodecChoice]:
+    layout = setup.layout(kind)
+    if upload.layout_digest != layout.digest:
+        raise LayoutMismatch(f"the server wants a {kind} of another layout than this client's")
+    return layout, choice_from_wire(upload.codec)
+
+
+def _feed_back(work: Local, bundles: Bundles, wanted: Mapping[Kind, tuple[Layout, CodecChoice]]) -> None:
+    """Add to the delta what top-k left behind in the rounds before."""
+    if work.steps_done and Kind.DELTA in wanted and wanted[Kind.DELTA][1].name == "topk":
+        residual = work.state.vectors.get(RESIDUAL)
+        if residual is not None:
+            bundles[Kind.DELTA].add_(residual)
+
+
+def _after_encoding(setup: Setup, work: Local, bundles: Bundles, encoded: Encoded) -> None:
+    """Let the state follow what the server will decode, where it depends on it."""
+    mirrored = steps.overrides(setup.half, "sent")
+    decoded = {}
+    for section, data in _sections(encoded):
+        sparse = section.kind is Kind.DELTA and section.codec.name == "topk"
+        if mirrored or sparse:
+            decoded[section.kind] = _decoded(section, data, bundles[section.kind])
+        if sparse:
+            work.keep(RESIDUAL, codecs.residual(bundles[section.kind], decoded[section.kind]))
+    if mirrored:
+        setup.half.sent(work, decoded)
+
+
+def _decoded(section: Section, data: bytes, sent: Tensor) -> Tensor:
+    if section.codec.name == "identity":
+        return sent
+    out = torch.empty(section.elements)
+    codecs.decode_into(section.codec, data, out)
+    return out.to(sent.device)
+
+
+def _sections(encoded: Encoded) -> Iterator[tuple[Section, bytes]]:
+    """Yield every section with its bytes; none for identity, whose bytes are the numbers themselves."""
+    pieces = iter(encoded.pieces)
+    for section in encoded.package.sections:
+        left, taken = section.size_bytes, []
+        while left:
+            taken.append(next(pieces))
+            left -= len(taken[-1])
+        yield section, b"" if section.codec.name == "identity" else b"".join(taken)

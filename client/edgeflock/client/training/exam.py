@@ -1,0 +1,71 @@
+"""The exam: a client's own model on its test samples, after the local work."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgeflock.common.scores import ClientScore
+from edgeflock.methods.kit.base import ClientHalf
+from edgeflock.methods.kit.batches import LocalData
+from edgeflock.methods.kit.local import WALK_SIZE, Local
+
+Proceed = Callable[[], bool]
+
+
+class TestSamples:
+    """Test samples by the score that they are for, each made when it is first asked for."""
+
+    __test__ = False  # not a pytest class
+
+    def __init__(self, make: Mapping[str, Callable[[], LocalData | None]]) -> None:
+        self._make = make
+        self._made: dict[str, LocalData | None] = {}
+        self._making = threading.Lock()
+
+    def of(self, model: str) -> LocalData | None:
+        """Return the samples, None if there are none."""
+        with self._making:
+            if model not in self._made:
+                found = self._make[model]() if model in self._make else None
+                self._made[model] = found if found is not None and len(found) else None
+            return self._made[model]
+
+
+def examine(
+    half: ClientHalf[Any], work: Local, tests: TestSamples, wanted: Sequence[str], proceed: Proceed
+) -> tuple[ClientScore, ...]:
+    """Return the scores that are wanted, those for which there are samples.
+
+    A score that is not a number is left out: the update says so itself.
+    """
+    vector = half.own_model(work) if wanted else None
+    if vector is None:
+        return ()
+    buffers, found = half.own_buffers(work), []
+    for model in dict.fromkeys(wanted):
+        data = tests.of(model)
+        score = None if data is None else _score(work, model, (vector, buffers), data, proceed)
+        if score is not None and math.isfinite(score.loss):
+            found.append(score)
+    return tuple(found)
+
+
+@torch.no_grad()
+def _score(
+    work: Local, model: str, own: tuple[Tensor, Tensor | None], data: LocalData, proceed: Proceed
+) -> ClientScore | None:
+    hits, loss = 0, 0.0
+    with work.bench.evaluating(), work.bench.at(*own):
+        for x, y in zip(torch.split(data.x, WALK_SIZE), torch.split(data.y, WALK_SIZE), strict=True):
+            if not proceed():
+                return None
+            _, logits = work.net(x)
+            hits += int(work.net.hits(logits, y))
+            loss += float(work.net.loss(logits, y)) * len(y)
+    return ClientScore(model, len(data), hits, loss / len(data))

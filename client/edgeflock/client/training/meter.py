@@ -1,0 +1,179 @@
+"""The meter: one exclusive time line per client, CPU seconds, peak memory, bytes."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from edgeflock.client.training.gauge import Gauge, Readings
+
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+class Activity(StrEnum):
+    """What a client is doing; at any instant exactly one of these."""
+
+    FETCH = "fetch"
+    TRAIN = "train"
+    DELIVER = "deliver"
+    WAIT = "wait"
+
+
+_NONE = dict.fromkeys(Activity, 0.0)
+
+
+@dataclass(frozen=True)
+class TrainCost:
+    """Costs of the local work, known when the update is complete."""
+
+    train_s: float = 0.0
+    cpu_s: float = 0.0
+    peak_rss_bytes: int = 0
+    steps: int = 0
+    fetch_s: float = 0.0
+    samples_done: int = 0
+    used_up: str = ""  # the allowance that ended the training before its last step
+    readings: Readings = field(default_factory=Readings)
+
+    def fields(self) -> dict[str, Any]:
+        """Return what `asdict` would, many times faster."""
+        return {**vars(self), "readings": vars(self.readings)}
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> TrainCost:
+        """Return the costs that had these fields."""
+        return cls(**{**fields, "readings": Readings(**fields.get("readings", {}))})
+
+
+class RoundCost(NamedTuple):
+    """Costs of a round, known when its verdict is there. The four times sum to the round's wall time."""
+
+    round: int
+    fetch_s: float
+    train_s: float
+    deliver_s: float
+    wait_s: float
+    cpu_s: float
+    peak_rss_bytes: int
+    bytes_down: int
+    bytes_up: int
+    resent_bytes: int
+    readings: Readings = Readings()
+
+    def fields(self) -> dict[str, Any]:
+        """Return all of it as plain values."""
+        return {**self._asdict(), "readings": vars(self.readings)}
+
+    def with_rest(self, rest: RoundCost) -> RoundCost:
+        """Return these and what came after the verdict: a run's end has no round of its own."""
+        sums = {name: getattr(self, name) + getattr(rest, name) for name in _SUMS}
+        peak = max(self.peak_rss_bytes, rest.peak_rss_bytes)
+        return self._replace(**sums, peak_rss_bytes=peak, readings=self.readings.with_rest(rest.readings))
+
+
+_SUMS = ("fetch_s", "train_s", "deliver_s", "wait_s", "cpu_s", "bytes_down", "bytes_up", "resent_bytes")
+
+
+def peak_rss_bytes() -> int:
+    """Return the highest resident memory of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+
+
+@dataclass
+class Timeline:
+    """Seconds by activity; entering one leaves the other."""
+
+    clock: Callable[[], float] = time.monotonic
+    activity: Activity = Activity.WAIT
+    seconds: dict[Activity, float] = field(default_factory=_NONE.copy)
+
+    def __post_init__(self) -> None:
+        self._since = self.clock()
+
+    def enter(self, activity: Activity) -> None:
+        now = self.clock()
+        self.seconds[self.activity] += now - self._since
+        self.activity, self._since = activity, now
+
+    def active_s(self) -> float:
+        """Return the seconds since the last `take` that were no waiting."""
+        spent = self.seconds.copy()
+        spent[self.activity] += self.clock() - self._since
+        return sum(spent.values()) - spent[Activity.WAIT]
+
+    def take(self) -> dict[Activity, float]:
+        """Return the seconds since the last call and begin again at zero."""
+        self.enter(self.activity)
+        taken, self.seconds = self.seconds, _NONE.copy()
+        return taken
+
+
+class Meter:
+    """Costs of one client, round after round; a round lasts from one verdict to the next.
+
+    A client that has the process to itself is charged the CPU seconds of the whole process.
+    One of several is charged what its training and its disk work used on their threads: the rest,
+    shared by all, cannot be told apart.
+    """
+
+    def __init__(
+        self, *, alone: bool, clock: Callable[[], float] = time.monotonic, gauge: Gauge | None = None
+    ) -> None:
+        self.line = Timeline(clock)
+        self.probe = (gauge or Gauge()).probe()
+        self.bytes_down = 0
+        self.bytes_up = 0
+        self.resent_bytes = 0
+        self._alone = alone
+        self._thread_s = 0.0
+        self._process_s = time.process_time()
+
+    def enter(self, activity: Activity) -> None:
+        self.line.enter(activity)
+
+    def worked(self, thread_s: float) -> None:
+        """Take note of CPU seconds that a worker thread has spent for this client."""
+        self._thread_s += thread_s
+
+    def spent(self, thread_s: float) -> dict[str, float]:
+        """Return what the round has used so far; `thread_s`: of the work at hand, not noted yet."""
+        cpu_s = self.cpu_s(thread_s)
+        energy_j = self.probe.energy_j(cpu_s=cpu_s, active_s=self.line.active_s())
+        return {"cpu": cpu_s} | ({} if energy_j is None else {"energy": energy_j})
+
+    def read(self, thread_s: float = 0.0) -> Readings:
+        """Return what the sensors say of the round so far."""
+        if self.probe.gauge.blind:
+            return self.probe.known(None)
+        return self.probe.read(cpu_s=self.cpu_s(thread_s), active_s=self.line.active_s())
+
+    def cpu_s(self, thread_s: float) -> float:
+        """Return the round's CPU seconds so far; `thread_s`: of the work at hand, not noted yet."""
+        return time.process_time() - self._process_s if self._alone else self._thread_s + thread_s
+
+    def finish(self, round: int) -> RoundCost:
+        """Return the round's costs; the next round begins."""
+        seconds, cpu_s = self.line.take(), self.cpu_s(0.0)
+        active_s = sum(seconds.values()) - seconds[Activity.WAIT]
+        cost = RoundCost(
+            round=round,
+            fetch_s=seconds[Activity.FETCH],
+            train_s=seconds[Activity.TRAIN],
+            deliver_s=seconds[Activity.DELIVER],
+            wait_s=seconds[Activity.WAIT],
+            cpu_s=cpu_s,
+            peak_rss_bytes=peak_rss_bytes(),
+            bytes_down=self.bytes_down,
+            bytes_up=self.bytes_up,
+            resent_bytes=self.resent_bytes,
+            readings=self.probe.finish(cpu_s=cpu_s, active_s=active_s),
+        )
+        self.bytes_down = self.bytes_up = self.resent_bytes = 0
+        self._thread_s = 0.0
+        self._process_s += cpu_s  # which only counts for one that is alone
+        return cost

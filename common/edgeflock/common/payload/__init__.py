@@ -1,0 +1,1 @@
+"""Numbers as bytes: layouts, packages, codecs, checksums, tensor files."""

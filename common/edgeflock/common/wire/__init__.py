@@ -1,0 +1,1 @@
+"""What both ends know of the wire: messages, chunks, channels, addresses, TLS."""

@@ -1,0 +1,191 @@
+"""Between messages and values: the one file here that knows both; what comes in is checked whole first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from edgeflock.common.errors import MalformedMessage
+from edgeflock.common.payload import codecs
+from edgeflock.common.payload.choice import for_kind
+from edgeflock.common.payload.layout import DIGEST_BYTES, Layout, TensorSpec
+from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
+from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, PROTOCOL, SMALL_CHUNK
+from edgeflock.v1 import bundle_pb2
+
+__all__ = [
+    "CHUNK",
+    "MAX_CHUNK",
+    "PROTOCOL",
+    "SMALL_CHUNK",
+    "choice_from_wire",
+    "choice_to_wire",
+    "kind_from_wire",
+    "kind_to_wire",
+    "layout_from_wire",
+    "layout_to_wire",
+    "package_from_wire",
+    "package_to_wire",
+]
+
+MAX_SECTIONS = 16
+MAX_SCALARS = 64
+MAX_SCALAR_NAME = 64  # characters
+MAX_TENSORS = 100_000
+MAX_TENSOR_NAME = 256  # characters
+MAX_DIMENSIONS = 8
+MAX_ELEMENTS = 1 << 40  # of one bundle: 4 TiB of float32
+
+KINDS = {kind: bundle_pb2.BundleKind.Value(f"BUNDLE_KIND_{kind.name}") for kind in Kind}
+KINDS_BACK = {value: kind for kind, value in KINDS.items()}
+CODECS = {name: bundle_pb2.Codec.Value(f"CODEC_{name.upper()}") for name in codecs.CODECS}
+CODECS_BACK = {value: name for name, value in CODECS.items()}
+DTYPES = {"float32": bundle_pb2.DTYPE_FLOAT32, "int64": bundle_pb2.DTYPE_INT64}
+DTYPES_BACK = {value: name for name, value in DTYPES.items()}
+INTEGERS = (Kind.COUNTERS, Kind.COUNTS)  # kinds that may be int64
+
+if set(KINDS_BACK) != set(bundle_pb2.BundleKind.values()) - {bundle_pb2.BUNDLE_KIND_UNSPECIFIED}:
+    raise RuntimeError("package.Kind and the wire's BundleKind differ")
+
+
+# -------------------------------------------------------------------------------- kinds, codecs
+
+
+def kind_to_wire(kind: Kind) -> bundle_pb2.BundleKind.ValueType:
+    return KINDS[kind]
+
+
+def kind_from_wire(value: int) -> Kind:
+    if value not in KINDS_BACK:
+        raise MalformedMessage(f"bundle kind {value} is unknown")
+    return KINDS_BACK[bundle_pb2.BundleKind.ValueType(value)]
+
+
+def choice_to_wire(choice: CodecChoice) -> bundle_pb2.CodecSpec:
+    return bundle_pb2.CodecSpec(codec=CODECS[choice.name], zstd=choice.zstd, fraction=choice.fraction)
+
+
+def choice_from_wire(message: bundle_pb2.CodecSpec) -> CodecChoice:
+    if message.codec not in CODECS_BACK:
+        raise MalformedMessage(f"codec {message.codec} is unknown")
+    name, fraction = CODECS_BACK[message.codec], message.fraction
+    if not (0 < fraction <= 1 if name == "topk" else fraction == 0):
+        raise MalformedMessage(
+            f"codec {name} has fraction {fraction}, allowed is (0, 1] for topk, 0 otherwise"
+        )
+    return CodecChoice(name, message.zstd, fraction if name == "topk" else 0.0)
+
+
+# -------------------------------------------------------------------------------- layouts
+
+
+def layout_to_wire(layout: Layout) -> bundle_pb2.Layout:
+    specs = (bundle_pb2.TensorSpec(name=spec.name, shape=spec.shape) for spec in layout.tensors)
+    return bundle_pb2.Layout(dtype=DTYPES[layout.dtype], tensors=specs, digest=layout.digest)
+
+
+def layout_from_wire(message: bundle_pb2.Layout) -> Layout:
+    """Return the layout that the message describes, or raise MalformedMessage."""
+    if message.dtype not in DTYPES_BACK:
+        raise MalformedMessage(f"dtype {message.dtype} is unknown")
+    _at_most("layout", "tensors", len(message.tensors), MAX_TENSORS)
+    layout = Layout(tuple(map(_tensor_from_wire, message.tensors)), DTYPES_BACK[message.dtype])
+    _no_repeats("tensor", [spec.name for spec in layout.tensors])
+    _at_most("layout", "numbers", layout.elements, MAX_ELEMENTS)
+    _same_digest("layout", message.digest, layout.digest)
+    return layout
+
+
+def _tensor_from_wire(message: bundle_pb2.TensorSpec) -> TensorSpec:
+    _check_name("tensor", message.name, MAX_TENSOR_NAME)
+    _at_most(f"tensor {message.name!r}", "dimensions", len(message.shape), MAX_DIMENSIONS)
+    shape = tuple(message.shape)
+    # a dimension of 0 must not hide the size of the others
+    _at_most(f"tensor {message.name!r}", "numbers", math.prod(max(1, side) for side in shape), MAX_ELEMENTS)
+    return TensorSpec(message.name, shape)
+
+
+# -------------------------------------------------------------------------------- packages
+
+
+def package_to_wire(package: Package) -> bundle_pb2.Package:
+    return bundle_pb2.Package(
+        sections=map(_section_to_wire, package.sections),
+        scalars=package.scalars,
+        size_bytes=package.size_bytes,
+        crc32c=package.crc32c,
+        digest=package.digest,
+    )
+
+
+def package_from_wire(message: bundle_pb2.Package) -> Package:
+    """Return the package that the message describes, or raise MalformedMessage.
+
+    What comes out agrees with itself; whether its layouts and codecs are those of a task is not known here.
+    """
+    _at_most("package", "sections", len(message.sections), MAX_SECTIONS)
+    _at_most("package", "scalars", len(message.scalars), MAX_SCALARS)
+    for name in message.scalars:
+        _check_name("scalar", name, MAX_SCALAR_NAME)
+    sections = tuple(map(_section_from_wire, message.sections))
+    _no_repeats("section", [str(section.kind) for section in sections])
+    package = Package(sections, dict(message.scalars), message.crc32c)
+    if message.size_bytes != package.size_bytes:
+        raise MalformedMessage(
+            f"package of {message.size_bytes} bytes has {package.size_bytes} in its sections"
+        )
+    _same_digest("package", message.digest, package.digest)
+    return package
+
+
+def _section_to_wire(section: Section) -> bundle_pb2.Section:
+    return bundle_pb2.Section(
+        kind=KINDS[section.kind],
+        layout_digest=section.layout_digest,
+        codec=choice_to_wire(section.codec),
+        elements=section.elements,
+        size_bytes=section.size_bytes,
+    )
+
+
+def _section_from_wire(message: bundle_pb2.Section) -> Section:
+    kind, choice = kind_from_wire(message.kind), choice_from_wire(message.codec)
+    if for_kind(choice, kind) != choice:
+        raise MalformedMessage(f"codec {choice} is not for bundles of kind {kind}")
+    if len(message.layout_digest) != DIGEST_BYTES:
+        raise MalformedMessage(
+            f"layout digest of {kind} has {len(message.layout_digest)} bytes, not {DIGEST_BYTES}"
+        )
+    _at_most(f"section {kind}", "numbers", message.elements, MAX_ELEMENTS)
+    largest = codecs.largest(choice, message.elements, "int64" if kind in INTEGERS else "float32")
+    _at_most(f"section {kind}", "bytes", message.size_bytes, largest)
+    return Section(kind, message.layout_digest, choice, message.elements, message.size_bytes)
+
+
+# -------------------------------------------------------------------------------- checks
+
+
+def _at_most(whose: str, what: str, count: int, limit: int) -> None:
+    if count > limit:
+        raise MalformedMessage(f"{whose} has {count} {what}, allowed are {limit}")
+
+
+def _check_name(what: str, name: str, longest: int) -> None:
+    """Names are part of a canonical text with line ends: only what can be printed."""
+    if not name or len(name) > longest or not name.isprintable():
+        raise MalformedMessage(f"{what} name {name[:40]!r} is not 1 to {longest} printable characters")
+
+
+def _no_repeats(what: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise MalformedMessage(f"{what} {name!r} is there twice")
+        seen.add(name)
+
+
+def _same_digest(what: str, stated: bytes, computed: bytes) -> None:
+    if stated != computed:
+        raise MalformedMessage(
+            f"digest of the {what} is {stated[:32].hex()}, its content has {computed.hex()}"
+        )

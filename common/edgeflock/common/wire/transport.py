@@ -1,0 +1,47 @@
+"""What both ends of a connection agree on besides the messages: revision, chunk sizes, gRPC options."""
+
+from __future__ import annotations
+
+from edgeflock.common.payload.checksum import GRANULE
+
+PROTOCOL = 1  # revision of edgeflock.v1
+
+SMALL_CHUNK = GRANULE  # after an interruption and on slow links
+CHUNK = 1 << 20  # otherwise
+MAX_CHUNK = 4 << 20  # the most that is accepted
+MAX_MESSAGE = 5 << 20  # a chunk of the largest size and its envelope
+
+Options = list[tuple[str, int]]
+
+
+def channel_options() -> Options:
+    """Return the options of a client's channel.
+
+    A channel has its own connection: out of gRPC's global pool a fresh one would inherit an old back-off.
+    """
+    return [*_common(), ("grpc.use_local_subchannel_pool", 1)]
+
+
+def server_options() -> Options:
+    """Return the options of a server; it tolerates the pings that `channel_options` sends."""
+    return [
+        *_common(),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+        ("grpc.http2.max_ping_strikes", 0),  # no GOAWAY for pings: the minimum interval alone bounds them
+        ("grpc.so_reuseport", 0),  # a taken port is an error, not a second server
+    ]
+
+
+def _common() -> Options:
+    """Pings every 20 s also when nothing is called, so that an idle hour ends in nothing.
+
+    An answer may take gRPC's 60 s while other data come: on a narrow line it waits behind these.
+    """
+    return [
+        ("grpc.keepalive_time_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.max_send_message_length", MAX_MESSAGE),
+        ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ]

@@ -1,0 +1,1 @@
+"""FedADM: its two halves, its control, its memory and what it measures."""

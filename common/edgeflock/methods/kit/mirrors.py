@@ -1,0 +1,49 @@
+"""Client vectors of which the server keeps the sum (SCAFFOLD's c_i, FedDyn's h_i): who has lost his.
+
+A client that lost its vector goes on with zero, as on first participation; the server's sum keeps the lost
+share for ever. So the server remembers of whom it holds a share, and says how many of them came without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from edgeflock.common.payload.layout import Layout
+from edgeflock.methods.kit.base import Accumulators, Local, ServerHalf, State, Update
+from edgeflock.methods.kit.options import P
+
+HELD = "held"  # by seat: 1 where the server's sum has a share of that client
+LOST = "lost_states"
+
+
+def own(work: Local, name: str) -> Tensor | None:
+    """Return the client's vector, None if it has none; the update tells the server which."""
+    found = work.state.vectors.get(name)
+    work.scalars[HELD] = float(found is not None)
+    return found
+
+
+class MirrorServer(ServerHalf[P]):
+    """Counts the clients that came without the vector whose share the server holds."""
+
+    def begin(self, state: State) -> None:
+        state.vectors[HELD] = torch.zeros(self.setting.clients)
+
+    def sums(self) -> Mapping[str, Layout]:
+        return {**super().sums(), HELD: Layout.of([(HELD, (self.setting.clients,))])}
+
+    def fold(self, sums: Accumulators, update: Update, weight: float) -> None:
+        super().fold(sums, update, weight)
+        if not update.steps:  # nothing has moved
+            return
+        sums.vectors[HELD][update.index] = 1
+        if sums.state.vectors[HELD][update.index] and not update.scalars.get(HELD, 0.0):
+            sums.count(LOST, 1)
+
+    def lost(self, state: State, sums: Accumulators) -> dict[str, float]:
+        """Call at the commit: note whose shares are held now, return what the log should say."""
+        torch.maximum(state.vectors[HELD], sums.vectors[HELD], out=state.vectors[HELD])
+        return {name: count for name, count in sums.scalars.items() if name == LOST}

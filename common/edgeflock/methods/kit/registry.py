@@ -1,0 +1,32 @@
+"""The methods by name: every module and folder of `methods/` but the kit is one, no table to edit."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from edgeflock import methods
+from edgeflock.common.errors import UnknownName
+from edgeflock.methods.kit.base import Method
+
+_KIT = "kit"
+_OF_A_FOLDER = "method"  # the module of a method that takes several
+
+
+def names() -> list[str]:
+    """Return the names of all methods, sorted."""
+    return sorted(module.name for module in pkgutil.iter_modules(methods.__path__) if module.name != _KIT)
+
+
+def load(name: str) -> Method:
+    """Return the method of that name.
+
+    Raises UnknownName, with the nearest name that exists.
+    """
+    if name not in names():
+        raise UnknownName("method", name, names())
+    module = importlib.import_module(f"{methods.__name__}.{name}")
+    if hasattr(module, "__path__"):
+        module = importlib.import_module(f"{module.__name__}.{_OF_A_FOLDER}")
+    assert isinstance(module.METHOD, Method)
+    return module.METHOD

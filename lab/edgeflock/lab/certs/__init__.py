@@ -1,0 +1,1 @@
+"""Certificates for a server and its devices, and the file by which a device joins."""

@@ -1,0 +1,45 @@
+"""DIR/grid.toml: what a comparison was asked, kept for its report and for whoever goes on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edgeflock.common.command.options import read_toml
+from edgeflock.common.command.settings_file import value_text
+from edgeflock.lab.compare.grid import Grid, make_grid
+from edgeflock.server.files.run_dir import write_small
+
+FILE = "grid.toml"
+_HEAD = "# what fl-lab compare was asked, the options of its command line included\n"
+
+
+def keep(out: Path, table: Mapping[str, Any], grid: Grid) -> None:
+    """Write a grid's table, with what the command line said in its place.
+
+    Raises EdgeflockError with a sentence if that cannot be.
+    """
+    asked = {"target": list(grid.targets), "baseline": dict(grid.baseline), "measure": grid.measure}
+    write_small(
+        out / FILE, _HEAD + to_toml({**table, **{key: value for key, value in asked.items() if value}})
+    )
+
+
+def recall(out: Path) -> Grid | None:
+    """Return the grid of a comparison, None where an earlier edgeflock has kept none."""
+    path = out / FILE
+    return make_grid(read_toml(path), str(path)) if path.is_file() else None
+
+
+def to_toml(table: Mapping[str, Any]) -> str:
+    """Return a grid's table as TOML: values, then a section for every table of options."""
+    sections = {key: value for key, value in table.items() if key != "baseline" and isinstance(value, dict)}
+    methods = sections.pop("method", {})
+    sections |= {f"method.{value_text(name)}": options for name, options in methods.items()}
+    parts = [_lines({key: value for key, value in table.items() if key not in (*sections, "method")})]
+    return "\n".join([*parts, *(f"[{name}]\n{_lines(options)}" for name, options in sections.items())])
+
+
+def _lines(table: Mapping[str, Any]) -> str:
+    return "".join(f"{key} = {value_text(value)}\n" for key, value in table.items())

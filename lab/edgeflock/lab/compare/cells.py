@@ -1,0 +1,176 @@
+"""The cells of a grid, each a run with real processes, and tables of what came of them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgeflock.common.command.terminal import Terminal
+from edgeflock.common.errors import EdgeflockError, Locked, UsageError
+from edgeflock.lab.compare import asked as kept
+from edgeflock.lab.compare import farm, time_left
+from edgeflock.lab.compare.farm import Ended, Living
+from edgeflock.lab.compare.grid import Cell, Grid
+from edgeflock.lab.compare.ticker import Ticker
+from edgeflock.lab.compare.time_left import Ahead, Took
+from edgeflock.lab.findings import findings
+from edgeflock.lab.findings.outcome import lives
+from edgeflock.lab.findings.quantity import counted, product
+from edgeflock.lab.findings.screen import COLUMNS
+from edgeflock.lab.history import history
+from edgeflock.lab.history.history import History
+
+
+def spare(cells: Sequence[Cell]) -> int:
+    """Return how many cells can run at a time with a core for each of their processes, at least one."""
+    clients = [cell.lab.get("processes") or cell.config.clients for cell in cells if not cell.config.central]
+    return max(1, len(os.sched_getaffinity(0)) // (1 + max(clients, default=0)))
+
+
+@dataclass
+class Comparison:
+    """A grid on its way."""
+
+    grid: Grid
+    out: Path
+    jobs: int
+    took: list[Took] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)  # by the cell's folder
+    done: int = 0
+
+    def run(self, table: Mapping[str, Any]) -> None:
+        """Run the cells that are not finished and keep the table they came of; what fails is noted."""
+        finished = {cell.folder: found for cell in self.grid.cells if (found := self._finished(cell))}
+        self.took = [
+            _took(cell, finished[cell.folder]) for cell in self.grid.cells if cell.folder in finished
+        ]
+        self.done = len(finished)
+        ahead = [cell for cell in self.grid.cells if cell.folder not in finished]
+        _require_data(ahead)
+        with _held(self.out):
+            kept.keep(self.out, table, self.grid)
+            click.echo(self._first_line(ahead))
+            try:
+                with closing(Ticker(Terminal(sys.stdout), len(self.grid.cells))) as shown:
+                    self._run(ahead, shown)
+            except KeyboardInterrupt:  # said when the living line is gone
+                words = (
+                    f"{self.done} of {counted(len(self.grid.cells), 'cell')} done, the same command goes on"
+                )
+                click.echo(f"interrupted: {words}", err=True)
+                raise
+
+    def tell(self, *, full: bool) -> int:
+        """Show what was found, name what failed, and return the exit code."""
+        results = findings.gather(self.grid, self.out, self.failures)
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else COLUMNS
+        findings.tell(results, self.grid, self.out, width=width, full=full)
+        failed = [result for result in results if result.outcome is None]
+        for result in failed:
+            alone = shlex.join(["fl-lab", *farm.command_line(self.out, result.cell)])
+            click.echo(f"failed: {result.cell.name}: {result.failure}\n  alone: {alone}", err=True)
+        return 1 if failed else 0
+
+    def _run(self, cells: Sequence[Cell], shown: Ticker) -> None:
+        left = {cell.folder: _ahead(cell) for cell in cells}
+
+        def watch(living: Sequence[Living]) -> None:
+            left.update({one.cell.folder: _ahead(one.cell, one.share) for one in living})
+            rounds = [f"{one.cell.name} {one.round}/{one.cell.config.rounds}" for one in living]
+            shown.show(self.done, ", ".join(rounds), _brief(self._estimate(left, living)))
+
+        with closing(farm.grow(cells, self.out, self.jobs, watch)) as ends:
+            for end in ends:
+                del left[end.cell.folder]
+                self.done += 1
+                how = self._take(end)
+                estimate = _brief(self._estimate(left))
+                shown.say(f"{self.done}/{len(self.grid.cells)}  {end.cell.name}  {how}; {estimate}")
+
+    def _take(self, end: Ended) -> str:
+        """Note how a cell ended, and say it."""
+        found = None if end.failure else self._finished(end.cell)
+        if found is None:
+            failure = end.failure or "its run was stopped before its end"
+            self.failures[end.cell.folder] = failure
+            return f"failed: {failure}"
+        self.took.append(_took(end.cell, found, end.seconds))
+        return f"done in {end.seconds:.0f} s"
+
+    def _estimate(self, left: Mapping[str, Ahead], living: Sequence[Living] = ()) -> str:
+        running = [
+            Took(one.cell.method, one.whole, _kind(one.cell)) for one in living if one.whole is not None
+        ]
+        took = self.took or running
+        return time_left.words(took, list(left.values()), self.jobs)
+
+    def _first_line(self, ahead: Sequence[Cell]) -> str:
+        kept = f", {self.done} finished before" if self.done else ""
+        estimate = self._estimate({cell.folder: _ahead(cell) for cell in ahead})
+        return f"{product(self.grid.axes)} in {self.out}{kept}; {self.jobs} at a time\n{estimate}"
+
+    def _finished(self, cell: Cell) -> History | None:
+        """Return a cell's history if its run has ended as it should, and no more is asked of it."""
+        from edgeflock.server.core.decisions import EndingKind
+        from edgeflock.server.start.resolve import combine
+        from edgeflock.server.start.startup import already_over  # brings torch
+
+        folder = farm.run_dir(self.out, cell)
+        try:
+            over = already_over(folder, combine({**cell.given, "run_dir": folder}))
+            return history.read(folder) if over is not None and over.kind is EndingKind.COMPLETED else None
+        except EdgeflockError:
+            return None  # its own run says what is wrong
+
+
+def _brief(estimate: str) -> str:
+    """Return an estimate without what it stands on: a terminal is 80 columns wide."""
+    return estimate.partition(" (")[0]
+
+
+def _took(cell: Cell, found: History, seconds: float = 0.0) -> Took:
+    return time_left.took(cell.method, _kind(cell), lives(found.events), seconds)
+
+
+def _ahead(cell: Cell, share: float = 1.0) -> Ahead:
+    return Ahead(cell.method, share, _kind(cell))
+
+
+def _kind(cell: Cell) -> str:
+    """Return what cells have in common that differ in their seed alone."""
+    return " ".join(cell.group.values())
+
+
+def _require_data(cells: Sequence[Cell]) -> None:
+    """Refuse a grid whose data are not there, before the first cell is started."""
+    from edgeflock.common import datasets
+
+    for name, root in {(cell.config.dataset, cell.config.data_root) for cell in cells}:
+        if name is not None:
+            datasets.load(name, root)
+
+
+@contextmanager
+def _held(out: Path) -> Iterator[None]:
+    """Make the directory and hold it: two at a time would start the same cells."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = (out / "lock").open("a")
+    except OSError as error:
+        raise UsageError(f"--out {str(out)!r} cannot be made: {error.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Locked(f"--out {str(out)!r} is in use by another fl-lab compare") from None
+        yield

@@ -1,0 +1,94 @@
+"""fl-lab compare, as it is asked for: how large a grid is, is said before what it works with is there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgeflock.common.command import signals
+from edgeflock.common.command.options import read_toml
+from edgeflock.lab.findings.quantity import product
+
+_OPTIONS = {
+    "--out": (Path, "DIR", "Where runs and tables lie.  [default: runs/compare-GRID]"),
+    "--jobs": (click.IntRange(min=1), "N", "Cells at a time.  [default: what has a core for every process]"),
+    "--target": (float, "X", "An accuracy to reach, repeatable.  [default: the grid's]"),
+    "--baseline": (str, "NAME", "The method, or AXIS=VALUE, to compare with.  [default: the grid's]"),
+    "--measure": (
+        str,
+        "MODEL",
+        "Whose accuracy counts: global, client_local ...  [default: the grid's, else global]",
+    ),
+    "--data-root": (Path, "DIR", "Folder with data sets in their official formats.  [default: the grid's]"),
+}
+
+
+def _compare(
+    grid: Path,
+    out: Path | None,
+    jobs: int | None,
+    target: tuple[float, ...],
+    baseline: str | None,
+    measure: str | None,
+    data_root: Path | None,
+    full: bool,
+) -> int:
+    """Run every cell of a grid and put what came of them side by side.
+
+    Started again it keeps the cells that have finished and goes on with the others.
+    """
+    table, out = read_toml(grid), out or Path("runs") / f"compare-{grid.stem}"
+    if sys.stdout.isatty():
+        click.echo(f"{grid.name}: {size(table)}")
+    from edgeflock.lab.compare.cells import Comparison, spare
+    from edgeflock.lab.compare.grid import make_grid, read_baseline, read_measure, read_targets
+
+    asked = make_grid(table, str(grid))
+    asked = replace(
+        asked,
+        targets=read_targets(target, "--target") if target else asked.targets,
+        baseline=asked.baseline if baseline is None else read_baseline(baseline, asked.axes, "--baseline"),
+        measure=asked.measure if measure is None else read_measure(measure, "--measure"),
+        cells=tuple(cell if data_root is None else cell.with_data(data_root) for cell in asked.cells),
+    )
+    signals.on_leaving(signals.interrupt)
+    made = Comparison(asked, out, jobs or spare(asked.cells))
+    made.run(_placed(table, data_root))
+    return made.tell(full=full)
+
+
+def _placed(table: Mapping[str, Any], data_root: Path | None) -> Mapping[str, Any]:
+    """Return a grid's table with its data sets where they are."""
+    if data_root is None:
+        return table
+    return {**table, "run": {**table.get("run", {}), "data_root": str(data_root.absolute())}}
+
+
+def size(table: Mapping[str, Any]) -> str:
+    """Return how many cells a grid's table asks for, before any of it is checked."""
+    axes = table.get("grid", {})
+    lists = {axis: values for axis, values in axes.items() if isinstance(values, list)} if axes else {}
+    return product(lists)
+
+
+def _build() -> click.Command:
+    parameters: list[click.Parameter] = [
+        click.Argument(["grid"], type=click.Path(path_type=Path), metavar="GRID.toml")
+    ]
+    for name, (kind, metavar, words) in _OPTIONS.items():
+        taken = click.Path(path_type=Path) if kind is Path else kind
+        parameters.append(
+            click.Option([name], type=taken, metavar=metavar, help=words, multiple=name == "--target")
+        )
+    parameters.append(
+        click.Option(["--full"], is_flag=True, help="Print every table, not one screen of them.")
+    )
+    return click.Command("compare", params=parameters, callback=_compare, help=_compare.__doc__)
+
+
+compare = _build()

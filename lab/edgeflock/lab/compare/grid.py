@@ -1,0 +1,210 @@
+"""Grids of runs: a TOML file with lists of options becomes cells, each one run, checked before any starts."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from edgeflock.common.command.options import options, public, read_toml, unknown
+from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
+from edgeflock.common.scores import LOCAL, POOLED
+from edgeflock.lab.compare.grid_options import (
+    METHOD,
+    Choice,
+    axis_of,
+    label_of,
+    method_of,
+    section,
+    text_of,
+    values_of,
+)
+from edgeflock.lab.history.values import GLOBAL
+from edgeflock.lab.run.started import LabConfig
+from edgeflock.methods.kit.registry import load, names
+from edgeflock.server.config import ServerConfig
+
+SEED = "seed"
+_TOP = ("grid", "run", METHOD, "baseline", "target", "measure")
+_INSIDE = "options of the runs stand in [run], or in [grid] as lists"
+_DEFAULT = ServerConfig().method
+_MEASURED_ON = ("eval_data",)  # operational for a server, but another file gives other figures
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid."""
+
+    labels: Mapping[str, str]  # the value of every axis, as text
+    given: Mapping[str, Any]  # options of fl-server
+    lab: Mapping[str, Any]  # options of fl-lab run
+    config: ServerConfig  # what they resolve to
+    digest: str
+
+    @property
+    def method(self) -> str:
+        """The name of the method or of its variant."""
+        return self.labels.get(METHOD, self.config.method)
+
+    @property
+    def folder(self) -> str:
+        return f"{self.method}-{self.digest}"
+
+    @property
+    def name(self) -> str:
+        """The cell for people: fedprox seed=1 partition=iid."""
+        return _name(self.method, self.labels)
+
+    def with_data(self, root: Path) -> Cell:
+        """Return the cell with its data sets elsewhere: that does not make it another one."""
+        return replace(
+            self, given={**self.given, "data_root": root}, config=replace(self.config, data_root=root)
+        )
+
+    @property
+    def group(self) -> Mapping[str, str]:
+        """The labels that cells have in common over which is averaged: all but the seed."""
+        return {axis: label for axis, label in self.labels.items() if axis != SEED}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All cells, in the order in which they are run, and what is asked of them."""
+
+    cells: tuple[Cell, ...]
+    axes: Mapping[str, tuple[str, ...]]  # the labels of every axis, in the file's order
+    targets: tuple[float, ...]
+    baseline: Mapping[str, str]  # labels; empty: there is none
+    measure: str  # the model whose accuracy counts
+
+
+def read_grid(path: Path) -> Grid:
+    """Return the grid of a file. Raises UsageError with a sentence that names the key."""
+    return make_grid(read_toml(path), str(path))
+
+
+def make_grid(table: Mapping[str, Any], where: str) -> Grid:
+    """Return the grid of parsed TOML."""
+    if not table:
+        raise UsageError(f"{where} describes no run: {_INSIDE}")
+    for key in table:
+        if key not in _TOP:
+            raise UsageError(f"unknown key in {where}: {key}, known are {', '.join(_TOP)}; {_INSIDE}")
+    sections = {name: section(table, name, where) for name in ("grid", "run", METHOD)}
+    fixed = values_of(sections["run"], f"[run] of {where}")
+    axes = {key: axis_of(key, values, where) for key, values in sections["grid"].items()}
+    if twice := sorted(axes.keys() & sections["run"].keys()):
+        raise UsageError(f"{twice[0]} stands in [grid] and in [run] of {where}: give it once")
+    named = [label for label, _ in axes[METHOD]] if METHOD in axes else [fixed.get(METHOD, _DEFAULT)]
+    methods = {name: method_of(name, sections[METHOD].get(name, {}), axes, where) for name in named}
+    for name in sections[METHOD]:
+        if name not in methods:
+            raise unknown(f"method in [method.{name}] of {where}, which the grid does not run", name, methods)
+    labels = {key: tuple(label for label, _ in values) for key, values in axes.items()}
+    return Grid(
+        cells=tuple(_cell(choice, fixed, methods, axes) for choice in _choices(axes)),
+        axes=labels,
+        targets=read_targets(table.get("target", []), f"target in {where}"),
+        baseline=read_baseline(table.get("baseline", {}), labels, f"baseline in {where}"),
+        measure=read_measure(table.get("measure", GLOBAL), f"measure in {where}"),
+    )
+
+
+def read_measure(value: Any, label: str) -> str:
+    """Return the name of the model whose accuracy counts: one that some method has tested."""
+    name = text_of(value, label)
+    known = {GLOBAL, LOCAL, POOLED, *(model for method in names() for model in load(method).models)}
+    if name not in known:
+        raise BadValue(label, name, ", ".join(sorted(known)))
+    return name
+
+
+def read_targets(value: Any, label: str) -> tuple[float, ...]:
+    """Return target accuracies, ascending, from a number or a list of them."""
+    found = value if isinstance(value, list | tuple) else [value]
+    for target in found:
+        if not isinstance(target, int | float) or isinstance(target, bool) or not 0 < target <= 1:
+            raise BadValue(label, target, "accuracies in (0, 1]")
+    return tuple(sorted({float(target) for target in found}))
+
+
+def read_baseline(value: Any, axes: Mapping[str, Sequence[str]], label: str) -> dict[str, str]:
+    """Return the labels of the baseline, from the name of a method, AXIS=VALUE, or a table of axes."""
+    if isinstance(value, str):
+        axis, equals, name = value.partition("=")
+        value = {axis: name} if equals else {METHOD: value}
+    if not isinstance(value, dict):
+        raise BadValue(label, value, "the name of a method, or values of axes")
+    found = {axis: label_of(entry) for axis, entry in value.items()}
+    for axis, entry in found.items():
+        if axis == SEED or axis not in axes:
+            raise BadValue(
+                label, axis, f"one of the grid's axes: {', '.join(a for a in axes if a != SEED) or 'none'}"
+            )
+        if entry not in axes[axis]:
+            raise BadValue(label, entry, f"one of {', '.join(axes[axis])}, which the grid runs")
+    return found
+
+
+# ---------------------------------------------------------------------------------------------- the cells
+
+
+def _choices(
+    axes: Mapping[str, list[Choice]],
+) -> list[dict[str, Choice]]:
+    """Return every combination; seeds change slowest, so that soon every method has a figure."""
+    order = sorted(axes, key=lambda key: key != SEED)
+    products = itertools.product(*(axes[key] for key in order))
+    return [dict(zip(order, values, strict=True)) for values in products]
+
+
+def _cell(
+    choice: Mapping[str, Choice],
+    fixed: Mapping[str, Any],
+    methods: Mapping[str, dict[str, Any]],
+    axes: Mapping[str, Any],
+) -> Cell:
+    labels = {axis: choice[axis][0] for axis in axes}
+    method = labels[METHOD] if METHOD in labels else str(fixed.get(METHOD, _DEFAULT))
+    chosen = {
+        name: value for _, values in choice.values() for name, value in values.items() if name != METHOD
+    }
+    given = _layered(fixed, methods[method], chosen)
+    lab = {entry.name: given.pop(entry.name) for entry in public(LabConfig) if entry.name in given}
+    config = _resolved(given, _name(method, labels))
+    return Cell(labels, given, lab, config, _digest(config, lab, [axis for axis in axes if axis not in lab]))
+
+
+def _layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Put options over others: epochs and steps replace each other."""
+    given: dict[str, Any] = {}
+    for layer in layers:
+        for name, other in (("epochs", "steps"), ("steps", "epochs")):
+            if name in layer and other not in layer:
+                given.pop(other, None)
+        given |= layer
+    return given
+
+
+def _resolved(given: Mapping[str, Any], name: str) -> ServerConfig:
+    from edgeflock.server.start.resolve import combine
+
+    try:
+        return combine(given)
+    except EdgeflockError as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def _name(method: str, labels: Mapping[str, str]) -> str:
+    return " ".join([method, *(f"{axis}={label}" for axis, label in labels.items() if axis != METHOD)])
+
+
+def _digest(config: ServerConfig, lab: Mapping[str, Any], axes: Sequence[str]) -> str:
+    """Return what tells a cell from all others: what makes its run what it is, and what the grid varies."""
+    counted = {entry.name for entry in options(ServerConfig) if entry.identity} | {*axes, *_MEASURED_ON}
+    values = {name: getattr(config, name) for name in sorted(counted)} | dict(lab)
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]

@@ -1,0 +1,1 @@
+"""What a run has learned and cost, in the formats of other programs."""

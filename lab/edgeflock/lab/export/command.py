@@ -1,0 +1,78 @@
+"""fl-lab export: a run's final or best model as a file for other programs, compared with the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgeflock.common.command import extras
+from edgeflock.common.errors import UsageError
+from edgeflock.server.journal.feed import require_run
+
+ONNX = ("onnx", "onnxscript")
+SUFFIXES = {"safetensors": ".safetensors", "torchscript": ".pt", "exported": ".pt2", "onnx": ".onnx"}
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
+@click.option(
+    "--which",
+    type=click.Choice(["final", "best"]),
+    default="final",
+    show_default=True,
+    help="Which model of the run.",
+)
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(list(SUFFIXES)),
+    help="safetensors: the numbers; the others: the model with its code, from samples to logits.  "
+    "[default: as FILE ends, else safetensors]",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where to.  [default: RUN/report/WHICH.SUFFIX]",
+)
+@click.option(
+    "--data-root",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder with data sets, if it is not where the run had it; test samples check the file.",
+)
+def export(run: Path, which: str, kind: str | None, out: Path | None, data_root: Path | None) -> int:
+    """Write a model of the run directory RUN for other programs."""
+    kind = _agreed(kind, out)
+    if kind == "onnx":
+        extras.require("--format onnx", *ONNX)
+    require_run(run)
+    from edgeflock.lab.export import exported, taken
+
+    model = taken.take(run, which, data_root)
+    path = out or run / "report" / f"{which}{SUFFIXES[kind]}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        exported.write(model, kind, path)
+    except OSError as error:
+        raise UsageError(f"--out {str(path)!r} cannot be written: {error.strerror or error}") from None
+    apart = exported.largest_error(model, kind, path)
+    when = "after the closing task" if model.closing else f"of round {model.round}"
+    click.echo(f"{which} model {when} in {path}")
+    click.echo(
+        f"its logits differ from the model's by at most {apart:.1e} on {len(model.samples)} test samples"
+    )
+    return 0
+
+
+def _agreed(kind: str | None, out: Path | None) -> str:
+    """Return the format that is asked for; the file's ending may say it, and must not say another."""
+    ending = out.suffix if out is not None else ""
+    meant = next((name for name, suffix in SUFFIXES.items() if suffix == ending), None)
+    if kind and meant and kind != meant:
+        wanted = f"{SUFFIXES[kind]} or another ending that is no other format's"
+        raise UsageError(
+            f"--out {str(out)!r} ends as a file of {meant}, allowed with --format {kind} is {wanted}"
+        )
+    return kind or meant or "safetensors"

@@ -1,0 +1,1 @@
+"""What the runs of a comparison say: numbers with intervals, tables, a verdict."""

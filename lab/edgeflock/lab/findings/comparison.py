@@ -1,0 +1,162 @@
+"""Outcomes of a grid put together: groups of seeds, their differences, and records for files. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from edgeflock.lab.compare.grid import SEED, Cell, Grid
+from edgeflock.lab.compare.grid_options import METHOD
+from edgeflock.lab.findings.outcome import COSTS, Outcome
+from edgeflock.lab.findings.paired import Difference, Spread, difference, spread
+from edgeflock.lab.history.values import History
+from edgeflock.lab.report.ledger import Ledger
+
+Record = Mapping[str, str | float | int | None]
+Figure = tuple[float | None, str]  # target (None: of the whole run), name
+
+
+@dataclass(frozen=True)
+class Result:
+    """One cell with what came of it."""
+
+    cell: Cell
+    outcome: Outcome | None
+    failure: str = ""  # why there is no outcome
+    run_dir: str = ""
+    history: History | None = None
+    ledger: Ledger | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells that differ in their seed alone."""
+
+    labels: Mapping[str, str]
+    cells: int
+    values: Mapping[Figure, Mapping[str, float]]  # of every figure that is known: by seed
+    spreads: Mapping[Figure, Spread]
+    differences: Mapping[Figure, Difference]  # to the baseline; empty for the baseline itself
+
+    @property
+    def name(self) -> str:
+        rest = [f"{axis}={label}" for axis, label in self.labels.items() if axis != METHOD]
+        return " ".join([label for axis, label in self.labels.items() if axis == METHOD] + rest) or "all"
+
+
+def groups(results: Sequence[Result], grid: Grid) -> list[Group]:
+    """Return the groups of a grid in the order of its axes, each with its difference to the baseline."""
+    together: dict[tuple[tuple[str, str], ...], list[Result]] = {}
+    for result in results:
+        together.setdefault(tuple(result.cell.group.items()), []).append(result)
+    values = {key: _by_figure(found) for key, found in together.items()}
+    order = sorted(together, key=lambda key: _place(dict(key), grid))
+    return [_group(key, len(together[key]), values, grid.baseline) for key in order]
+
+
+def _place(labels: Mapping[str, str], grid: Grid) -> list[int]:
+    """Return what groups are sorted by: those that differ in their method alone stand together."""
+    axes = sorted(labels, key=lambda axis: axis == METHOD)
+    return [grid.axes[axis].index(labels[axis]) for axis in axes]
+
+
+def _by_figure(results: Sequence[Result]) -> dict[Figure, dict[str, float]]:
+    found: dict[Figure, dict[str, float]] = {}
+    for result in results:
+        for target, name, value in result.outcome.figures() if result.outcome else ():
+            mine = found.setdefault((target, name), {})
+            if value is not None:
+                mine[result.cell.labels.get(SEED, "")] = value
+    return found
+
+
+def _group(
+    key: tuple[tuple[str, str], ...],
+    cells: int,
+    values: Mapping[tuple[tuple[str, str], ...], Mapping[Figure, Mapping[str, float]]],
+    baseline: Mapping[str, str],
+) -> Group:
+    mine, other = values[key], tuple((axis, baseline.get(axis, label)) for axis, label in key)
+    against = values.get(other, {}) if baseline and other != key else {}
+    spreads = {figure: spread(list(by_seed.values())) for figure, by_seed in mine.items()}
+    apart = {figure: difference(by_seed, against.get(figure, {})) for figure, by_seed in mine.items()}
+    known = {figure: found for figure, found in spreads.items() if found is not None}
+    paired = {figure: found for figure, found in apart.items() if found is not None}
+    return Group(dict(key), cells, mine, known, paired)
+
+
+# --------------------------------------------------------------------------------------- records for files
+
+
+def cell_records(results: Sequence[Result], targets: Sequence[float]) -> list[Record]:
+    """Return a record per cell: its labels, how it ended, and every figure."""
+    names = [_column(target, name) for target, name in _figures(targets)]
+    records: list[Record] = []
+    for result in results:
+        figures = (
+            {_column(target, name): v for target, name, v in result.outcome.figures()}
+            if result.outcome
+            else {}
+        )
+        records.append(
+            {
+                METHOD: result.cell.method,
+                **result.cell.labels,
+                "failure": result.failure,
+                **{name: figures.get(name) for name in names},
+                "run_dir": result.run_dir,
+            }
+        )
+    return records
+
+
+def summary_records(found: Sequence[Group], targets: Sequence[float]) -> list[Record]:
+    """Return a record per group and figure: mean, deviation, difference to the baseline."""
+    return [_summary(group, figure) for group in found for figure in _figures(targets)]
+
+
+def _summary(group: Group, figure: Figure) -> Record:
+    mean, apart = group.spreads.get(figure), group.differences.get(figure)
+    return {
+        **group.labels,
+        "to_accuracy": figure[0],
+        "figure": figure[1],
+        "mean": mean.mean if mean else None,
+        "deviation": mean.deviation if mean else None,
+        "seeds": mean.count if mean else 0,
+        "of": group.cells,
+        "difference": apart.mean if apart else None,
+        "difference_error": apart.error if apart else None,
+        "difference_low": apart.low if apart else None,
+        "difference_high": apart.high if apart else None,
+        "pairs": apart.count if apart else 0,
+    }
+
+
+def curve_records(results: Sequence[Result]) -> list[Record]:
+    """Return a record per cell and evaluation: accuracy, loss, and the costs up to there."""
+    return [
+        {
+            METHOD: result.cell.method,
+            **result.cell.labels,
+            "round": point.round,
+            "accuracy": point.evaluation.accuracy,
+            "loss": point.evaluation.loss,
+            **{name: point.spent.get(name) for name in COSTS[1:]},
+        }
+        for result in results
+        if result.outcome
+        for point in result.outcome.curve
+    ]
+
+
+def _figures(targets: Sequence[float]) -> Iterator[Figure]:
+    yield from ((None, name) for name in ("final_accuracy", "best_accuracy", *COSTS))
+    yield from ((target, name) for target in targets for name in COSTS)
+
+
+def _column(target: float | None, name: str) -> str:
+    """Return a name that no axis of a grid has."""
+    if target is None:
+        return name if name.endswith("accuracy") else f"total_{name}"
+    return f"{name}_to_{target:g}"

@@ -1,0 +1,88 @@
+"""What came of one run: its accuracy, and what it had cost when it reached each target. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from edgeflock.lab.history.history import History, Numbers, Point, RoundHistory
+from edgeflock.server.journal.feed import Event
+
+Life = tuple[float, float]
+
+COSTS = ("rounds", "bytes", "seconds", "flops", "energy_j")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The figures of one run; None is what is not known or was not reached."""
+
+    final: float | None  # accuracy
+    best: float | None
+    total: Mapping[str, float | None]  # costs of the whole run
+    reached: Mapping[float, Mapping[str, float | None] | None]  # costs up to each target accuracy
+    curve: tuple[Point, ...]
+    models: tuple[str, ...] = ()  # whose accuracy is known
+    lives: tuple[Life, ...] = ()  # of its server
+    tests: float = 0.0  # share of its seconds in which models were tested while no round was open
+
+    def figures(self) -> Iterator[tuple[float | None, str, float | None]]:
+        """Yield every figure as (target, name, value); those of the whole run have no target."""
+        yield None, "final_accuracy", self.final
+        yield None, "best_accuracy", self.best
+        for name in COSTS:
+            yield None, name, self.total.get(name)
+        for target, costs in self.reached.items():
+            for name in COSTS:
+                yield target, name, None if costs is None else costs.get(name)
+
+
+def outcome(history: History, measure: str, targets: Sequence[float], rounds: int) -> Outcome:
+    """Return the figures of a run's first rounds, as many as were asked for."""
+    longer = any(round.number > rounds for round in history.training)
+    kept = [round for round in history.rounds if round.number <= rounds or (round.closing and not longer)]
+    numbers = {round.number for round in kept}
+    curve = tuple(point for point in history.curve(measure) if point.round in numbers)
+    accuracies = [point.evaluation.accuracy for point in curve]
+    trained = max((round.number for round in kept if not round.closing), default=0)
+    return Outcome(
+        final=accuracies[-1] if accuracies else None,
+        best=max(accuracies, default=None),
+        total=_costs(trained, kept[-1].spent if kept else {}),
+        reached={target: _reached(curve, target, trained) for target in targets},
+        curve=curve,
+        models=tuple(history.models()),
+        lives=tuple(lives(history.events)),
+        tests=_tests(kept),
+    )
+
+
+def _tests(kept: Sequence[RoundHistory]) -> float:
+    seconds = sum(round.seconds for round in kept)
+    return sum(round.time_line.get("evaluate_s", 0.0) for round in kept) / seconds if seconds else 0.0
+
+
+def _reached(curve: Sequence[Point], target: float, trained: int) -> Mapping[str, float | None] | None:
+    first = next((point for point in curve if point.evaluation.accuracy >= target), None)
+    return None if first is None else _costs(min(first.round, trained), first.spent)
+
+
+def _costs(rounds: int, spent: Numbers) -> dict[str, float | None]:
+    return {"rounds": float(rounds), **{name: spent.get(name) for name in COSTS[1:]}}
+
+
+def lives(events: Sequence[Event]) -> list[Life]:
+    """Return the beginning and the last word of every life of the server, in seconds since 1970."""
+    found: list[Life] = []
+    for event in events:
+        if event.name == "run_started":
+            found.append((event.at, event.at))
+        elif found:
+            found[-1] = (found[-1][0], event.at)
+    return found
+
+
+def overlap(lives: Sequence[Life]) -> bool:
+    """Whether two of them were at the same time."""
+    return any(later[0] < earlier[1] for earlier, later in pairwise(sorted(lives)))

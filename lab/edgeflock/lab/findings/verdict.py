@@ -1,0 +1,192 @@
+"""The verdict of a comparison in words: who is alike, who is apart, who reached the target. Pure.
+
+It says no more than the 95 % t intervals of the paired differences in the tables do. Alike is what such an
+interval bounds closely; what it does not bound is left open, and one seed decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from edgeflock.lab.compare.grid import SEED, Grid
+from edgeflock.lab.compare.grid_options import METHOD
+from edgeflock.lab.findings.comparison import Figure, Group, Result, groups
+from edgeflock.lab.findings.paired import Difference
+from edgeflock.lab.findings.quantity import counted
+
+FINAL: Figure = (None, "final_accuracy")
+_SAME = 0.005  # accuracy: an interval within this is of no consequence, wherever 0 is
+_NAMED = 6  # so many names stand in a list at most
+_CLOSE = 0.02  # around 0: an interval within this is called alike
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The words for one setting of the other axes: `partition=iid`, or nothing if there is one setting."""
+
+    setting: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.setting}: {self.words}" if self.setting else self.words
+
+
+def verdicts(results: Sequence[Result], grid: Grid) -> list[Verdict]:
+    """Return the verdict of every setting, in the order of the grid."""
+    against = reference(grid)
+    settings: dict[tuple[tuple[str, str], ...], list[Group]] = {}
+    for group in groups(results, replace(grid, baseline=against)):
+        rest = tuple((axis, label) for axis, label in group.labels.items() if axis not in against)
+        settings.setdefault(rest, []).append(group)
+    return [
+        Verdict(
+            _labels(dict(setting)) if len(settings) > 1 else "",
+            "; ".join(_parts(found, against, grid.targets)),
+        )
+        for setting, found in settings.items()
+    ]
+
+
+def reference(grid: Grid) -> Mapping[str, str]:
+    """Return what the others are held against: the baseline, else the first method, or value of an axis."""
+    if grid.baseline:
+        return grid.baseline
+    several = [axis for axis, labels in grid.axes.items() if axis != SEED and len(labels) > 1]
+    axis = METHOD if METHOD in several else next(iter(several), None)
+    return {} if axis is None else {axis: grid.axes[axis][0]}
+
+
+def _parts(found: Sequence[Group], against: Mapping[str, str], targets: Sequence[float]) -> Iterator[str]:
+    names = {id(group): _labels({axis: group.labels[axis] for axis in against}) for group in found}
+    known = [(names[id(group)], group) for group in found]
+    yield from _accuracies(
+        known, next(name for name, group in known if against.items() <= group.labels.items())
+    )
+    yield from _reached(known, targets)
+    yield from _missing(known)
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    """Return labels as people call them: a method by its name alone."""
+    return " ".join(label if axis == METHOD else f"{axis}={label}" for axis, label in labels.items()) or "all"
+
+
+# ------------------------------------------------------------------------------------------------ accuracy
+
+
+def _accuracies(found: Sequence[tuple[str, Group]], base: str) -> Iterator[str]:
+    """Yield how the final accuracies compare with that of the base, those that are told apart last."""
+    apart = {name: group.differences[FINAL] for name, group in found if FINAL in group.differences}
+    if len(found) == 1:
+        yield from _alone(*found[0])
+    elif not apart:
+        yield f"no final accuracies of the same seed stand beside each other: nothing is held against {base}"
+    elif max(paired.count for paired in apart.values()) < 2:
+        yield f"one seed decides nothing: final accuracy {_means(found)}"
+    else:
+        yield from _told(apart, base)
+
+
+def _alone(name: str, group: Group) -> Iterator[str]:
+    if FINAL in group.spreads:
+        yield f"{name} ends with accuracy {group.spreads[FINAL].mean:.4f}"
+
+
+def _means(found: Sequence[tuple[str, Group]]) -> str:
+    """Return the highest means in words."""
+    known = sorted(
+        ((group.spreads[FINAL].mean, name) for name, group in found if FINAL in group.spreads), reverse=True
+    )
+    shown = ", ".join(f"{name} {mean:.4f}" for mean, name in known[:4])
+    return shown + (f", {len(known) - 4} more below" if len(known) > 4 else "")
+
+
+def _told(apart: Mapping[str, Difference], base: str) -> Iterator[str]:
+    """Yield who is alike, above, below, and who cannot be told apart from the base."""
+    pairs = {name: paired for name, paired in apart.items() if paired.count > 1}
+    alike = {name: paired for name, paired in pairs.items() if _is_alike(paired)}
+    rest = {name: paired for name, paired in pairs.items() if name not in alike}
+    seeds = counted(max(paired.count for paired in pairs.values()), "seed")
+    if alike:
+        within = max(_reach(paired) for paired in alike.values())
+        names = _listed([base, *alike])
+        how = f"final accuracy within {within:.3f}" if within else "the same final accuracy in every run"
+        yield f"{names} are alike, as far as {seeds} tell: {how}"
+    for words, side in (("above", 1), ("below", -1)):
+        if mine := [_with_interval(*entry) for entry in rest.items() if _side(entry[1]) == side]:
+            yield f"{_listed(mine)} {'is' if len(mine) == 1 else 'are'} {words} {base}"
+    if open_ := [_with_interval(*entry) for entry in rest.items() if not _side(entry[1])]:
+        yield f"{seeds} cannot tell {_listed(open_)} from {base}"
+
+
+def _with_interval(name: str, paired: Difference) -> str:
+    return f"{name} ({paired.mean:+.3f} [{paired.low:+.3f}, {paired.high:+.3f}])"
+
+
+def _is_alike(paired: Difference) -> bool:
+    return _reach(paired) <= (_SAME if _side(paired) else _CLOSE)
+
+
+def _reach(paired: Difference) -> float:
+    """Return how far from 0 the difference may be."""
+    return max(abs(paired.low or 0.0), abs(paired.high or 0.0))
+
+
+def _side(paired: Difference) -> int:
+    """Return 1 if it is above 0, -1 if below, 0 if it may be either."""
+    low, high = paired.low or 0.0, paired.high or 0.0
+    return 1 if low > 0 else -1 if high < 0 else 0
+
+
+# ------------------------------------------------------------------------------------------------- targets
+
+
+def _reached(found: Sequence[tuple[str, Group]], targets: Sequence[float]) -> Iterator[str]:
+    """Yield who came to the highest target that anybody reached, and which targets nobody did."""
+    counts = {
+        target: [(name, _count(group, target), group.cells) for name, group in found] for target in targets
+    }
+    met = [target for target in targets if any(count for _, count, _ in counts[target])]
+    if met:
+        yield _came(max(met), counts[max(met)])
+    if missed := [f"{target:g}" for target in targets if target not in met]:
+        yield f"no run reached {_listed(missed, 'or')}"
+
+
+def _count(group: Group, target: float) -> int:
+    return len(group.values.get((target, "rounds"), {}))
+
+
+def _came(target: float, counts: Sequence[tuple[str, int, int]]) -> str:
+    """Return how many runs of each reached a target, those of whom the most did first."""
+    if all(count == cells for _, count, cells in counts):
+        return f"every run reached {target:g}"
+    together: dict[tuple[int, int], list[str]] = {}
+    for name, count, cells in counts:
+        together.setdefault((count, cells), []).append(name)
+    told = [
+        f"{_listed(names)}{f' reached {target:g}' if not place else ''} in "
+        + (f"{count} of {cells}" if count else "none")
+        for place, ((count, cells), names) in enumerate(sorted(together.items(), reverse=True))
+    ]
+    return ", ".join(told)
+
+
+def _missing(found: Sequence[tuple[str, Group]]) -> Iterator[str]:
+    """Yield of whom runs are missing: failed, or not held yet."""
+    lacking = [(name, group.cells - _runs(group), group.cells) for name, group in found]
+    told = [f"{count} of {cells} of {name}" for name, count, cells in lacking if count]
+    if told:
+        yield f"without a result: {_listed(told)}"
+
+
+def _runs(group: Group) -> int:
+    return len(group.values.get((None, "rounds"), {}))
+
+
+def _listed(names: Sequence[str], last: str = "and") -> str:
+    """Return `a`, `a and b`, `a, b and c`; of many the first, and how many others."""
+    if len(names) > _NAMED:
+        names = [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} others"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"

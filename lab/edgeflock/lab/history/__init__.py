@@ -1,0 +1,1 @@
+"""What a run directory tells of its run, for everybody who reads it."""

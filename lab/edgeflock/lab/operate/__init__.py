@@ -1,0 +1,1 @@
+"""Asking a run, and telling it what to do, while it is going on or after."""

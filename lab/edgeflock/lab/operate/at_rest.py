@@ -1,0 +1,57 @@
+"""A run that no server serves now: how it ended or how it goes on, and its status in words."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from edgeflock.common.command.terminal import safe
+from edgeflock.lab.history.history import History
+from edgeflock.lab.history.values import Client
+from edgeflock.lab.run import started
+from edgeflock.server.console.summary import model_digest
+
+
+def how_to_go_on(run_dir: Path) -> str:
+    """Return the command that takes the run up again; fl-lab starts its clients, too."""
+    program = "fl-lab run" if (run_dir / started.FILE).exists() else "fl-server"
+    return f"{program} --run-dir {shlex.quote(str(run_dir))}"
+
+
+def ending(history: History) -> str:
+    """Return how a run ended that is over."""
+    assert history.ending is not None
+    return safe(": ".join(filter(None, (history.ending.kind, history.ending.reason))))
+
+
+def words(history: History) -> str:
+    """Return the status as lines for people, as a living server would tell it."""
+    run_dir, config = history.run_dir, history.config
+    over = history.ending is not None
+    rows = [
+        ("run", f"{history.run_id} in {run_dir}"),
+        ("method", config.method),
+        ("state", f"finished ({ending(history)})" if over else "interrupted (its server is not running)"),
+        ("round", f"{len(history.training)} of {config.rounds}"),
+        ("clients", f"{len(history.clients)} had a seat" if history.clients else "none has come yet"),
+        ("result" if over else "so far", _accuracy(history)),
+    ]
+    if digest := model_digest(run_dir):
+        rows.append(("model", f"{run_dir / 'model.safetensors'}, SHA-256 {digest}"))
+    return "\n".join([*(f"{name:<8} {text}" for name, text in rows), *map(_client, history.clients)])
+
+
+def _accuracy(history: History) -> str:
+    """Return how good the model is now, and was at best."""
+    curve = history.curve()
+    if not curve:
+        return "no accuracy was tested"
+    best = max(curve, key=lambda point: point.evaluation.accuracy)
+    newest = curve[-1].evaluation.accuracy
+    return f"accuracy {newest:.4f}, best {best.evaluation.accuracy:.4f} in round {best.round}"
+
+
+def _client(client: Client) -> str:
+    samples = "?" if client.samples is None else client.samples
+    said = ", ".join(f"{times} {name.replace('_', ' ')}" for name, times in client.verdicts.items())
+    return f"  {client.index:>4}  {client.name:<24} {samples:>8} samples  {said or 'no update'}"

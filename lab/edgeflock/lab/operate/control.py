@@ -1,0 +1,138 @@
+"""fl-lab control: the operator's calls to a run's server, and the status of a run that has none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import grpc
+
+from edgeflock.common.command.terminal import safe
+from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
+from edgeflock.lab.history import history
+from edgeflock.lab.operate import at_rest
+from edgeflock.server.files import run_dir
+from edgeflock.v1 import aggregator_pb2, control_pb2, control_pb2_grpc
+
+_TIMEOUT_S = 10.0
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
+@click.argument("action", type=click.Choice(["status", "pause", "resume", "stop", "release"]))
+@click.option("--client", default="", metavar="ID", help="With release: who is let out of quarantine.")
+@click.option(
+    "--reason", default="stopped by the operator", help="With stop: why, for the journal.", show_default=True
+)
+def control(run: Path, action: str, client: str, reason: str) -> int:
+    """Ask the server of the run directory RUN for its status, to pause, resume, stop, or release a client.
+
+    The status of a run without a server is that of its journal.
+    """
+    if (action == "release") != bool(client):
+        raise UsageError("release needs --client ID, no other action takes it")
+    try:
+        said = _asked(run, action, client, reason)
+    except grpc.RpcError as error:
+        said = _without_server(run, action, f"does not answer: {_details(error)}")
+    click.echo(said)
+    return 0
+
+
+def _asked(run: Path, action: str, client: str, reason: str) -> str:
+    """Return the server's answer. Raises grpc.RpcError if there is none."""
+    where = address(run)
+    if not where:
+        return _without_server(run, action, "is only just starting, or going: ask again in a moment")
+    with grpc.insecure_channel(where) as channel:
+        stub = control_pb2_grpc.ControlStub(channel)
+        status = stub.Status(control_pb2.StatusRequest(), timeout=_TIMEOUT_S)
+        if action == "status":
+            return status_text(status)
+        if status.state == aggregator_pb2.RUN_STATE_FINISHED:
+            raise _over(run, action, status.reason)
+        return _release(stub, client) if client else _call(stub, action, reason)
+
+
+def address(run: Path) -> str:
+    """Return where the run's operator service listens, or nothing if there is none."""
+    return run_dir.read_small(run / run_dir.CONTROL)
+
+
+def _without_server(run: Path, action: str, trouble: str) -> str:
+    """Return the status of a run that nobody serves; raises what keeps anything else from being done."""
+    if run_dir.is_served(run):
+        raise EdgeflockError(f"the server of {run} {trouble}")
+    found = history.read(run)
+    if found.ending is None:
+        if action == "status":
+            click.echo(at_rest.words(found))
+        going_on = at_rest.how_to_go_on(run)
+        raise EdgeflockError(f"the server of {run} is not running: {going_on} goes on with the run")
+    if action != "status":
+        raise _over(run, action, at_rest.ending(found))
+    return at_rest.words(found)
+
+
+def _over(run: Path, action: str, how: str) -> EdgeflockError:
+    return UsageError(f"{run} is over ({how}): {action} needs a run that goes on")
+
+
+def _call(stub: control_pb2_grpc.ControlStub, action: str, reason: str) -> str:
+    match action:
+        case "pause":
+            stub.Pause(control_pb2.PauseRequest(), timeout=_TIMEOUT_S)
+            return "paused: no new round is opened until resume"
+        case "resume":
+            stub.Resume(control_pb2.ResumeRequest(), timeout=_TIMEOUT_S)
+            return "resumed"
+        case _:
+            stub.Stop(control_pb2.StopRequest(reason=reason), timeout=_TIMEOUT_S)
+            return "stopping: the last committed model is the result"
+
+
+def _release(stub: control_pb2_grpc.ControlStub, client: str) -> str:
+    answer = stub.Release(control_pb2.ReleaseRequest(client_id=client), timeout=_TIMEOUT_S)
+    if not answer.released:
+        status = stub.Status(control_pb2.StatusRequest(), timeout=_TIMEOUT_S)
+        held = [member.client_id for member in status.members if member.HasField("quarantine")]
+        raise BadValue("--client", client, f"an id that is in quarantine: {', '.join(held) or 'none is now'}")
+    return f"{client} is out of quarantine: it takes part from the next round on"
+
+
+def status_text(status: control_pb2.StatusResponse) -> str:
+    """Return a status as lines for people."""
+    state = aggregator_pb2.RunState.Name(status.state).removeprefix("RUN_STATE_").lower()
+    because = f" ({safe(status.reason)})" if status.reason else ""
+    lines = [
+        f"run      {status.run_id} in {status.run_dir}",
+        f"method   {status.method}",
+        f"state    {state}{because}",
+        f"round    {status.round} of {status.rounds}",
+        f"clients  {sum(member.online for member in status.members)} online of {status.clients}",
+    ]
+    return "\n".join([*lines, *(_member(member) for member in status.members)])
+
+
+def _member(member: control_pb2.ClientStatus) -> str:
+    words = {
+        "online": member.online,
+        "ready": member.ready,
+        "in the cohort": member.in_cohort,
+        "update received": member.received,
+        "task refused": member.refused,
+        f"in quarantine up to round {member.quarantine.until_round}": member.HasField("quarantine"),
+        f"{member.bad_updates} bad updates": bool(member.bad_updates),
+        f"{member.steps_done} of {member.steps_total} steps": bool(member.steps_total),
+        f"{member.cpu_s:.1f} s CPU": bool(member.cpu_s),
+        f"{member.temperature_c:.0f} °C": member.HasField("temperature_c"),
+        f"{member.upload_held} of {member.upload_size} bytes here": bool(member.upload_size),
+    }
+    place = str(member.index) if member.seated else "-"
+    said = ", ".join(word for word, holds in words.items() if holds) or "away"
+    return f"  {place:>4}  {member.client_id:<24} {member.samples:>8} samples  {said}"
+
+
+def _details(error: grpc.RpcError) -> str:
+    details = getattr(error, "details", None)
+    return str(details() if callable(details) else error)

@@ -1,0 +1,1 @@
+"""Figures of a report: what a run costs and learns, drawn."""

@@ -1,0 +1,72 @@
+"""A partition in numbers: what every client would hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeflock.common.datasets import Dataset
+from edgeflock.common.partitions.assign import assign, public_split
+
+
+@dataclass(frozen=True)
+class Row:
+    """One client's shard."""
+
+    client: int
+    samples: int
+    classes: tuple[int, ...]  # samples per label
+
+
+@dataclass(frozen=True)
+class Description:
+    """A partition in numbers."""
+
+    dataset: str
+    partition: str
+    seed: int
+    pool: int  # samples to be shared out
+    unused: int  # held by nobody
+    shared: int  # held by more than one client
+    rows: tuple[Row, ...]
+
+    @property
+    def classes(self) -> int:
+        return len(self.rows[0].classes)
+
+    @property
+    def title(self) -> str:
+        extra = f", {self.unused} unused" if self.unused else ""
+        extra += f", {self.shared} held more than once" if self.shared else ""
+        clients = f"{len(self.rows)} client{'s' if len(self.rows) > 1 else ''}"
+        return f"{self.dataset}, {self.partition}, {clients}, seed {self.seed}: {self.pool} samples{extra}"
+
+
+def describe(
+    dataset: Dataset,
+    *,
+    partition: str,
+    clients: int,
+    seed: int,
+    samples_per_client: int = 0,
+    public_fraction: float = 0.0,
+) -> Description:
+    """Return what every client would hold, of what a server leaves that keeps a share for itself."""
+    shards = assign(
+        dataset,
+        partition=partition,
+        seed=seed,
+        shards=clients,
+        samples_per_client=samples_per_client,
+        public_fraction=public_fraction,
+    )
+    pool, _ = public_split(len(dataset.train), public_fraction, seed)
+    labels, holders = dataset.train.y, np.zeros(len(dataset.train), np.int64)
+    rows = []
+    for client, shard in enumerate(shards):
+        holders[shard] += 1
+        counts = np.bincount(labels[shard], minlength=dataset.classes)
+        rows.append(Row(client, len(shard), tuple(int(count) for count in counts)))
+    unused, shared = int((holders[pool] == 0).sum()), int((holders > 1).sum())
+    return Description(dataset.name, partition, seed, len(pool), unused, shared, tuple(rows))

@@ -1,0 +1,1 @@
+"""A run on this machine: real processes, watched to the end."""

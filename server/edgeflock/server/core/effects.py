@@ -1,0 +1,66 @@
+"""Effects that come out of the round machine: imperatives, which the shell executes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from edgeflock.server.core.decisions import Conduct, Ended, Outcome, Record, RoundOpened
+
+
+@dataclass(frozen=True)
+class Persist:
+    """Make the records durable, together; answer each with Persisted."""
+
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True)
+class PrepareRound:
+    """Encode the broadcast, reserve the spool; answer RoundPrepared or SpaceMissing."""
+
+    round: int
+    cohort: tuple[int, ...]  # with whom it was opened
+    closing: bool = False
+    added: tuple[int, ...] = ()  # by an extension before a restart
+
+
+@dataclass(frozen=True)
+class FoldRound:
+    """Fold the counted set in ascending order; answer Folded."""
+
+    round: int
+    counted: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CommitRound:
+    """Make the round durable, and the opening of the next one with it; answer Committed or SpaceMissing."""
+
+    round: int
+    outcomes: tuple[Outcome, ...]
+    next: RoundOpened | None = None
+    conduct: tuple[Conduct, ...] = ()  # becomes durable with it
+    words: tuple[Announce, ...] = ()  # so does what is said of that
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Push every client its current view."""
+
+
+@dataclass(frozen=True)
+class Announce:
+    """Something the journal's readers want to know."""
+
+    name: str
+    fields: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Exit:
+    """Leave the process: the run is over, parked, or cannot go on in this process (failed)."""
+
+    ending: Ended | None
+
+
+Effect = Persist | PrepareRound | FoldRound | CommitRound | Publish | Announce | Exit

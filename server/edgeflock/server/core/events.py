@@ -1,0 +1,223 @@
+"""Events that go into the round machine: past participles, with their time (seconds, monotonic)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from edgeflock.server.core.decisions import Conduct, Ended, Record, Verdict
+from edgeflock.server.core.effects import Effect
+
+
+class Phase(StrEnum):
+    """Where the run is."""
+
+    IDLE = "idle"
+    GATHERING = "gathering"  # waiting for the roster
+    OPENING = "opening"  # the round is decided; broadcast and spool are being made
+    OPEN = "open"  # updates come in
+    FOLDING = "folding"  # closed; the counted set is decided
+    COMMITTING = "committing"
+    COMMITTED = "committed"  # between two rounds: paused or draining
+    ENDING = "ending"  # the end is decided and on its way to the journal
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class OpenRound:
+    """A round as the journal knows it when a run is resumed."""
+
+    round: int
+    cohort: tuple[int, ...]
+    added: tuple[int, ...] | None = None  # by an extension; None: there was none
+    closed: tuple[int, ...] | None = None
+    closing: str = ""
+
+
+@dataclass(frozen=True)
+class Started:
+    """The daemon is up; what the run directory holds."""
+
+    now: float
+    seats: tuple[tuple[int, str], ...] = ()
+    committed: int = 0
+    open: OpenRound | None = None
+    closed: str = ""  # the last one committed is the closing round: why the run is over
+    limit: str = ""  # a budget is used up: a round that is decided is committed, and none follows
+    reached: str = ""  # the last one committed has reached the target: what is open is discarded
+    ended: Ended | None = None  # the run is over, but not every client may have heard
+    conduct: tuple[Conduct, ...] = ()  # of clients with bad updates
+
+
+@dataclass(frozen=True)
+class Ready:
+    index: int
+    now: float
+
+
+@dataclass(frozen=True)
+class Online:
+    client_id: str
+    now: float
+
+
+@dataclass(frozen=True)
+class Offline:
+    client_id: str
+    now: float
+
+
+@dataclass(frozen=True)
+class UpdateReceived:
+    """Complete and checked, in the spool."""
+
+    round: int
+    index: int
+    digest: bytes
+    now: float
+
+
+@dataclass(frozen=True)
+class TaskRefused:
+    round: int
+    index: int
+    now: float
+
+
+@dataclass(frozen=True)
+class Offended:
+    """A client has sent an update that no sound client sends."""
+
+    index: int
+    reason: str
+    now: float
+
+
+@dataclass(frozen=True)
+class ReleaseAsked:
+    """An operator trusts a client again."""
+
+    index: int
+    now: float
+
+
+@dataclass(frozen=True)
+class Ticked:
+    now: float
+
+
+@dataclass(frozen=True)
+class Persisted:
+    """The record is in the journal."""
+
+    record: Record
+    now: float
+
+
+@dataclass(frozen=True)
+class RoundPrepared:
+    """Broadcast and spool of the round are there; after a crash the spool may hold updates."""
+
+    round: int
+    received: tuple[tuple[int, bytes], ...]
+    now: float
+
+
+@dataclass(frozen=True)
+class Folded:
+    """The counted set is summed up; these of it are left out, and why."""
+
+    round: int
+    rejected: Mapping[int, Verdict]
+    now: float
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The round is durable. `stop` is the method's or a budget's reason to end here, `reached` a target's."""
+
+    round: int
+    now: float
+    stop: str = ""
+    reached: str = ""
+
+
+@dataclass(frozen=True)
+class LimitReached:
+    """A budget is used up in the midst of a round."""
+
+    reason: str
+    now: float
+
+
+@dataclass(frozen=True)
+class TargetReached:
+    """The model of that round has reached the target; the journal holds its evaluation."""
+
+    round: int
+    reason: str
+    now: float
+
+
+@dataclass(frozen=True)
+class SpaceMissing:
+    """An effect found the disk full; it is tried again."""
+
+    effect: Effect
+    reason: str
+    now: float
+
+
+@dataclass(frozen=True)
+class Done:
+    """The method or a budget wants no further round, or no closing task: the one being opened is not."""
+
+    reason: str
+    now: float
+
+
+@dataclass(frozen=True)
+class Diverged:
+    """The aggregate of the round is not finite."""
+
+    round: int
+    reason: str
+    now: float
+
+
+@dataclass(frozen=True)
+class Broken:
+    """An effect failed for good: this process cannot go on, a next one may."""
+
+    reason: str
+    now: float
+
+
+@dataclass(frozen=True)
+class PauseAsked:
+    now: float
+
+
+@dataclass(frozen=True)
+class ResumeAsked:
+    now: float
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    reason: str
+    now: float
+
+
+@dataclass(frozen=True)
+class DrainAsked:
+    now: float
+
+
+FromClient = Online | Offline | Ready | UpdateReceived | TaskRefused | Offended
+FromOperator = PauseAsked | ResumeAsked | StopAsked | DrainAsked | ReleaseAsked
+Event = (
+    Started | FromClient | Ticked | Persisted | RoundPrepared | Folded | Committed | LimitReached
+    | TargetReached | SpaceMissing | Done | Diverged | Broken | FromOperator
+)  # fmt: skip

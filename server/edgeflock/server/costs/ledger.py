@@ -1,0 +1,207 @@
+"""The ledger: what a run costs, from counters of the open round to rows of the journal; on the event loop."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sqlite3
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from edgeflock.common.energy import Share
+from edgeflock.common.sensors import Sensors
+from edgeflock.server.core.rounds import RoundMachine
+from edgeflock.server.costs import time_line
+from edgeflock.server.costs.time_line import Seconds, TimeLine
+from edgeflock.server.engine.open_round import Opened
+from edgeflock.server.journal import costs as cost_rows
+from edgeflock.server.journal.costs import Bundles, Row
+from edgeflock.server.learning.learner import Learner
+from edgeflock.server.service.sessions import Sessions
+
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+Kept = Mapping[int, tuple[Row, Bundles]]  # by seat: the row and the bytes by bundle
+
+
+@dataclass(frozen=True)
+class RoundBooks:
+    """The rows of one round."""
+
+    round: int
+    rows: Mapping[int, Row]  # by seat
+    bundles: Mapping[int, Bundles]
+    fresh: Mapping[int, Row]  # the same with the bytes of this life alone
+
+    def write(self, connection: sqlite3.Connection, epoch: int) -> None:
+        rows = {(self.round, index): row for index, row in self.rows.items()}
+        cost_rows.write_costs(connection, epoch, rows)
+        cost_rows.write_bundles(connection, epoch, self.round, self.bundles)
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What the next transaction writes of rounds that are decided already, and of the time line."""
+
+    late: Mapping[tuple[int, int], Row] = field(default_factory=dict)  # by round and seat
+    seconds: Seconds = field(default_factory=dict)
+
+    def write(self, connection: sqlite3.Connection, epoch: int) -> None:
+        cost_rows.write_costs(connection, epoch, self.late)
+        cost_rows.add_round_costs(connection, epoch, self.seconds)
+
+
+class Ledger:
+    """Every number comes here first. Nothing is forgotten before a transaction holds it."""
+
+    def __init__(
+        self, machine: RoundMachine, sessions: Sessions, learner: Learner, sensors: Sensors | None = None
+    ) -> None:
+        self.line = TimeLine()
+        self.evaluating = False  # a test of the model holds everything up
+        self._machine, self._sessions, self._learner = machine, sessions, learner
+        self._late: dict[tuple[int, int], Row] = {}
+        self._kept: Kept = {}  # of the open round, written by the lives before
+        self._closed: RoundBooks | None = None  # of the round that is being committed
+        self._noted = 0  # payload that the journal holds of the open round
+        self._share = Share(sensors or Sensors())
+        self._cpu_s = time.process_time()
+
+    # ------------------------------------------------------------------------------- the time line
+
+    def follow(self) -> None:
+        """The machine has moved, maybe."""
+        doing = time_line.doing(self._machine)
+        if doing is None:
+            self.line.leave()
+        else:
+            name, round = doing
+            self.line.enter(time_line.EVALUATE if self.evaluating else name, round)
+
+    @contextlib.contextmanager
+    def blocked(self) -> Iterator[None]:
+        """Within this everything waits for a test of the model."""
+        self.evaluating = True
+        self.follow()
+        try:
+            yield
+        finally:
+            self.evaluating = False
+            self.follow()
+
+    # ------------------------------------------------------------------------------- the round's rows
+
+    def resume(self, kept: Kept, opened: Opened) -> None:
+        """Go on with the books of a round that a life before has left open; what it spooled was counted by
+        it, or is counted now."""
+        self._kept = kept
+        for index, entry in opened.entries.items():
+            row, _ = kept.get(index, ({}, {}))
+            missing = entry.held - int(row.get("bytes_up") or 0)
+            if missing > 0 and (package := opened.described(index)) is not None:
+                traffic = self._sessions.traffic(self._machine.seats.names[index])
+                traffic.received(0, missing, package, entry.held - missing)
+            if index in opened.updates and row:
+                opened.costs.setdefault(index, {name: row[name] for name in cost_rows.STATED if name in row})
+
+    def books(self, opened: Opened) -> RoundBooks:
+        """Return the rows of the open round as they are now."""
+        rows: dict[int, Row] = {}
+        bundles: dict[int, Bundles] = {}
+        fresh: dict[int, Row] = {}
+        for index in self._machine.tally.cohort:
+            traffic = self._sessions.traffic(self._machine.seats.names[index])
+            counted = traffic.counted()
+            rows[index] = fresh[index] = self._row(opened, index, counted)
+            bundles[index] = dict(traffic.bundles)
+            if index in self._kept:
+                kept, before = self._kept[index]
+                whole = {name: amount + int(kept.get(name) or 0) for name, amount in counted.items()}
+                rows[index] = self._row(opened, index, whole)
+                fresh[index] = {**rows[index], **counted}
+                bundles[index] = Counter(before) + traffic.bundles
+        return RoundBooks(opened.number, rows, bundles, fresh)
+
+    def _row(self, opened: Opened, index: int, counted: Mapping[str, int]) -> Row:
+        """Return what was counted, what the client stated, and what follows from its update: bytes that came
+        twice, operations."""
+        update, stated = opened.updates.get(index), opened.costs.get(index, {})
+        if update is None:
+            return {**stated, **counted, "resent_bytes": 0}
+        held, steps = (int(update.package.scalars[name]) for name in ("samples", "steps"))
+        resent = max(0, counted["bytes_up"] - update.package.size_bytes)
+        row = {"samples": held, "steps": steps, **stated, **counted, "resent_bytes": resent}
+        samples = stated.get("samples_done")
+        if isinstance(samples, int):
+            row |= self._learner.operations(steps=steps, samples=samples, held=held)
+        return row
+
+    def close_round(self, opened: Opened) -> tuple[RoundBooks, bool]:
+        """Return the final rows of a round, and whether this is the first time: a full disk may ask again."""
+        if self._closed is not None and self._closed.round == opened.number:
+            return self._closed, False
+        self._closed = self.books(opened)
+        for index in self._closed.rows:
+            self._sessions.traffic(self._machine.seats.names[index]).forget()
+        self._kept, self._noted = {}, self.moved
+        return self._closed, True
+
+    def open_books(self, opened: Opened | None) -> RoundBooks | None:
+        """Return the rows of the round at hand, unless its commit will write them or has."""
+        if opened is None or not self._at_hand(opened):
+            return None
+        self._noted = self.moved
+        return self.books(opened)
+
+    def grown(self, opened: Opened | None) -> bool:
+        """Whether there is something that no transaction holds: late reports, or bytes of the open round."""
+        return bool(self._late) or (
+            opened is not None and self._at_hand(opened) and self.moved != self._noted
+        )
+
+    def _at_hand(self, opened: Opened) -> bool:
+        closed = self._closed is not None and self._closed.round == opened.number
+        return not closed and opened.number == self._machine.round > self._machine.committed
+
+    @property
+    def moved(self) -> int:
+        """Payload since the last commit, both ways, in this life."""
+        return self._sessions.moved
+
+    # ------------------------------------------------------------------------------- what comes later
+
+    def add_late(self, round: int, index: int, row: Row) -> None:
+        """Take what a client reports of a round that is over."""
+        self._late[round, index] = {**self._late.get((round, index), {}), **row}
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Pending]:
+        """Hand out what is due; if the transaction within fails, it stays due."""
+        self.line.now()
+        pending = Pending(dict(self._late), self.line.take())
+        try:
+            yield pending
+        except BaseException:
+            self.line.give_back(pending.seconds)
+            raise
+        self._late = {key: row for key, row in self._late.items() if pending.late.get(key) is not row}
+
+    def server_use(self, round: int, *, tested_s: float) -> dict[str, float]:
+        """Count CPU and energy of this process since the last call; return what is no sum.
+
+        `tested_s` of the commit were a test of other models.
+        """
+        self.line.move(round, time_line.COMMIT, time_line.EVALUATE, tested_s)
+        self.charge(round)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+        return {"server_peak_rss_bytes": float(peak)}
+
+    def charge(self, round: int) -> None:
+        """Count CPU and energy of this process since the last call."""
+        before, self._cpu_s = self._cpu_s, time.process_time()
+        self.line.add(round, "server_cpu_s", self._cpu_s - before)
+        energy_j = self._share.take(self._cpu_s - before)
+        if energy_j is not None:
+            self.line.add(round, "energy_j", energy_j)

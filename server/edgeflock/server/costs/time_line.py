@@ -1,0 +1,111 @@
+"""The server's time line: at any instant it does exactly one thing for one round. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from edgeflock.server.core.events import Phase
+
+if TYPE_CHECKING:
+    from edgeflock.server.core.standing import Standing
+
+GATHER, SELECT, OPEN, FOLD = "gather_s", "select_s", "open_s", "fold_s"
+COMMIT, EVALUATE, PAUSED = "commit_s", "evaluate_s", "paused_s"
+# What a round takes. Before the first one the server gathers its clients, which is no round's time.
+OF_A_ROUND = (SELECT, OPEN, FOLD, COMMIT, EVALUATE, PAUSED)
+
+Seconds = Mapping[int, Mapping[str, float]]  # by round, then by name
+
+_DOING = {  # and whether it is for the round to come
+    Phase.IDLE: (GATHER, True),
+    Phase.GATHERING: (GATHER, True),
+    Phase.OPENING: (SELECT, False),
+    Phase.COMMITTED: (SELECT, True),
+    Phase.OPEN: (OPEN, False),
+    Phase.FOLDING: (FOLD, False),
+    Phase.COMMITTING: (COMMIT, False),
+    Phase.ENDING: (COMMIT, False),
+}
+_MOST = 64  # amounts that wait to be counted
+
+
+def doing(machine: Standing) -> tuple[str, int] | None:
+    """Return what the server does and for which round; None: the run is over."""
+    found = _DOING.get(machine.phase)
+    if found is None:
+        return None
+    name, waits = found
+    return PAUSED if machine.pause else name, machine.committed + 1 if waits else machine.round or 1
+
+
+class TimeLine:
+    """Seconds by round and name, until they are written. Busy seconds stand beside the line, not in it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since = clock()
+        self._name, self._round = GATHER, 0  # of which round, the first `enter` tells
+        self._over = False
+        self._noted: list[tuple[int, str, float]] = []  # counted in what follows when that is asked for
+        self._unwritten: dict[int, defaultdict[str, float]] = {}
+        self._all: dict[int, defaultdict[str, float]] = {}  # of the last rounds, in this life
+
+    def enter(self, name: str, round: int) -> None:
+        """From now on it is this that the server does."""
+        if name != self._name or round != self._round or self._over:
+            self._cut(self._round or round)
+            self._name, self._round, self._over = name, round, False
+
+    def leave(self) -> None:
+        """The run is over: nothing more is counted."""
+        self.now()
+        self._over = True
+
+    def add(self, round: int, name: str, amount: float) -> None:
+        """Count something of a round; also what is beside the line."""
+        self._noted.append((round, name, amount))
+        if len(self._noted) > _MOST:
+            self._count()
+
+    def _count(self) -> None:
+        for round, name, amount in self._noted:
+            for books in (self._unwritten, self._all):
+                books.setdefault(round, defaultdict(float))[name] += amount
+        self._noted.clear()
+
+    def move(self, round: int, source: str, target: str, seconds: float) -> None:
+        """What was counted as one was another."""
+        self.add(round, source, -seconds)
+        self.add(round, target, seconds)
+
+    def now(self) -> None:
+        """Count what was done up to now."""
+        self._cut(self._round)
+
+    def _cut(self, round: int) -> None:
+        before, self._since = self._since, self._clock()
+        if not self._over:
+            self.add(round, self._name, self._since - before)
+
+    def of(self, round: int) -> dict[str, float]:
+        """Return the line of a round as far as this life knows it; older rounds are forgotten."""
+        self._count()
+        for old in [number for number in self._all if number < round - 1]:
+            del self._all[old]
+        known: Mapping[str, float] = self._all.get(round, {})
+        return {name: known[name] for name in (GATHER, *OF_A_ROUND) if known.get(name)}
+
+    def take(self) -> Seconds:
+        """Return what is not written yet; `give_back` undoes it."""
+        self._count()
+        taken, self._unwritten = self._unwritten, {}
+        return taken
+
+    def give_back(self, taken: Seconds) -> None:
+        for round, values in taken.items():
+            books = self._unwritten.setdefault(round, defaultdict(float))
+            for name, amount in values.items():
+                books[name] += amount

@@ -1,0 +1,109 @@
+"""Traffic: bytes that crossed the wire with one client since the last commit, by what they held. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from edgeflock.common.payload.package import Package
+from edgeflock.common.wire.framing import framed
+
+UNKNOWN = ("unknown", "unknown")  # bytes that belong to no bundle: beyond the end of their package
+DOWN, UP = "down", "up"
+_NOTHING = Package(())
+_MOST = 64  # messages that wait to be counted
+
+_Note = tuple[int, int, Package | None, int]  # bytes of a message, of its payload; whose, and from where on
+
+
+@dataclass
+class Traffic:
+    """Bytes of one client. Those of the bundles add up to the payload, what came twice included.
+
+    A message is only noted when it passes: to count many at a time is several times cheaper.
+    """
+
+    bytes_down: int = 0  # payload
+    bytes_up: int = 0
+    _message_bytes_down: int = 0  # with the messages around it
+    _message_bytes_up: int = 0
+    _wire_bytes_down: int = 0  # with everything around those, as `framing` estimates it
+    _wire_bytes_up: int = 0
+    _bundles: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    _down: list[_Note] = field(default_factory=list)
+    _up: list[_Note] = field(default_factory=list)
+
+    def sent(
+        self, message_bytes: int, payload: int = 0, package: Package | None = None, offset: int = 0
+    ) -> None:
+        """Note a message to the client, with so much of a package's payload from an offset on."""
+        self.bytes_down += payload
+        self._down.append((message_bytes, payload, package, offset))
+        if len(self._down) > _MOST:
+            self._count()
+
+    def received(
+        self, message_bytes: int, payload: int = 0, package: Package | None = None, offset: int = 0
+    ) -> None:
+        """Note a message from the client."""
+        self.bytes_up += payload
+        self._up.append((message_bytes, payload, package, offset))
+        if len(self._up) > _MOST:
+            self._count()
+
+    def _count(self) -> None:
+        for size, payload, package, offset in self._down:
+            self._message_bytes_down += size
+            self._wire_bytes_down += framed(size)
+            self._divide(DOWN, package, offset, payload)
+        for size, payload, package, offset in self._up:
+            self._message_bytes_up += size
+            self._wire_bytes_up += framed(size) if size else 0
+            self._divide(UP, package, offset, payload)
+        self._down.clear()
+        self._up.clear()
+
+    def _divide(self, way: str, package: Package | None, offset: int, size: int) -> None:
+        for kind, codec, part in parts(package or _NOTHING, offset, size) if size else ():
+            self._bundles[way, kind, codec] += part
+
+    @property
+    def bundles(self) -> Counter[tuple[str, str, str]]:
+        """The payload by direction, kind and codec."""
+        self._count()
+        return self._bundles
+
+    def counted(self) -> dict[str, int]:
+        """Return the columns of the ledger."""
+        self._count()
+        return {
+            "bytes_down": self.bytes_down,
+            "bytes_up": self.bytes_up,
+            "message_bytes_down": self._message_bytes_down,
+            "message_bytes_up": self._message_bytes_up,
+            "wire_bytes_down": self._wire_bytes_down,
+            "wire_bytes_up": self._wire_bytes_up,
+        }
+
+    def forget(self) -> None:
+        """Begin again at zero."""
+        self.bytes_down = self.bytes_up = 0
+        self._message_bytes_down = self._message_bytes_up = 0
+        self._wire_bytes_down = self._wire_bytes_up = 0
+        for noted in (self._bundles, self._down, self._up):
+            noted.clear()
+
+
+def parts(package: Package, offset: int, size: int) -> Iterator[tuple[str, str, int]]:
+    """Yield kind, codec and number of a payload's bytes from an offset on."""
+    first, left = 0, size
+    for section in package.sections:
+        last = first + section.size_bytes
+        part = min(last, offset + size) - max(first, offset)
+        if part > 0:
+            left -= part
+            yield str(section.kind), str(section.codec), part
+        first = last
+    if left:
+        yield *UNKNOWN, left

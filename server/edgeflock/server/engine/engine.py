@@ -1,0 +1,239 @@
+"""The engine: executes the round machine's effects, each where it belongs.
+
+The event loop only decides and speaks. Arithmetic and checkpoints run in one thread, spool writes in a few,
+evaluation in another, SQLite in the journal's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Sequence
+from typing import assert_never
+
+import structlog
+
+from edgeflock.common.payload.package import Package
+from edgeflock.server.core.decisions import Ended, EndingKind, Outcome, RoundOpened
+from edgeflock.server.core.effects import (
+    Announce,
+    CommitRound,
+    Effect,
+    Exit,
+    FoldRound,
+    Persist,
+    PrepareRound,
+    Publish,
+)
+from edgeflock.server.core.events import Broken, Done, Event, Persisted, Ready, RoundPrepared
+from edgeflock.server.core.leaving import WORDS
+from edgeflock.server.core.rounds import RoundMachine
+from edgeflock.server.costs.budget import Budget
+from edgeflock.server.costs.ledger import Ledger
+from edgeflock.server.costs.target import Target
+from edgeflock.server.engine.bookkeeping import Accounts
+from edgeflock.server.engine.committing import Committing
+from edgeflock.server.engine.folding import Folding
+from edgeflock.server.engine.loop import Drive, in_words
+from edgeflock.server.engine.open_round import Opened
+from edgeflock.server.engine.opening import Opening
+from edgeflock.server.engine.scoring import Scoring
+from edgeflock.server.engine.verdicts import Verdicts
+from edgeflock.server.files.checkpoints import Checkpoints
+from edgeflock.server.files.spool import Spool
+from edgeflock.server.journal import decisions as records
+from edgeflock.server.journal.journal import Journal, Work, write_event
+from edgeflock.server.learning.learner import Learner
+from edgeflock.server.service.sessions import Sessions
+
+log = structlog.get_logger()
+
+
+class Engine(Drive):
+    """One run in motion."""
+
+    def __init__(
+        self,
+        machine: RoundMachine,
+        journal: Journal,
+        learner: Learner,
+        checkpoints: Checkpoints,
+        spool: Spool,
+        scoring: Scoring,
+        *,
+        epoch: int,
+        keep_every: int,
+        outcomes: dict[int, dict[int, Outcome]],
+        samples: dict[int, int],
+        budget: Budget | None = None,
+        target: Target | None = None,
+    ) -> None:
+        super().__init__(machine)
+        self.journal, self.learner, self.epoch = journal, learner, epoch
+        self.samples = samples  # roster index -> n_i
+        self.sessions = sessions = Sessions()
+        self.verdicts = verdicts = Verdicts(outcomes, journal.path, epoch)
+        self.opened: Opened | None = None  # the open round
+        self.ended: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
+        self.heard: set[str] = set()  # client ids that were told how the run ended
+        self.hearing = asyncio.Event()
+        self._checkpoints, self._scoring = checkpoints, scoring
+        self.ledger = ledger = Ledger(machine, sessions, learner)
+        budget, target = budget or Budget(), target or Target()
+        self.accounts = accounts = Accounts(
+            self, journal, learner, sessions, ledger, budget, epoch=epoch, at_hand=lambda: self.opened
+        )
+        self.opening = opening = Opening(
+            self, journal, learner, checkpoints, spool, scoring, accounts, epoch, samples
+        )
+        self._folding = Folding(self, journal, learner, sessions, ledger)
+        self.committing = Committing(
+            self,
+            journal,
+            learner,
+            checkpoints,
+            scoring,
+            opening,
+            accounts,
+            verdicts,
+            target,
+            epoch,
+            keep_every,
+        )
+        scoring.listener = self.committing.scored
+        scoring.busy = lambda round, seconds: ledger.line.add(round, "evaluate_busy", seconds)
+
+    def post(self, event: Event) -> None:
+        super().post(event)
+        self.ledger.follow()
+
+    def execute(self, effect: Effect) -> None:
+        match effect:
+            case Persist():
+                self.start(self._persist(effect), effect)
+            case PrepareRound():
+                self.start(self._prepare(effect), effect)
+            case FoldRound():
+                self.start(self._folding.fold(effect, self._at_hand), effect)
+            case CommitRound():
+                self.start(self.committing.commit(effect, self._at_hand), effect)
+            case Publish():
+                self.sessions.publish()
+            case Announce(name=name, fields=fields):
+                log.info(name, **fields)
+                if name not in WORDS:  # these went with their decisions
+                    self.journal.note(name, **fields)
+            case Exit(ending=ending):
+                if not self.ended.done():
+                    self.ended.set_result(ending)
+            case _:
+                assert_never(effect)
+
+    @property
+    def _at_hand(self) -> Opened:
+        assert self.opened is not None  # what is folded or committed was opened before
+        return self.opened
+
+    # ------------------------------------------------------------------------------- what clients do
+
+    def ready(self, client_id: str, index: int, samples: int, classes: Sequence[int] = ()) -> None:
+        """A member has its data, so many samples of each class, and waits for tasks."""
+        self.samples[index] = samples
+        statement = "UPDATE seats SET samples = ? WHERE idx = ?"
+        self.journal.submit(lambda connection: connection.execute(statement, (samples, index)))
+        told = {"classes": list(classes)} if classes else {}
+        self.journal.note("client_ready", client=client_id, index=index, samples=samples, **told)
+        self.post(Ready(index, time.monotonic()))
+
+    def received(self, index: int, package: Package) -> None:
+        """An update is complete and checked."""
+        self._folding.receive(self._at_hand, index, package)
+
+    def told(self, client_id: str) -> None:
+        """A client has the view that says how the run ended."""
+        self.heard.add(client_id)
+        self.hearing.set()
+
+    def broken(self, error: OSError) -> None:
+        """A disk that fails an upload has failed the server: the next start sees what is sound."""
+        self.post(Broken(in_words(error), time.monotonic()))
+
+    # ------------------------------------------------------------------------------- decisions
+
+    async def _persist(self, effect: Persist) -> None:
+        for record in effect.records:
+            if isinstance(record, Ended):
+                await self._finish(record)
+            if isinstance(record, RoundOpened) and (
+                stop := await self.compute(self.opening.wants_no, record, self.accounts.used(), self.opened)
+            ):
+                self.post(Done(stop, time.monotonic()))
+                return
+
+        if any(isinstance(record, Ended) for record in effect.records):
+            used = self.accounts.used()
+            with self.accounts.due(used) as rest:  # a round that is discarded was paid
+                await self._write(effect, rest, **self.accounts.told(used))
+        else:
+            await self._write(effect)
+        for record in effect.records:
+            if isinstance(record, Ended) and record.discarded:
+                self.verdicts.add(record.round, record.discarded)
+            self.post(Persisted(record, time.monotonic()))
+
+    async def _write(self, effect: Persist, *rest: Work, **told: object) -> None:
+        """Make decisions durable, in one transaction with their words and the rest; `told` is of the end."""
+        words = [word for record in effect.records for word in self.machine.words(record)]
+
+        def transaction(connection: sqlite3.Connection) -> None:
+            for record in effect.records:
+                records.write(connection, self.epoch, record)
+            for work in rest:
+                work(connection)
+            for word in words:
+                write_event(connection, word.name, word.fields | (told if word.name == "run_ended" else {}))
+
+        await asyncio.wrap_future(self.journal.submit(transaction))
+
+    async def _prepare(self, effect: PrepareRound) -> None:
+        began = time.monotonic()
+        self.accounts.begin(began)
+        if self.opened is not None:
+            self.opened.close()
+        self.opened = None
+        self.opened, received = await self.opening.open(effect, began)
+        preparing = self.opened.preparing
+        self.post(RoundPrepared(effect.round, received, time.monotonic()))
+        self.accounts.keep()
+        if preparing is not None:
+            await preparing  # why S0 failed is told by this effect
+
+    # ------------------------------------------------------------------------------- the end
+
+    async def _finish(self, ending: Ended) -> None:
+        """Before the end is said: the last evaluation is in the journal and the model is in its place."""
+        self.accounts.rest()
+        if ending.discarded and self.opened is not None:
+            self.accounts.settle_lost(self.opened)
+        with self.ledger.blocked():
+            await self._scoring.finish()
+        if ending.kind is not EndingKind.FAILED:
+            await self.compute(self._write_result)
+        self.ledger.charge(ending.round or 1)
+
+    def _write_result(self) -> None:
+        self._checkpoints.write_result(self.learner.result_state(), self.learner.result())
+
+    async def close(self) -> None:
+        """Let what is being written be written; give threads and files back."""
+        for session in self.sessions:
+            if session.upload is not None:
+                session.upload.cancel()
+        self.learner.hurry()
+        await self.settle()
+        await self._scoring.close()
+        await self.accounts.close()
+        if self.opened is not None:
+            self.opened.close()
+        self.shut_threads()

@@ -1,0 +1,41 @@
+"""Verdicts: the final words on every client's updates, the last two in memory, all of them in the journal."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from edgeflock.server.core.decisions import Outcome
+from edgeflock.server.journal import decisions as records
+from edgeflock.server.journal.journal import read_only
+
+_LAST = 2  # outcomes that a client is told again and again
+
+
+class Verdicts:
+    """What has become of the updates of a run."""
+
+    def __init__(self, last: dict[int, dict[int, Outcome]], path: Path, epoch: int) -> None:
+        self._last = last  # the last two of each client: by index, then by round
+        self._path, self._epoch = path, epoch
+
+    def add(self, round: int, outcomes: Iterable[Outcome]) -> None:
+        """A round is settled, and the journal says so."""
+        for outcome in outcomes:
+            mine = self._last.setdefault(outcome.index, {})
+            mine[round] = outcome
+            if len(mine) > _LAST:
+                del mine[min(mine)]
+
+    def last(self, index: int) -> list[tuple[int, Outcome]]:
+        """Return the last two of a client, each with its round, oldest first."""
+        return sorted(self._last.get(index, {}).items())
+
+    def find(self, index: int, round: int) -> Outcome | None:
+        """Return the final word on a member's update of a settled round, from memory or the journal."""
+        if (known := self._last.get(index, {}).get(round)) is not None:
+            return known
+        with contextlib.closing(read_only(self._path)) as connection:
+            found = records.read_outcomes(connection, self._epoch, [round])[round]
+        return next((item for item in found if item.index == index), None)

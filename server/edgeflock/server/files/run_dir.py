@@ -1,0 +1,112 @@
+"""The run directory: its lock, and its small files."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from edgeflock.common.errors import EdgeflockError, Locked, UsageError
+
+RUN_TOML = "run.toml"
+JOURNAL = "journal.sqlite"
+ADDRESS = "address"
+CONTROL = "control"
+FAREWELL = "farewell"  # in the journal's meta: the clients have had their time to hear of the end
+DASHBOARD = "dashboard"
+LOCK = "lock"
+_ASKED_S = 0.05  # far longer than `is_served` has the lock
+
+
+@contextmanager
+def locked(run_dir: Path) -> Iterator[None]:
+    """Hold the directory for this process alone.
+
+    Raises Locked if another process has it, UsageError if it cannot be written.
+    """
+    try:
+        _make(run_dir)
+        descriptor = os.open(run_dir / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise UsageError(f"--run-dir {str(run_dir)!r} cannot be written: {error.strerror}") from None
+    try:
+        _take(descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise Locked(f"--run-dir {str(run_dir)!r} is in use by another fl-server") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        time.sleep(_ASKED_S)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_served(run_dir: Path) -> bool:
+    """Whether a living process holds the directory; one that has only just been killed does not."""
+    try:
+        descriptor = os.open(run_dir / LOCK, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _make(folder: Path) -> None:
+    """Make a directory and those above it that are missing, durably."""
+    if not folder.exists():
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True)
+    with contextlib.suppress(PermissionError):  # it was made by somebody who may look into the one above
+        sync_directory(folder.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames and new names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_small(path: Path, text: str) -> None:
+    """Replace a small file in one step, durably."""
+    temporary = path.with_name(f".tmp-{path.name}")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise EdgeflockError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def remove_small(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+
+
+def read_small(path: Path) -> str:
+    """Return a small file's text, empty if it is not there."""
+    try:
+        return path.read_text("utf-8").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,36 @@
+"""RUN_DIR/run.toml: the resolved configuration as text, under a seal: options are changed by flags."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from edgeflock.common.command import settings_file
+from edgeflock.common.command.options import read_toml
+from edgeflock.common.errors import UsageError
+from edgeflock.common.payload.checksum import extend
+from edgeflock.server.config import ServerConfig
+
+
+def to_toml(config: ServerConfig) -> str:
+    """Return the text of RUN_DIR/run.toml; where it lies says which directory it is of."""
+    text = settings_file.to_toml(replace(config, run_dir=None))
+    return text + _seal(text.encode())
+
+
+def from_toml(path: Path) -> ServerConfig:
+    """Return the configuration in a run.toml. Raises UsageError with a sentence."""
+    config = settings_file.from_toml(ServerConfig, read_toml(path), str(path))
+    content = path.read_bytes()
+    text = content[: -len(_seal(b""))]
+    if content != text + _seal(text).encode():
+        raise UsageError(
+            f"{str(path)!r} is not as fl-server wrote it: restore it, "
+            "or delete it and give the run's options as flags"
+        )
+    return replace(config, run_dir=path.parent)
+
+
+def _seal(text: bytes) -> str:
+    """Return the last line of a run.toml: half of it, or another number in it, would be another run."""
+    return f"\n# crc32c {extend(0, text):08x} of all above: options are changed by flags, not here\n"

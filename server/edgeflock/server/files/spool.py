@@ -1,0 +1,264 @@
+"""The spool: updates as they arrive, on disk, so that a cut upload goes on and a crash loses nothing.
+
+Per member two files. `NNNNNN.data` is the payload, reserved at its full size when the round opens;
+`NNNNNN.log`
+is the update's header and one mark (end, running checksum) for every chunk: the payload is good up
+to the last mark whose checksum it has. Files of the round before last are used again: writing into pages
+that exist costs a quarter of writing into new ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import struct
+import threading
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeflock.common.errors import CorruptPayload
+from edgeflock.common.payload.checksum import Buffer, extend
+
+_MARK = struct.Struct("<QI")
+_HEAD = struct.Struct("<II")  # size and checksum of the header that follows
+_READ_BYTES = 4 << 20
+
+
+class Entry:
+    """One member's update in the spool. A chunk that is being written holds the other calls off."""
+
+    def __init__(self, data_path: Path, log_path: Path) -> None:
+        self.data_path, self.log_path = data_path, log_path
+        self.header = b""  # serialised UpdateHeader, without its session
+        self.held = 0
+        self.running = 0
+        self.complete = False
+        self._data: int | None = None
+        self._log: int | None = None
+        self._log_end = 0  # where the next mark goes
+        self._retired = False
+        self._lock = threading.Lock()  # the stream that wrote may have been cancelled, its thread not
+
+    def begin(self, header: bytes) -> int:
+        """Take an update's header; return how much of its payload is already here."""
+        with self._lock:
+            if header != self.header:
+                self._restart(header)
+            return self.held
+
+    def note(self) -> None:
+        """Write down the header of an update without a payload."""
+        with self._lock:
+            if self._retired:
+                raise CorruptPayload("the round is over")
+            self._data, self._log = self._open()
+
+    def append(self, offset: int, data: Buffer, checksum: int, last: bool = False) -> None:
+        """Write the next chunk; the last one gives the descriptors back.
+
+        Raises CorruptPayload if it does not continue the payload, OSError if the disk will not take it.
+        """
+        with self._lock:
+            self._append(offset, data, checksum)
+            if last:
+                self._close()
+
+    def _append(self, offset: int, data: Buffer, checksum: int) -> None:
+        running = extend(self.running, data)
+        if self._retired or offset != self.held or running != checksum:
+            raise CorruptPayload(f"the chunk at {offset} does not continue the {self.held} bytes held")
+        if self._data is None or self._log is None:
+            self._data, self._log = self._open()
+        _pwrite(self._data, data, offset)
+        mark = _MARK.pack(offset + len(data), running)
+        _pwrite(self._log, mark, self._log_end)  # over what a full disk left of an attempt before
+        self._log_end += len(mark)
+        self.held += len(data)
+        self.running = running
+
+    def _open(self) -> tuple[int, int]:
+        """Open both files; with nothing held, the log begins anew with the header."""
+        self._close()
+        fresh = os.O_TRUNC if not self.held else 0
+        with contextlib.ExitStack() as undo:  # a full disk may be met many times
+            data = os.open(self.data_path, os.O_WRONLY | os.O_CREAT, 0o600)
+            undo.callback(os.close, data)
+            log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | fresh, 0o600)
+            undo.callback(os.close, log)
+            if not self.held:
+                head = _HEAD.pack(len(self.header), extend(0, self.header)) + self.header
+                _pwrite(log, head, 0)
+                self._log_end = len(head)
+            undo.pop_all()
+        return data, log
+
+    def forget(self) -> None:
+        """Start again at 0 with the next header; what is complete and checked stays."""
+        with self._lock:
+            if not self.complete:
+                self._restart(b"")
+
+    def _restart(self, header: bytes) -> None:
+        self._close()
+        self.header, self.held, self.running, self.complete = header, 0, 0, False
+
+    def finish(self) -> None:
+        """Mark the payload as complete and checked; nothing more is written."""
+        with self._lock:
+            self.complete = True
+            self._close()
+
+    def retire(self) -> None:
+        """Take no more bytes, the round is over: its files may become those of another."""
+        with self._lock:
+            self._retired = True
+            self._close()
+
+    def _close(self) -> None:
+        for descriptor in (self._data, self._log):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._data = self._log = None
+
+    def recover(self) -> None:
+        """Read what a previous process left: the header, and the payload up to the last good mark."""
+        try:
+            log = self.log_path.read_bytes()
+            size, checksum = _HEAD.unpack_from(log)
+        except (OSError, struct.error):
+            return
+        header = log[_HEAD.size : _HEAD.size + size]
+        if len(header) != size or extend(0, header) != checksum:
+            return
+        self.header = header
+        good = self._check_marks(log[_HEAD.size + size :])
+        self._log_end = _HEAD.size + size + good * _MARK.size
+        os.truncate(self.log_path, self._log_end)
+
+    def _check_marks(self, marks: bytes) -> int:
+        """Follow the marks through the payload; return how many hold."""
+        good = 0
+        with self.data_path.open("rb", buffering=0) as data:
+            for end, checksum in _whole_marks(marks):
+                running = _extend_from(data.fileno(), self.running, self.held, end)
+                if end <= self.held or running != checksum:
+                    break
+                self.held, self.running, good = end, checksum, good + 1
+        return good
+
+
+@dataclass
+class Spool:
+    """The `spool/` directory: one folder a round."""
+
+    root: Path
+
+    def prepare(self, round: int, members: Collection[int], size_bytes: int) -> dict[int, Entry]:
+        """Reserve space for every member's update and return the entries, with what they already hold.
+
+        Raises OSError (ENOSPC) when the disk is full; call again later.
+        """
+        folder = self._folder(round)
+        begun = folder.exists()
+        if not begun:
+            self._recycle(round - 2, folder, members)
+        self._remove_before(round - 1)
+        entries = {index: self._entry(round, index) for index in members}
+        for entry in entries.values():
+            _reserve(entry.data_path, size_bytes)
+            if begun:
+                entry.recover()
+        return entries
+
+    def scan(self, round: int, members: Collection[int]) -> dict[int, Entry]:
+        """Return the entries of a round with what they hold, making nothing."""
+        entries = {index: self._entry(round, index) for index in members}
+        for entry in entries.values():
+            if entry.data_path.exists():
+                entry.recover()
+        return entries
+
+    def _remove_before(self, round: int) -> None:
+        """Remove what belongs to earlier rounds, which no recovery can need."""
+        for path in self.root.iterdir():
+            number = path.name.partition(".")[0]
+            if number.isdigit() and int(number) < round:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def packages(self, round: int) -> Path:
+        """Return the folder for what is encoded to go down in a round."""
+        return self.root / f"{round:06d}.packages"
+
+    def forget(self, round: int) -> None:
+        """Remove what has come in a round."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self._folder(round))
+
+    def clear(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def _folder(self, round: int) -> Path:
+        return self.root / f"{round:06d}"
+
+    def _entry(self, round: int, index: int) -> Entry:
+        folder = self._folder(round)
+        return Entry(folder / f"{index:06d}.data", folder / f"{index:06d}.log")
+
+    def _recycle(self, old: int, folder: Path, members: Collection[int]) -> None:
+        """Make the folder of a round out of an old one: its data files are used again, its logs are not."""
+        building = self.root / ".new"
+        shutil.rmtree(building, ignore_errors=True)
+        if self._folder(old).exists():
+            self._folder(old).rename(building)
+        building.mkdir(parents=True, exist_ok=True)
+        spare = []
+        for path in sorted(building.iterdir()):
+            if path.suffix != ".data":
+                path.unlink()
+            elif int(path.stem) not in members:
+                spare.append(path)
+        for index in members:
+            if spare and not (building / f"{index:06d}.data").exists():
+                spare.pop().rename(building / f"{index:06d}.data")
+        for path in spare:
+            path.unlink()
+        building.rename(folder)
+
+
+def _reserve(path: Path, size_bytes: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_size >= size_bytes:  # of a round before, which had reserved it
+            return
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if size_bytes and hasattr(os, "posix_fallocate"):  # not on macOS
+            os.posix_fallocate(descriptor, 0, size_bytes)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:  # a file system without reservation
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _whole_marks(marks: bytes) -> Iterator[tuple[int, int]]:
+    yield from _MARK.iter_unpack(marks[: len(marks) // _MARK.size * _MARK.size])
+
+
+def _extend_from(descriptor: int, running: int, start: int, end: int) -> int:
+    while start < end:
+        data = os.pread(descriptor, min(_READ_BYTES, end - start), start)
+        if not data:
+            return -1
+        running = extend(running, data)
+        start += len(data)
+    return running
+
+
+def _pwrite(descriptor: int, data: Buffer, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(descriptor, view, offset)
+        view, offset = view[count:], offset + count

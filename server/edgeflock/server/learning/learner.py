@@ -1,0 +1,286 @@
+"""The server's mathematics: the method's server half, the state it moves, and what it sends and receives.
+
+Everything here runs in one thread of its own, never on the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from edgeflock.common.errors import NonFinite
+from edgeflock.common.flat import FlatModel
+from edgeflock.common.payload import choice, codecs
+from edgeflock.common.payload.choice import for_kind
+from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.pack import pack
+from edgeflock.common.payload.package import IDENTITY, Kind
+from edgeflock.common.payload.tensorfile import Written
+from edgeflock.common.seeds import derive
+from edgeflock.methods.kit.base import Effort, Method, Plan, Round, ServerHalf, Setting, State
+from edgeflock.methods.kit.options import Params
+from edgeflock.methods.kit.tools import Tools
+from edgeflock.server.core.decisions import Verdict
+from edgeflock.server.files import packages
+from edgeflock.server.files.checkpoints import Checkpoints, ModelLayouts, Saved
+from edgeflock.server.files.packages import Broadcast
+from edgeflock.server.learning.fold import Fold, SpooledUpdate, finite
+from edgeflock.server.learning.work import RoundWork, UploadSpec
+
+
+class Learner:
+    """The state of the run and the operations of a round on it."""
+
+    def __init__(
+        self,
+        method: Method,
+        params: Params,
+        setting: Setting,
+        layouts: ModelLayouts,
+        plan: Plan,
+        *,
+        lr_decay: float,
+        codec: str,
+        codec_down: str,
+        tools: Tools | None = None,
+        passes: tuple[int, int] | None = None,
+    ) -> None:
+        self.method, self.params, self.setting, self.layouts = method, params, setting, layouts
+        self.half = method.server(params, setting, tools)
+        self.passes = passes  # operations of one sample's forward and backward pass; None: not known
+        self.state = State()
+        self.written: Written | None = None  # of the checkpoint that holds `state`
+        self._plan, self._lr_decay = plan, lr_decay
+        self._up, self._down = choice.parse(codec), choice.parse(codec_down)
+        self._fold = Fold(self.half, layouts, lambda samples: method.weight(params, samples))
+        self._stepped = 0  # the round whose commit has been computed
+        self._metrics: dict[str, float] = {}  # of that commit
+        self.operations = lru_cache(maxsize=1024)(self._operations)  # most clients do the same every round
+
+    # --------------------------------------------------------------------------------- the state
+
+    def begin(self, model: FlatModel) -> None:
+        """Make the state before the first round."""
+        self.state.vectors.update(model=model.params, buffers=model.buffers, counters=model.counters)
+        self.half.begin(self.state)
+
+    def save(self, checkpoints: Checkpoints, round: int) -> Saved:
+        saved = checkpoints.save(round, self.state)
+        self.written = saved.model
+        return saved
+
+    def load(self, checkpoints: Checkpoints, round: int, digests: tuple[str, str]) -> None:
+        self.written = checkpoints.load(round, self.state, digests).model
+        self._stepped = round
+
+    def result(self) -> Tensor:
+        return self.half.result(self.state)
+
+    def result_state(self) -> State:
+        """Return the state that goes with the result: its buffers in place of the latest."""
+        buffers = self.half.buffers(self.state, "global")
+        return State({**self.state.vectors, "buffers": buffers}, self.state.scalars)
+
+    def described(self) -> dict[str, str]:
+        """Return the size of the model and the operations of one sample's passes, for the journal."""
+        told = {"parameters": self.setting.layout.elements}
+        if self.passes is not None:
+            told |= dict(zip(("forward_flops", "backward_flops"), self.passes, strict=True))
+        return {name: str(number) for name, number in told.items()}
+
+    def _operations(self, *, steps: int, samples: int, held: int) -> Mapping[str, float]:
+        """Return what a client's local round took: `flops`, the part that is the method's own, and the part
+        of that which is passes through the model.
+
+        `samples` are those of all steps together, `held` those that the client has.
+        """
+        if self.passes is None:
+            return {}
+        elements, features = self.setting.layout.elements, self.setting.features
+        effort = Effort(elements, features, *self.passes, steps=steps, samples=samples, held=held)
+        own = self.method.extra_flops(self.params, effort) if steps else 0.0
+        passes = self.method.extra_flops(self.params, effort.bare()) if steps else 0.0
+        return {"flops": effort.training() + own, "method_flops": own, "method_pass_flops": passes}
+
+    # --------------------------------------------------------------------------------- opening
+
+    def plan(self, round: Round) -> Plan:
+        """S1, or S7 for the closing task. A function of the committed state."""
+        if round.closing:
+            plan = self.half.closing(self.state) or Plan(lr=round.lr)
+            return replace(plan, steps=0, batch_size=self._plan.batch_size)
+        return self.half.plan(self.state, replace(self._plan, lr=round.lr, clip=self.params.clip), round)
+
+    def round(
+        self, number: int, cohort: Collection[int], samples: Mapping[int, int], *, closing: bool = False
+    ) -> Round:
+        lr = self._plan.lr * self._lr_decay ** (number - 1)
+        return Round(number, lr, tuple(sorted(cohort)), dict(samples), closing=closing)
+
+    def wants_no(self, round: Round) -> str:
+        """Return why the method wants no such round, or no closing task; empty if it does."""
+        if round.closing:
+            return "" if self.half.closing(self.state) is not None else "there is nothing to ask"
+        return self.plan(round).stop
+
+    def open(self, round: Round, checkpoint: Path, scratch: Path) -> RoundWork:
+        """Make what goes down; `scratch` is a folder for encoded packages."""
+        self.begin_fold(round)
+        optional = self.half.optional(self.state, round)
+        return RoundWork(
+            round=round,
+            plan=self.plan(round),
+            uploads=self._uploads(round),
+            shared=self._shared(round, checkpoint, scratch / "shared.package"),
+            optional=self._encode(optional, round, scratch / "optional.package") if optional else None,
+            personal=bool(self.half.personal_kinds(round)),
+            scalars=self.half.closing_scalars if round.closing else self.half.scalars,
+        )
+
+    def expected_bytes(self, round: Round) -> int:
+        """Return the payload of a round, at most, and of the closing task that the run still needs.
+
+        Both ways, if everybody fetches all there is and delivers.
+        """
+        if self.method.central:
+            return 0
+        bundles = self._with_buffers(self.half.broadcast(self.state, round))
+        kinds = [*bundles, *self.half.optional(self.state, round), *self.half.personal_kinds(round)]
+        down = sum(self._largest_down(kind) for kind in kinds)
+        each = down + sum(spec.largest for spec in self._uploads(round))
+        if round.closing or self.half.closing(self.state) is None:
+            return len(round.cohort) * each
+        following = replace(round, number=round.number + 1, closing=True, cohort=tuple(sorted(round.samples)))
+        return len(round.cohort) * each + self.expected_bytes(following)
+
+    def _largest_down(self, kind: Kind) -> int:
+        layout = self._layout(kind)
+        return codecs.largest(for_kind(self._down, kind), layout.elements, layout.dtype)
+
+    def personal(self, work: RoundWork, index: int, scratch: Path) -> Broadcast:
+        """S3: form one client's package when it is asked for."""
+        bundles = self.half.personal(self.state, work.round, index)
+        return self._encode(bundles, work.round, scratch / f"personal-{index:06d}.package", index)
+
+    def _uploads(self, round: Round) -> tuple[UploadSpec, ...]:
+        if round.closing:
+            return ()
+        specs = [
+            UploadSpec(kind, self.half.layout(kind), for_kind(self._up, kind))
+            for kind in self.half.uploads(round)
+        ]
+        for kind, layout in ((Kind.BUFFERS, self.layouts.buffers), (Kind.COUNTERS, self.layouts.counters)):
+            if layout.elements:
+                specs.append(UploadSpec(kind, layout, IDENTITY))
+        return tuple(specs)
+
+    def _shared(self, round: Round, checkpoint: Path, path: Path) -> Broadcast:
+        bundles = self.half.broadcast(self.state, round)
+        plain = set(bundles) == {Kind.MODEL} and bundles[Kind.MODEL] is self.state.model
+        if plain and self.written is not None and self._down == IDENTITY:
+            return packages.of_checkpoint(checkpoint, self.written, self.layouts)
+        return self._encode(self._with_buffers(bundles), round, path)
+
+    def _with_buffers(self, bundles: Mapping[Kind, Tensor]) -> dict[Kind, Tensor]:
+        extra = {Kind.COUNTERS: self.state.vectors["counters"], Kind.BUFFERS: self.state.vectors["buffers"]}
+        return {**{kind: flat for kind, flat in extra.items() if flat.numel()}, **bundles}
+
+    def _encode(self, bundles: Mapping[Kind, Tensor], round: Round, path: Path, index: int = -1) -> Broadcast:
+        packed = {
+            kind: (flat.reshape(-1), self._layout(kind), for_kind(self._down, kind))
+            for kind, flat in bundles.items()
+        }
+
+        def generator(kind: Kind) -> torch.Generator:
+            return torch.Generator().manual_seed(derive(self.setting.seed, "down", index, round.number, kind))
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return packages.of_pieces(path, pack(packed, {}, generator), shared=index < 0)
+
+    def _layout(self, kind: Kind) -> Layout:
+        own = {Kind.BUFFERS: self.layouts.buffers, Kind.COUNTERS: self.layouts.counters}
+        return own[kind] if kind in own else self.half.layout(kind)
+
+    # --------------------------------------------------------------------------------- closing
+
+    def update_layouts(self, round: Round) -> dict[Kind, Layout]:
+        return {spec.kind: spec.layout for spec in self._uploads(round)}
+
+    def begin_fold(self, round: Round) -> None:
+        self._fold.open(self.state, round)
+
+    def advance(self, cohort: Collection[int], updates: Mapping[int, SpooledUpdate]) -> None:
+        """Fold ahead while the round is open."""
+        self._fold.advance(cohort, updates)
+
+    def fold(self, counted: Collection[int], updates: Mapping[int, SpooledUpdate]) -> dict[int, Verdict]:
+        """Fold the counted set; return those of it that are left out.
+
+        Raises NonFinite if what was prepared, or the sum, is not finite.
+        """
+        prepared, number = self._fold.sums.round.prepared, self._fold.sums.round.number
+        if prepared is not None and not all(map(finite, prepared.vectors.values())):
+            raise NonFinite(
+                f"round {number}: what {self.method.name} trains on the server holds NaN or infinity"
+            )
+        try:
+            return self._fold.finish(counted, updates)
+        except NonFinite as error:
+            raise NonFinite(f"round {number} of {self.method.name}: {error}") from None
+
+    def prepares(self, round: Round) -> bool:
+        """Whether the method has long work while that round is open."""
+        return not round.closing and type(self.half).prepare is not ServerHalf.prepare
+
+    def prepare(self, round: Round) -> bool:
+        """S0: runs beside the open round, in any thread; return False if it was cut short by `hurry`."""
+        if not self.prepares(round):
+            return True
+        prepared = self.half.prepare(self.state, replace(round, plan=self.plan(round)))
+        self._fold.sums.round = replace(round, prepared=prepared)
+        return prepared is not None
+
+    def hurry(self) -> None:
+        """End what is long: the process goes down, and the round will be repeated."""
+        self.half.going = False
+
+    def step(self, round: Round) -> dict[str, float]:
+        """Move the state by the folded round; does nothing when called again for the same round.
+
+        Raises NonFinite if the new state is not finite.
+        """
+        if self._stepped == round.number:
+            return self._metrics
+        self._stepped = round.number
+        self._metrics = self._move(round)
+        if not all(map(finite, self.state.vectors.values())):
+            raise NonFinite(
+                f"round {round.number}: the new state of {self.method.name} holds NaN or infinity"
+            )
+        return self._metrics
+
+    def _move(self, round: Round) -> dict[str, float]:
+        if round.closing:
+            answered = replace(round, cohort=tuple(self._fold.folded))
+            return self.half.commit_closing(self.state, self._fold.sums, answered)
+        metrics = {"loss": self._fold.loss / self._fold.samples} if self._fold.samples else {}
+        if self._fold.sums.updates:
+            self._average_buffers()
+            prepared = self._fold.sums.round.prepared
+            metrics |= self.half.commit(self.state, self._fold.sums, replace(round, prepared=prepared))
+        return metrics
+
+    def _average_buffers(self) -> None:
+        if self.layouts.buffers.elements:
+            self.state.vectors["buffers"].copy_(self._fold.sums.mean("buffers"))
+        if self.layouts.counters.elements:
+            self.state.vectors["counters"].copy_(self._fold.counters)
+
+    def models(self) -> Iterator[tuple[str, Tensor]]:
+        """S6: what is tested beside the result, each with its name."""
+        return self.half.models(self.state)

@@ -1,0 +1,131 @@
+"""Who is connected: sessions by token and by client id, and the streams that are their presence."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.payload.package import Package
+from edgeflock.server.costs.traffic import Traffic
+from edgeflock.server.files.spool import Entry
+from edgeflock.v1 import aggregator_pb2 as pb
+
+MOST_STRANGERS = 1000  # sessions of ids that have no seat and do not watch
+
+
+class DuplicateId(EdgeflockError):
+    """Another living instance uses the id."""
+
+
+@dataclass(eq=False)
+class Session:
+    """One client's connection since its last Join."""
+
+    client_id: str
+    instance_id: bytes
+    software: str
+    device: dict[str, object]
+    token: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+    changed: asyncio.Event = field(default_factory=asyncio.Event)  # the view is to be sent again
+    watching: int = 0  # open Watch streams; two while a half-open one is not yet noticed
+    superseded: bool = False
+    progress: pb.Progress = field(default_factory=pb.Progress)  # as the client said last
+    seen: float = field(default_factory=time.monotonic)  # its last call or chunk
+    upload: asyncio.Task[object] | None = None  # the Deliver stream in progress
+    arriving: tuple[Entry, int] | None = None  # what that stream fills, and the bytes it will hold
+    fetching: tuple[int, int] | None = None  # bytes that were sent of a package on its way, and all
+    traffic: Traffic = field(default_factory=Traffic)  # the client's, whatever its session
+
+    def sent(
+        self, message_bytes: int, payload: int = 0, package: Package | None = None, offset: int = 0
+    ) -> None:
+        """Note a message to the client."""
+        self.traffic.sent(message_bytes, payload, package, offset)
+
+    def received(
+        self, message_bytes: int, payload: int = 0, package: Package | None = None, offset: int = 0
+    ) -> None:
+        """Note a message from the client."""
+        self.seen = time.monotonic()
+        self.traffic.received(message_bytes, payload, package, offset)
+
+
+class Sessions:
+    """All sessions; at most one for each client id."""
+
+    def __init__(self) -> None:
+        self._by_token: dict[bytes, Session] = {}
+        self._by_id: dict[str, Session] = {}
+        self._traffic: dict[str, Traffic] = {}  # stays when its client has gone: it was paid
+
+    def traffic(self, client_id: str) -> Traffic:
+        """Return what a client has moved since the last commit."""
+        found = self._traffic.get(client_id)
+        if found is None:
+            found = self._traffic[client_id] = Traffic()
+        return found
+
+    @property
+    def moved(self) -> int:
+        """The payload of all clients since the last commit, both ways."""
+        return sum(traffic.bytes_down + traffic.bytes_up for traffic in self._traffic.values())
+
+    def admit(self, session: Session) -> Session:
+        """Take a new session in; an older one of the same instance is superseded.
+
+        Raises DuplicateId if the id is alive in another instance.
+        """
+        old = self._by_id.get(session.client_id)
+        if old is not None:
+            if old.watching and old.instance_id != session.instance_id:
+                raise DuplicateId(
+                    f"another living client uses the id {session.client_id!r}: give this one another"
+                )
+            self.remove(old)
+            session.upload = old.upload  # it may still hold the spool
+            old.superseded = True
+            old.changed.set()
+        session.traffic = self.traffic(session.client_id)
+        self._by_token[session.token] = session
+        self._by_id[session.client_id] = session
+        return session
+
+    def find(self, token: bytes) -> Session | None:
+        """Return the session of a call; its client is seen by this."""
+        session = self._by_token.get(token)
+        if session is not None:
+            session.seen = time.monotonic()
+        return session
+
+    def by_id(self, client_id: str) -> Session | None:
+        return self._by_id.get(client_id)
+
+    def remove(self, session: Session) -> None:
+        self._by_token.pop(session.token, None)
+        if self._by_id.get(session.client_id) is session:
+            del self._by_id[session.client_id]
+
+    def forget_strangers(self, seated: Collection[str]) -> None:
+        """Ids that join and never take a seat shall not fill the memory: the oldest would join again."""
+        if len(self._by_id) <= len(seated) + MOST_STRANGERS:
+            return
+        idle = (one for one in self._by_id.values() if not one.watching and one.client_id not in seated)
+        if (oldest := next(idle, None)) is not None:
+            self.remove(oldest)
+            self.forget_traffic(oldest)
+
+    def forget_traffic(self, stranger: Session) -> None:
+        """Nobody will ask what a client without a seat has moved."""
+        self._traffic.pop(stranger.client_id, None)
+
+    def publish(self) -> None:
+        """Let every stream look at its view again."""
+        for session in self._by_id.values():
+            session.changed.set()
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._by_id.values()))

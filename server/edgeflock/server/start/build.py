@@ -1,0 +1,222 @@
+"""From a configuration to the parts of a run: model, data, learner, and the description that clients get."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+import torch
+from torch import Tensor
+
+from edgeflock.common import datasets, models
+from edgeflock.common.datasets import Dataset
+from edgeflock.common.datasets.base import count_classes
+from edgeflock.common.datasets.own import check, load_own
+from edgeflock.common.flat import FlatModel
+from edgeflock.common.models import Net
+from edgeflock.common.partitions.assign import assign
+from edgeflock.common.scores import WISHES
+from edgeflock.common.wire.messages import layout_to_wire
+from edgeflock.methods.kit.base import Plan, Setting
+from edgeflock.methods.kit.batches import LocalData
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.registry import load
+from edgeflock.server.config import ServerConfig
+from edgeflock.server.core.rules import Rules
+from edgeflock.server.costs import budget
+from edgeflock.server.files.checkpoints import ModelLayouts
+from edgeflock.server.learning.evaluator import Evaluator
+from edgeflock.server.learning.learner import Learner
+from edgeflock.server.learning.tools import ServerTools
+from edgeflock.v1 import aggregator_pb2 as pb
+
+log = structlog.get_logger()
+_YEAR_S = 365 * 86400.0
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """What the server knows of the data: the shape of a sample, the classes, and its own test samples."""
+
+    __test__ = False  # not a pytest class
+
+    input_shape: tuple[int, ...]
+    classes: int
+    x: Tensor
+    y: Tensor
+
+
+def load_test_set(config: ServerConfig) -> TestSet:
+    """Read the server's test samples. Raises MissingData or BadData with a sentence."""
+    if config.dataset is None:
+        assert config.eval_data is not None
+        own = load_own(config.eval_data).train
+        classes = count_classes(config.eval_data, int(own.y.max()))
+        return TestSet(own.input_shape, classes, torch.from_numpy(own.x), torch.from_numpy(own.y))
+    dataset = datasets.load(config.dataset, config.data_root)
+    _check_partition(config, dataset)
+    part = dataset.ready(dataset.test)
+    if config.eval_data is not None:
+        part = check(load_own(config.eval_data).train, dataset.input_shape, dataset.classes)
+    return TestSet(dataset.input_shape, dataset.classes, torch.from_numpy(part.x), torch.from_numpy(part.y))
+
+
+def _check_partition(config: ServerConfig, dataset: Dataset) -> None:
+    """Cut the data as the clients will, so that a cut which cannot be made is refused before they come."""
+    assign(
+        dataset,
+        partition=config.partition,
+        seed=config.seed,
+        shards=config.clients,
+        samples_per_client=config.samples_per_client,
+        public_fraction=config.public_fraction,
+    )
+
+
+def build_net(config: ServerConfig, test: TestSet) -> Net:
+    """Build the model with the run's initial parameters."""
+    make = models.build_custom if ":" in config.model else models.build
+    return make(
+        config.model,
+        input_shape=test.input_shape,
+        classes=test.classes,
+        arguments=config.model_arg,
+        seed=config.seed,
+    )
+
+
+def build_evaluator(config: ServerConfig, test: TestSet) -> Evaluator | None:
+    return Evaluator(build_net(config, test), test.x, test.y) if config.eval_every else None
+
+
+def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatModel]:
+    """Build the server's mathematics with the initial state in it."""
+    net = build_net(config, test)
+    flat = FlatModel(net)
+    layouts = ModelLayouts(flat.layout, flat.buffers_layout, flat.counters_layout)
+    method = load(config.method)
+    setting = Setting(
+        layout=flat.layout,
+        classes=test.classes,
+        features=net.features,
+        clients=config.clients,
+        seed=config.seed,
+        head=net.head_names(),
+        tested=bool(config.eval_every and client_tests(config)),
+        budgets=budget.parse(config.budget),
+    )
+    params = parse(method.params, config.set)
+    tools = ServerTools(config, lambda: build_net(config, test), LocalData(test.x, test.y), test.classes)
+    if method.public_data:
+        tools.public_data()  # what is wrong with them is said now
+    learner = Learner(
+        method,
+        params,
+        setting,
+        layouts,
+        build_plan(config),
+        lr_decay=config.lr_decay or 1.0,
+        codec=_wired(config, config.codec),
+        codec_down=_wired(config, config.codec_down),
+        tools=tools,
+        passes=_passes(net, test),
+    )
+    learner.begin(flat)
+    return learner, flat
+
+
+def _passes(net: Net, test: TestSet) -> tuple[int, int] | None:
+    """Return the operations of a sample's forward and backward pass, counted once."""
+    try:
+        return models.training_flops(net, test.input_shape)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:  # of a model of the operator's own
+        log.warning("flops_not_counted", reason=str(error).partition("\n")[0])
+        return None
+
+
+def _wired(config: ServerConfig, codec: str) -> str:
+    """Codecs are for what goes over a wire."""
+    return "identity" if config.central else codec
+
+
+def build_plan(config: ServerConfig) -> Plan:
+    """The run's work per round, before the method has a say."""
+    return Plan(
+        lr=config.lr or 0.0,
+        epochs=config.epochs or 1,
+        steps=config.steps,
+        batch_size=config.batch_size or 0,
+        momentum=config.momentum or 0.0,
+        weight_decay=config.weight_decay or 0.0,
+    )
+
+
+def client_tests(config: ServerConfig) -> tuple[str, ...]:
+    """Return what clients test their own models on, when the server tests its own."""
+    own = load(config.method).client_models or "off"
+    return WISHES[own if config.eval_clients == "auto" else config.eval_clients]
+
+
+def build_rules(config: ServerConfig) -> Rules:
+    if config.central:  # one member, for whom there is nobody to go on without
+        return Rules(
+            rounds=config.rounds,
+            clients=1,
+            cohort=1,
+            min_updates=1,
+            deadline_s=_YEAR_S,
+            central=True,
+            method=config.method,
+        )
+    return Rules(
+        rounds=config.rounds,
+        clients=config.clients,
+        cohort=config.cohort or config.clients,
+        min_updates=config.min_updates,
+        seed=config.seed,
+        over_select=config.over_select,
+        deadline_s=config.deadline,
+        gather_s=config.max_clients_wait,
+        online=config.participation == "online",
+        script=tuple(tuple(line.split()) for line in config.cohort_lines),
+        quarantine_after=0 if config.cohort_lines else config.quarantine_after,
+        quarantine_rounds=config.quarantine_rounds,
+        closes=load(config.method).closes,
+        method=config.method,
+    )
+
+
+def describe_run(config: ServerConfig, run_id: str, epoch: int, test: TestSet, flat: FlatModel) -> pb.Run:
+    """What every client is told of the run when it joins."""
+    model = pb.ModelSpec(
+        name="custom" if ":" in config.model else config.model,
+        arguments=config.model_arg,
+        input_shape=test.input_shape,
+        classes=test.classes,
+        parameters=layout_to_wire(flat.layout),
+        buffers=layout_to_wire(flat.buffers_layout),
+        counters=layout_to_wire(flat.counters_layout),
+    )
+    return pb.Run(
+        run_id=run_id,
+        epoch=epoch,
+        seed=config.seed,
+        method=config.method,
+        options=config.set,
+        model=model,
+        data=describe_data(config),
+        clients=config.clients,
+    )
+
+
+def describe_data(config: ServerConfig) -> pb.DataSpec | None:
+    if config.dataset is None:
+        return None
+    return pb.DataSpec(
+        dataset=config.dataset,
+        partition=config.partition,
+        seed=config.seed,
+        shards=config.clients,
+        samples_per_client=config.samples_per_client,
+        public_fraction=config.public_fraction,
+    )

@@ -1,0 +1,339 @@
+"""Rules across options of a run: defaults of the method, what excludes what, what a method demands."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+
+from edgeflock.common import models
+from edgeflock.common.command import extras
+from edgeflock.common.command.kinds import duration
+from edgeflock.common.command.options import check
+from edgeflock.common.command.settings_file import identity_difference
+from edgeflock.common.errors import BadValue, MissingData, UnknownName, UsageError
+from edgeflock.common.partitions import assign
+from edgeflock.common.payload import choice
+from edgeflock.common.payload.package import Kind
+from edgeflock.common.wire.address import EVERYWHERE, Address, parse_address, require_trust
+from edgeflock.common.wire.listen import listen_at
+from edgeflock.methods.kit.base import Method
+from edgeflock.methods.kit.options import parse, texts
+from edgeflock.methods.kit.registry import load
+from edgeflock.server.config import ServerConfig, default_run_dir, listen_address
+from edgeflock.server.costs import budget, target
+from edgeflock.server.files.run_toml import from_toml
+from edgeflock.server.service import certificates
+
+_TRAINING = {
+    "lr": 0.05,
+    "lr_decay": 1.0,
+    "momentum": 0.0,
+    "weight_decay": 0.0,
+    "batch_size": 32,
+    "epochs": 1,
+}
+
+
+def resolve(config: ServerConfig) -> ServerConfig:
+    """Return the configuration with every default filled in; resolving it again changes nothing.
+
+    Raises UsageError or MissingData with a sentence.
+    """
+    check(config)
+    method = load(config.method)
+    config = _with_method_options(config, method)
+    config = _with_budget(config, method)
+    config = _with_names(config)
+    config = _with_training(config, method)
+    config = _with_cohort(config)
+    config = _with_participation(config, method)
+    config = _with_central(config, method)
+    config = _with_public(config, method)
+    _check_evaluation(config)
+    _check_network(config)
+    _check_files(config)
+    return replace(config, run_dir=config.run_dir or default_run_dir(config.method))
+
+
+def combine(given: Mapping[str, Any]) -> ServerConfig:
+    """Return the resolved configuration of the values that were given.
+
+    The run.toml of an existing run directory stands below them, so that a directory alone resumes its run.
+    Raises UsageError with a sentence, also for a run that these values would make another run.
+    """
+    run_dir = given.get("run_dir")
+    path = Path(run_dir) / "run.toml" if run_dir is not None else None
+    if path is None or not path.exists():
+        nothing = {"dataset": None} if "eval_data" in given else {}
+        return resolve(ServerConfig(**{**nothing, **given}))
+    old = from_toml(path)
+    _check_method(run_dir, old, given)
+    new = resolve(replace(old, **_over(old, given)))
+    if difference := identity_difference(old, new):
+        raise UsageError(f"{run_dir} holds another run, different in {difference}: give another --run-dir")
+    return new
+
+
+def _check_method(run_dir: object, old: ServerConfig, given: Mapping[str, Any]) -> None:
+    """Refuse another method before its options are read: those of the run are none of that method."""
+    asked = given.get("method", old.method)
+    load(asked)  # a name that is none is told so
+    if asked != old.method:
+        raise UsageError(
+            f"{run_dir} holds a run of {old.method}, --method is {asked}: leave --method away to go on "
+            "with it, or give another --run-dir"
+        )
+
+
+def _over(old: ServerConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is given, as changes of `old`: epochs and steps replace each other, mappings merge."""
+    changes = dict(given)
+    for name, other in (("epochs", "steps"), ("steps", "epochs")):
+        if name in given and other not in given:
+            changes[other] = None
+    for name in ("set", "model_arg", "budget", "target"):
+        if name in given:
+            changes[name] = {**getattr(old, name), **given[name]}
+    return changes
+
+
+def _with_method_options(config: ServerConfig, method: Method) -> ServerConfig:
+    params = parse(method.params, config.set)
+    return replace(config, set=texts(params), public_fraction=getattr(params, "public_fraction", 0.0))
+
+
+def _with_budget(config: ServerConfig, method: Method) -> ServerConfig:
+    """Take the method's own limits where the run sets none; check all."""
+    own = method.budget(parse(method.params, config.set))
+    limits = {**{name: duration(limit) for name, limit in own.items()}, **config.budget}
+    budget.parse(limits)
+    return replace(config, budget=limits)
+
+
+def _with_names(config: ServerConfig) -> ServerConfig:
+    """Check the names of model, partition and codecs; write them in the one way they are compared in."""
+    if ":" not in config.model and config.model not in models.names():
+        raise UnknownName("model", config.model, models.names())
+    up, down = choice.parse(config.codec), choice.parse(config.codec_down)
+    if choice.for_kind(down, Kind.MODEL) != down:
+        raise BadValue(
+            "--codec-down", config.codec_down, f"{', '.join(choice.ABSOLUTE)}, each optionally with +zstd"
+        )
+    scheme = str(assign.parse(config.partition))
+    return replace(config, codec=str(up), codec_down=str(down), partition=scheme)
+
+
+def training_defaults(method: Method) -> dict[str, Any]:
+    """Return the training options of a run in which nobody says anything."""
+    own = {name: getattr(method.training, name) for name in _TRAINING}
+    return {name: default if own[name] is None else own[name] for name, default in _TRAINING.items()}
+
+
+def _with_training(config: ServerConfig, method: Method) -> ServerConfig:
+    """Fill what was not said: with the method's own default, else the run's."""
+    if config.epochs is not None and config.steps is not None:
+        raise UsageError("--epochs and --steps exclude each other: give one of them")
+    changes = {
+        name: value for name, value in training_defaults(method).items() if getattr(config, name) is None
+    }
+    if config.steps is not None:
+        changes.pop("epochs", None)
+    config = replace(config, **changes)
+    if config.lr == 0 and config.steps != 0:
+        raise BadValue("--lr", config.lr, "a number > 0 (0 only with --steps 0)")
+    if method.own_momentum and config.momentum != 0:
+        raise BadValue(
+            "--momentum", config.momentum, f"0 with {method.name}, which has a momentum of its own"
+        )
+    return config
+
+
+def _with_cohort(config: ServerConfig) -> ServerConfig:
+    if config.cohort > config.clients:
+        raise BadValue("--cohort", config.cohort, f"at most --clients, which is {config.clients}")
+    if config.participation == "roster":
+        config = replace(config, cohort=config.cohort or config.clients)
+    if config.cohort_script is not None:
+        config = replace(config, cohort_lines=read_cohort_script(config.cohort_script))
+    if config.cohort_lines and config.participation == "online":
+        raise UsageError("--cohort-script needs --participation roster: it names clients of the fixed roster")
+    lines = len(config.cohort_lines)
+    if 0 < lines < config.rounds:
+        raise UsageError(f"--cohort-script has {lines} lines, one per round, --rounds is {config.rounds}")
+    if config.cohort and config.cohort + config.over_select > config.clients:
+        raise BadValue(
+            "--over-select",
+            config.over_select,
+            f"at most --clients - --cohort, which is {config.clients - config.cohort}",
+        )
+    return config
+
+
+def _with_participation(config: ServerConfig, method: Method) -> ServerConfig:
+    """Fill min_updates; hold a method that needs everybody to that."""
+    members = min(
+        (len(line.split()) for line in config.cohort_lines), default=config.cohort or config.clients
+    )
+    if config.min_updates > members:
+        raise BadValue("--min-updates", config.min_updates, f"at most the cohort, which is {members}")
+    if not method.full_participation:
+        return replace(config, min_updates=config.min_updates or (members + 1) // 2)
+    every = f"{method.name} needs every client in every round"
+    if config.participation == "online":
+        raise UsageError(f"{every}: --participation online is refused")
+    if members < config.clients:
+        given = (
+            "--cohort-script leaves a client out" if config.cohort_lines else f"--cohort is {config.cohort}"
+        )
+        raise UsageError(f"{every}: {given} of --clients {config.clients}")
+    if config.min_updates not in (0, config.clients):
+        raise UsageError(f"{every}: --min-updates is {config.min_updates}, allowed is {config.clients}")
+    return replace(config, min_updates=config.clients)
+
+
+def _with_central(config: ServerConfig, method: Method) -> ServerConfig:
+    """Hold a run without clients to what it can mean."""
+    config = replace(config, central=method.central)
+    if not method.central:
+        return config
+    alone = f"{method.name} trains on the server, where no client is contacted"
+    if config.dataset is None:
+        raise UsageError(
+            f"{alone}: it needs the union of a named data set's shards, give --dataset "
+            "(data of the clients' own stay with them)"
+        )
+    if config.cohort_lines:
+        raise UsageError(f"{alone}: --cohort-script names cohorts")
+    asked = {
+        "--participation": (config.participation, "roster"),
+        "--cohort": (config.cohort, config.clients),
+        "--over-select": (config.over_select, 0),
+    }
+    for flag, (value, allowed) in asked.items():
+        if value != allowed:
+            raise UsageError(f"{alone}: {flag} is {value}, allowed is {allowed}")
+    return replace(config, min_updates=1)
+
+
+def _with_public(config: ServerConfig, method: Method) -> ServerConfig:
+    """Settle which data the server trains and scores on, if the method does."""
+    given = {
+        flag: path
+        for flag, path in (("--public-data", config.public_data), ("--score-data", config.score_data))
+        if path is not None
+    }
+    for flag, path in given.items():
+        if not method.public_data:
+            raise UsageError(f"{method.name} has no use for data on the server: {flag} is refused")
+        if not path.is_file():
+            raise MissingData(f"{flag} {str(path)!r} is not a file")
+    if "--score-data" in given and config.set.get("score_set") == "test":
+        raise UsageError("--score-data and --set score_set=test exclude each other: give one of them")
+    if method.public_data and config.dataset is None and config.public_data is None:
+        raise UsageError(
+            f"{method.name} trains on the server, too: without --dataset it needs --public-data FILE.npz"
+        )
+    return replace(
+        config,
+        public_fraction=0.0 if config.public_data else config.public_fraction,
+        public_data_sha256=content_digest(config.public_data) if config.public_data else None,
+        score_data_sha256=content_digest(config.score_data) if config.score_data else None,
+    )
+
+
+def content_digest(path: Path) -> str:
+    """Return what tells two files apart, whatever they are called."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise MissingData(f"cannot read {str(path)!r}: {error.strerror}") from None
+
+
+def read_cohort_script(path: Path) -> tuple[str, ...]:
+    """Return the ids of every round's cohort, one line each, separated by one blank.
+
+    Raises UsageError or MissingData with a sentence.
+    """
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise MissingData(f"cannot read --cohort-script {str(path)!r}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--cohort-script {str(path)!r} is not UTF-8 text") from None
+    for number, line in enumerate(lines, start=1):
+        ids = line.split()
+        if not ids:
+            raise UsageError(
+                f"--cohort-script {str(path)!r}: line {number} is empty, every line names a cohort"
+            )
+        if len(set(ids)) < len(ids):
+            raise UsageError(f"--cohort-script {str(path)!r}: line {number} names a client twice")
+    if not lines:
+        raise UsageError(f"--cohort-script {str(path)!r} is empty")
+    return tuple(" ".join(line.split()) for line in lines)
+
+
+def _check_evaluation(config: ServerConfig) -> None:
+    if target.parse(config.target) and not config.eval_every:
+        raise UsageError("--target needs evaluations: --eval-every is 0")
+    if config.eval_clients == "both" and config.dataset is None:
+        raise UsageError("--eval-clients both needs the test samples of a named data set: give --dataset")
+    if config.eval_clients in ("local", "both") and config.central:
+        raise UsageError(f"{config.method} has no clients: --eval-clients is {config.eval_clients}")
+
+
+def _check_network(config: ServerConfig) -> None:
+    listen = listen_address(config)
+    certified = certificates.read(config) is not None
+    require_trust(listen, "--listen", config.insecure or certified, _way_to_tls(listen))
+    if config.reflection:
+        extras.require("--reflection", "grpc_reflection")
+    if config.reflection and not listen.local:
+        raise UsageError(f"--reflection is for development on one machine: --listen is {listen.target}")
+    listen_at(config.dashboard, config.dashboard_insecure)
+    if config.control is not None:
+        _check_control(parse_address(config.control, "--control", any_port=True))
+
+
+def here_only(config: ServerConfig) -> str:
+    """Return why devices cannot connect, if `:port` could not mean every interface; else nothing."""
+    listen = listen_address(config)
+    if not (config.listen.startswith(":") and listen.local):
+        return ""
+    return (
+        f"--listen {config.listen} without TLS is this machine alone: for devices give "
+        f"{_way_to_tls(listen.with_host(EVERYWHERE))}, or --insecure if every machine of the network "
+        "is trusted"
+    )
+
+
+def _way_to_tls(listen: Address) -> str:
+    """Return the flags that are missing, and the command that makes their files."""
+    name = gethostname() if listen.everywhere else listen.host
+    return (
+        "--tls-cert certs/server.pem --tls-key certs/server-key.pem "
+        f"(which 'fl-lab certs certs --server {name}' makes)"
+    )
+
+
+def _check_control(control: Address) -> None:
+    if not control.local:
+        raise BadValue("--control", control.target, "a loopback address or unix:path")
+
+
+def _check_files(config: ServerConfig) -> None:
+    if config.data_root is not None and not config.data_root.is_dir():
+        raise MissingData(f"--data-root {str(config.data_root)!r} is not a directory")
+    if config.eval_data is not None and not config.eval_data.is_file():
+        raise MissingData(f"--eval-data {str(config.eval_data)!r} is not a file")
+    if config.dataset is None and config.eval_data is None:
+        raise UsageError(
+            "neither --dataset nor --eval-data is given: one of them says what a sample looks like"
+        )
+    if config.run_dir is not None and config.run_dir.exists() and not config.run_dir.is_dir():
+        raise UsageError(f"--run-dir {str(config.run_dir)!r} is not a directory")
