@@ -73,7 +73,7 @@ class Second:
             data,
             plan or self.plan,
             seed=1,
-            index=0,
+            seat=0,
             round=self.round.number,
             received=self.received,
             state=self.client_state,
@@ -101,7 +101,7 @@ def second_round(
     plan = Plan(lr=0.01, batch_size=batch, momentum=0.0 if method.own_momentum else own, clip=params.clip)
     first = _round(server, state, 1, plan)
     work = Local(
-        bench, data, replace(plan, steps=1), seed=1, index=0, round=1, received=_sent(server, state, first)
+        bench, data, replace(plan, steps=1), seed=1, seat=0, round=1, received=_sent(server, state, first)
     )
     bundles = {kind: flat.clone() for kind, flat in steps.run(client, work).items()}
     if steps.overrides(client, "sent"):

@@ -126,7 +126,7 @@ def test_ids_that_only_join_are_forgotten(tmp_path: Path, monkeypatch: pytest.Mo
         assert served.engine.sessions.by_id("w") is not None
         assert served.engine.sessions.by_id("x0") is None
         watching.watching.cancel()
-        await served.engine.until(lambda: not served.engine.machine.seats.online)
+        await served.engine.until(lambda: not served.engine.machine.roster.online)
         await served.check_alive()
 
     serve(Home(tmp_path, rounds=1), talk)
@@ -144,10 +144,10 @@ def test_a_superseded_client_that_never_watches_again_is_not_online(tmp_path: Pa
     async def talk(served: Served) -> None:
         first, second = served.peer("c0", b"1" * 16), served.peer("c0", b"1" * 16)
         await first.enter()
-        assert "c0" in served.engine.machine.seats.online
+        assert "c0" in served.engine.machine.roster.online
         await second.join()
         await superseded(first)
-        await served.engine.until(lambda: "c0" not in served.engine.machine.seats.online)
+        await served.engine.until(lambda: "c0" not in served.engine.machine.roster.online)
 
     serve(Home(tmp_path, cohort=1, online=True), talk)
 
@@ -159,7 +159,7 @@ def test_a_superseded_client_that_watches_again_is_online(tmp_path: Path) -> Non
         await second.enter()
         await superseded(first)
         await served.engine.until(lambda: watching(served) == [1])
-        assert "c0" in served.engine.machine.seats.online
+        assert "c0" in served.engine.machine.roster.online
 
     serve(Home(tmp_path, cohort=1, online=True), talk)
 

@@ -33,7 +33,7 @@ def test_a_local_round_equals_the_hand_computation(name: str) -> None:
     bench = bench_of("mlp", SHAPE, hidden="16")
     work = local_of(bench, data, plan)
     start = work.start.double().numpy()
-    order = Order(20, plan.batch_size, seed=3, index=2)
+    order = Order(20, plan.batch_size, seed=3, seat=2)
     x, y = data.x.flatten(1).double().numpy(), data.y.numpy()
     rows = [order.rows(1, step) for step in range(work.steps_total)]
     expected = local_round(

@@ -31,7 +31,7 @@ def test_a_local_round_equals_the_hand_computation(plan: Plan) -> None:
     """mu (w - w^t) enters before weight decay, clip and momentum; see support/hand_mlp.py."""
     data, bench = samples(20, SHAPE), bench_of("mlp", SHAPE, hidden="16")
     work = local_of(bench, data, plan)
-    order = Order(20, plan.batch_size, seed=3, index=2)
+    order = Order(20, plan.batch_size, seed=3, seat=2)
     x, y = data.x.flatten(1).double().numpy(), data.y.numpy()
     rows = [order.rows(1, step) for step in range(work.steps_total)]
     expected, without = (

@@ -353,7 +353,7 @@ def most_model_vectors(run: Federation, patch: pytest.MonkeyPatch) -> int:
 
     def counted(sums: Accumulators, update: Update, weight: float) -> None:
         fold(sums, update, weight)
-        if update.index == len(run.sizes) - 1:
+        if update.seat == len(run.sizes) - 1:
             seen.append(vectors_alive(size) - before)
 
     patch.setattr(half, "fold", counted)

@@ -18,7 +18,7 @@ from edgeflock.server.core.events import (
     Ticked,
     UpdateReceived,
 )
-from edgeflock.server.core.rounds import RoundMachine
+from edgeflock.server.core.rounds import RunMachine
 from edgeflock.server.core.rules import Rules
 
 E = TypeVar("E")
@@ -33,7 +33,7 @@ class Desk:
     ) -> None:
         size = cohort or clients
         self.now = 100.0
-        self.machine = RoundMachine(
+        self.machine = RunMachine(
             Rules(rounds=rounds, clients=clients, cohort=size, min_updates=min_updates or size, **rules)  # type: ignore[arg-type]
         )
         self.done: list[Effect] = []  # all effects so far
@@ -80,7 +80,7 @@ class Desk:
         ids = names or tuple(f"c{index}" for index in range(self.machine.rules.clients))
         for name in ids:
             self.post(Online(name, self.now))
-        for index in sorted(self.machine.seats.names):
+        for index in sorted(self.machine.roster.names):
             self.post(Ready(index, self.now))
         return self
 
@@ -107,4 +107,4 @@ class Desk:
 
     def verdicts(self) -> dict[int, Verdict]:
         """Outcomes of the last commit."""
-        return {outcome.index: outcome.verdict for outcome in self.of(CommitRound)[-1].outcomes}
+        return {outcome.seat: outcome.verdict for outcome in self.of(CommitRound)[-1].outcomes}

@@ -18,7 +18,7 @@ from edgeflock.common.wire.transport import PROTOCOL, channel_options, server_op
 from edgeflock.methods.kit.base import Method
 from edgeflock.methods.kit.registry import load
 from edgeflock.server.core.events import Event, Phase
-from edgeflock.server.core.rounds import RoundMachine
+from edgeflock.server.core.rounds import RunMachine
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.engine.engine import Engine
@@ -158,7 +158,7 @@ class Home:
             clients=self.client_tests,
         )
         engine = WatchedEngine(
-            RoundMachine(self.rules),
+            RunMachine(self.rules),
             journal,
             brain,
             checkpoints,

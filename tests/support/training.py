@@ -63,4 +63,4 @@ def local_of(
 ) -> Local:
     """Return the context of one local round."""
     sent = broadcast_of(bench) if received is None else received
-    return Local(bench, data, plan, seed=3, index=index, round=round, received=sent, state=state)
+    return Local(bench, data, plan, seed=3, seat=index, round=round, received=sent, state=state)

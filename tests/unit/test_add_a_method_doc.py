@@ -96,7 +96,7 @@ class LocalEngine:
             data,
             work.plan,
             seed=SEED,
-            index=index,
+            seat=index,
             round=work.round.number,
             received=received,
             state=self.states[index],

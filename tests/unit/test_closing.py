@@ -74,7 +74,7 @@ def play(of: Home, then: Then | None = None, *, train: int = 99) -> None:
 
 async def one_round(engine: WatchedEngine, of: Home, number: int) -> None:
     await engine.open(number)
-    for index in engine.machine.tally.cohort:
+    for index in engine.machine.current.cohort:
         engine.deliver(update(of.layouts, index, number), index)
     await engine.committed(number)
 
@@ -300,7 +300,7 @@ def test_a_server_that_went_in_the_midst_of_it_goes_on_with_the_answers_it_had(
 
     async def rest(engine: WatchedEngine) -> None:
         await closing(engine)
-        assert sorted(engine.machine.tally.received) == list(range(before))
+        assert sorted(engine.machine.current.received) == list(range(before))
         await answering(*range(before, CLIENTS))(engine)
 
     play(made, rest)

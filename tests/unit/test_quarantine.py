@@ -16,7 +16,7 @@ from edgeflock.server.core.events import (
     Started,
     UpdateReceived,
 )
-from edgeflock.server.core.rounds import RoundMachine
+from edgeflock.server.core.rounds import RunMachine
 from edgeflock.server.core.rules import Rules
 from support.desk import Desk
 
@@ -46,7 +46,7 @@ def said(of: Desk, name: str) -> list[dict[str, object]]:
 
 
 def deliver_rest(of: Desk) -> None:
-    of.deliver(*(index for index in of.machine.tally.cohort if of.machine.has_task(index)))
+    of.deliver(*(index for index in of.machine.current.cohort if of.machine.has_task(index)))
 
 
 def test_so_many_bad_updates_in_a_row_and_a_client_is_out_of_the_open_round_and_the_next_ones() -> None:
@@ -62,7 +62,7 @@ def test_so_many_bad_updates_in_a_row_and_a_client_is_out_of_the_open_round_and_
     deliver_rest(at)
     assert at.verdicts()[2] is Verdict.QUARANTINED
     for _ in range(ROUNDS):
-        assert 2 not in at.machine.tally.cohort
+        assert 2 not in at.machine.current.cohort
         deliver_rest(at)
     assert at.machine.round == ROUNDS + 2
     assert at.machine.has_task(2)
@@ -98,13 +98,13 @@ def test_updates_that_the_fold_rejects_are_bad_ones_and_the_next_cohort_knows(ve
     for _ in range(AFTER):
         deliver_rest(at)
     commit = at.of(CommitRound)[-1]
-    assert [(one.index, one.until, one.reason) for one in commit.conduct] == [
+    assert [(one.seat, one.until, one.reason) for one in commit.conduct] == [
         (3, AFTER + ROUNDS, str(verdict))
     ]
     assert [word.name for word in commit.words] == ["client_quarantined"]
     assert commit.next is not None
     assert 3 not in commit.next.cohort
-    assert 3 not in at.machine.tally.cohort
+    assert 3 not in at.machine.current.cohort
 
 
 def test_an_update_that_was_there_before_counts_all_the_same() -> None:
@@ -113,7 +113,7 @@ def test_an_update_that_was_there_before_counts_all_the_same() -> None:
     offend(at, 1)
     deliver_rest(at)
     assert at.verdicts()[1] is Verdict.COUNTED
-    assert 1 not in at.machine.tally.cohort
+    assert 1 not in at.machine.current.cohort
 
 
 @pytest.mark.parametrize("online", [False, True])
@@ -124,7 +124,7 @@ def test_nobody_is_left_out_when_too_few_would_remain(online: bool) -> None:
     offend(at, 1, 50)
     assert at.machine.quarantined(1) is None
     assert at.machine.has_task(1)
-    written = [record for record in at.records() if isinstance(record, Conduct) and record.index == 1]
+    written = [record for record in at.records() if isinstance(record, Conduct) and record.seat == 1]
     assert len(written) < 10, "what could go on for ever is written ever more seldom"
     deliver_rest(at)
     assert at.machine.round == 2, "an online round does not wait for who is left out"
@@ -151,12 +151,12 @@ def test_an_operator_lets_a_client_in_again() -> None:
     assert Released(3) not in at.records(), "who is in none needs no release"
 
 
-def back(*conduct: Conduct) -> RoundMachine:
+def back(*conduct: Conduct) -> RunMachine:
     """Return a machine that finds round 2 open."""
     rules = Rules(
         rounds=9, clients=3, cohort=3, min_updates=1, quarantine_after=AFTER, quarantine_rounds=ROUNDS
     )
-    machine = RoundMachine(rules)
+    machine = RunMachine(rules)
     machine.handle(Started(0.0, tuple(enumerate("abc")), 1, OpenRound(2, (0, 1, 2)), conduct=conduct))
     return machine
 
@@ -175,7 +175,7 @@ def test_a_cohort_that_was_decided_before_a_restart_waits_for_its_others_only() 
     for index in (0, 2):
         machine.handle(Ready(index, 0.0))
     machine.handle(RoundPrepared(2, ((0, b"a"), (2, b"c")), 0.0))
-    assert machine.tally.closed == (0, 2)
+    assert machine.current.closed == (0, 2)
 
 
 def test_a_quarantine_that_the_configuration_no_longer_knows_is_over() -> None:
@@ -186,9 +186,9 @@ def test_a_quarantine_that_the_configuration_no_longer_knows_is_over() -> None:
 
 def test_who_is_left_out_is_not_chosen_from_those_online() -> None:
     at = desk(4, online=True, cohort=2)
-    offend(at, at.machine.tally.cohort[0])
-    out = at.machine.tally.cohort[0]
+    offend(at, at.machine.current.cohort[0])
+    out = at.machine.current.cohort[0]
     for _ in range(ROUNDS):
         deliver_rest(at)
-        assert out not in at.machine.tally.cohort
-        assert len(at.machine.tally.cohort) == 2
+        assert out not in at.machine.current.cohort
+        assert len(at.machine.current.cohort) == 2

@@ -60,9 +60,9 @@ def test_seats_go_by_natural_order_once_the_last_client_is_there() -> None:
     desk.post(Started(0.0))
     desk.post(Online("c10", 1.0))
     desk.post(Online("c2", 1.0))
-    assert desk.machine.seats.names == {}
+    assert desk.machine.roster.names == {}
     desk.post(Online("b", 1.0))
-    assert desk.machine.seats.names == {0: "b", 1: "c2", 2: "c10"}
+    assert desk.machine.roster.names == {0: "b", 1: "c2", 2: "c10"}
 
 
 def test_the_roster_is_frozen_in_one_record() -> None:
@@ -75,10 +75,10 @@ def test_a_later_id_finds_no_room() -> None:
     desk = Desk(2)
     desk.holding = (Persist,)
     desk.gather("a", "b")
-    assert (desk.machine.seats.has_room_for("a"), desk.machine.seats.has_room_for("z")) == (True, False)
+    assert (desk.machine.roster.has_room_for("a"), desk.machine.roster.has_room_for("z")) == (True, False)
     desk.release()
     assert desk.post(Online("z", 1.0)) == []
-    assert (desk.machine.seats.has_room_for("a"), desk.machine.seats.has_room_for("z")) == (True, False)
+    assert (desk.machine.roster.has_room_for("a"), desk.machine.roster.has_room_for("z")) == (True, False)
 
 
 def test_a_client_that_goes_before_the_roster_is_full_keeps_no_place() -> None:
@@ -87,9 +87,9 @@ def test_a_client_that_goes_before_the_roster_is_full_keeps_no_place() -> None:
     desk.post(Online("a", 0.0))
     desk.post(Offline("a", 0.0))
     desk.post(Online("b", 0.0))
-    assert desk.machine.seats.names == {}
+    assert desk.machine.roster.names == {}
     desk.post(Online("c", 0.0))
-    assert desk.machine.seats.names == {0: "b", 1: "c"}
+    assert desk.machine.roster.names == {0: "b", 1: "c"}
 
 
 def test_no_round_opens_before_all_are_ready() -> None:
@@ -181,16 +181,16 @@ def test_the_counted_set_does_not_know_who_came_first(order: tuple[int, ...]) ->
 
 def test_an_update_of_another_round_or_of_a_stranger_changes_nothing() -> None:
     desk = Desk(3, cohort=2).gather()
-    stranger = ({0, 1, 2} - set(desk.machine.tally.cohort)).pop()
-    member = desk.machine.tally.cohort[0]
+    stranger = ({0, 1, 2} - set(desk.machine.current.cohort)).pop()
+    member = desk.machine.current.cohort[0]
     assert desk.post(UpdateReceived(7, member, b"x", 0.0)) == []
     assert desk.post(UpdateReceived(1, stranger, b"x", 0.0)) == []
-    assert desk.machine.tally.received == {}
+    assert desk.machine.current.received == {}
 
 
 def test_has_task_follows_the_open_round() -> None:
     desk = Desk(3, cohort=2).gather()
-    members = desk.machine.tally.cohort
+    members = desk.machine.current.cohort
     assert [desk.machine.has_task(index) for index in range(3)] == [index in members for index in range(3)]
     desk.deliver(members[0])
     assert not desk.machine.has_task(members[0])
@@ -217,7 +217,7 @@ def _trained(**rules: object) -> Desk:
     """Everybody has taken part in both rounds of a method that may close."""
     desk = Desk(3, **{"closes": True, **rules}).gather()  # type: ignore[arg-type]
     for _ in range(2):
-        desk.deliver(*desk.machine.tally.cohort)
+        desk.deliver(*desk.machine.current.cohort)
     return desk
 
 
@@ -332,7 +332,7 @@ def test_an_open_closing_round_goes_on_after_a_crash() -> None:
     going = OpenRound(3, (0, 1, 2), closing="two are enough")
     desk = _back(going, committed=2, rounds=9, closes=True, c1=b"one")
     assert desk.of(PrepareRound) == [PrepareRound(3, (0, 1, 2), closing=True)]
-    assert desk.machine.tally.received == {1: b"one"}
+    assert desk.machine.current.received == {1: b"one"}
     desk.deliver(0, 2)
     assert desk.exits() == [Ended(EndingKind.COMPLETED, "two are enough", 3)]
 
@@ -368,25 +368,25 @@ def test_at_its_deadline_a_round_closes_with_enough_updates() -> None:
 
 def test_a_short_round_is_extended_once_by_members_from_outside() -> None:
     desk = Desk(6, cohort=3, min_updates=2).gather()
-    before = desk.machine.tally.cohort
+    before = desk.machine.current.cohort
     desk.deliver(before[0])
     desk.pass_deadline()
     (record,) = [record for record in desk.records() if isinstance(record, RoundExtended)]
     assert len(record.added) == 1
     assert not set(record.added) & set(before)
-    assert desk.machine.tally.cohort == tuple(sorted({*before, *record.added}))
+    assert desk.machine.current.cohort == tuple(sorted({*before, *record.added}))
     assert desk.machine.deadline == desk.now + 600.0
 
 
 def test_members_are_not_told_of_an_extension_before_it_is_durable() -> None:
     desk = Desk(6, cohort=3, min_updates=2).gather()
-    before = desk.machine.tally.cohort
+    before = desk.machine.current.cohort
     desk.holding = (Persist,)
     effects = desk.pass_deadline()
     assert not any(isinstance(effect, Publish) for effect in effects)
-    assert desk.machine.tally.cohort == before
+    assert desk.machine.current.cohort == before
     desk.release()
-    assert len(desk.machine.tally.cohort) == 5
+    assert len(desk.machine.current.cohort) == 5
 
 
 def test_an_extended_round_that_stays_short_pauses_and_names_who_is_missing() -> None:
@@ -434,7 +434,7 @@ def test_a_tick_before_its_time_does_nothing() -> None:
 
 def test_an_over_selected_round_closes_with_as_many_as_the_cohort_asks_for() -> None:
     desk = Desk(5, cohort=2, over_select=2, min_updates=1).gather()
-    members = desk.machine.tally.cohort
+    members = desk.machine.current.cohort
     assert len(members) == 4
     desk.deliver(members[3], members[1])
     assert desk.of(FoldRound) == [FoldRound(1, (members[1], members[3]))]
@@ -468,7 +468,7 @@ def test_a_refusal_of_another_round_or_after_the_delivery_counts_for_nothing() -
     desk.deliver(0)
     assert desk.post(TaskRefused(1, 0, 0.0)) == []
     assert desk.post(TaskRefused(3, 1, 0.0)) == []
-    assert desk.machine.tally.refused == set()
+    assert desk.machine.current.refused == set()
 
 
 # --------------------------------------------------------------------------------- bad updates
@@ -625,7 +625,7 @@ def test_an_effect_that_found_the_disk_full_is_tried_again_until_there_is_space(
 
 def test_a_round_keeps_its_deadline_while_something_waits_for_space() -> None:
     desk = Desk(4, cohort=2, min_updates=2).gather()
-    desk.deliver(desk.machine.tally.cohort[0])
+    desk.deliver(desk.machine.current.cohort[0])
     desk.holding = (Persist,)
     (extension,) = desk.pass_deadline()
     deadline = desk.machine.deadline
@@ -649,7 +649,7 @@ def test_two_effects_that_found_the_disk_full_are_both_tried_again() -> None:
     desk.post(Ticked(RETRY_S))
     assert desk.held == [first, second]
     desk.release()
-    assert desk.machine.seats.names == {0: "a", 1: "b"}
+    assert desk.machine.roster.names == {0: "a", 1: "b"}
     assert desk.machine.pause == ""
 
 
@@ -761,7 +761,7 @@ def _back(
 def test_an_open_round_goes_on_with_what_the_spool_holds() -> None:
     desk = _back(OpenRound(1, (0, 1, 2)), c1=b"one")
     assert desk.records() == []
-    assert (desk.machine.phase, desk.machine.tally.received) == (Phase.OPEN, {1: b"one"})
+    assert (desk.machine.phase, desk.machine.current.received) == (Phase.OPEN, {1: b"one"})
     assert desk.machine.deadline == desk.now + 600.0
     assert [desk.machine.has_task(index) for index in range(3)] == [True, False, True]
     desk.deliver(0, 2)
@@ -781,7 +781,7 @@ def test_a_closed_round_counts_who_was_decided_and_nobody_else() -> None:
 
 def test_a_closed_round_whose_spool_has_lost_an_update_is_open_again() -> None:
     desk = _back(OpenRound(1, (0, 1, 2), closed=(0, 2)), c0=b"a")
-    assert (desk.machine.phase, desk.machine.tally.closed) == (Phase.OPEN, None)
+    assert (desk.machine.phase, desk.machine.current.closed) == (Phase.OPEN, None)
     desk.deliver(1, 2)
     assert desk.of(FoldRound) == [FoldRound(1, (0, 1, 2))]
 
@@ -790,13 +790,13 @@ def test_what_the_spool_holds_of_strangers_is_not_received() -> None:
     desk = Desk(3, cohort=2, min_updates=2)
     desk.spooled = {0: b"a", 2: b"b"}
     desk.post(Started(0.0, SEATS, 0, OpenRound(1, (0, 1))))
-    assert desk.machine.tally.received == {0: b"a"}
+    assert desk.machine.current.received == {0: b"a"}
 
 
 def test_a_round_that_was_extended_is_not_extended_again() -> None:
     desk = _back(OpenRound(1, (0, 1, 2), added=()))
     desk.pass_deadline()
-    assert desk.machine.tally.short
+    assert desk.machine.current.short
     assert desk.records() == []
 
 
@@ -806,8 +806,8 @@ def test_an_extended_round_is_the_same_after_a_restart() -> None:
     after.spooled = {4: b"kept"}
     after.post(Started(0.0, tuple(enumerate("abcdef")), 0, OpenRound(1, (0, 1, 3), (4,))))
     assert after.of(PrepareRound) == [PrepareRound(1, (0, 1, 3), added=(4,))]
-    assert (after.machine.tally.cohort, after.machine.tally.size) == ((0, 1, 3, 4), 3)
-    assert after.machine.tally.received == {4: b"kept"}
+    assert (after.machine.current.cohort, after.machine.current.size) == ((0, 1, 3, 4), 3)
+    assert after.machine.current.received == {4: b"kept"}
 
 
 def test_between_two_rounds_the_next_is_opened() -> None:
@@ -836,15 +836,15 @@ def test_online_clients_are_seated_one_by_one_and_cohorts_come_from_who_is_there
     desk.post(Started(0.0))
     desk.post(Online("z", 0.0))
     desk.post(Ready(0, 0.0))
-    assert (desk.machine.seats.names, desk.machine.phase) == ({0: "z"}, Phase.GATHERING)
+    assert (desk.machine.roster.names, desk.machine.phase) == ({0: "z"}, Phase.GATHERING)
     desk.post(Online("a", 0.0))
     desk.post(Ready(1, 0.0))
-    assert (desk.machine.seats.names, desk.machine.tally.cohort) == ({0: "z", 1: "a"}, (0, 1))
+    assert (desk.machine.roster.names, desk.machine.current.cohort) == ({0: "z", 1: "a"}, (0, 1))
     desk.post(Online("m", 0.0))
     desk.post(Ready(2, 0.0))
     desk.post(Offline("z", 0.0))
     desk.deliver(0, 1)
-    assert desk.machine.tally.cohort == (1, 2)
+    assert desk.machine.current.cohort == (1, 2)
 
 
 def test_online_rounds_rest_while_too_few_are_there() -> None:
@@ -863,9 +863,9 @@ def test_in_online_mode_a_late_id_finds_room_only_while_there_are_seats() -> Non
     desk = Desk(2, cohort=1, online=True)
     desk.post(Started(0.0))
     desk.post(Online("a", 0.0))
-    assert desk.machine.seats.has_room_for("b")
+    assert desk.machine.roster.has_room_for("b")
     desk.post(Online("b", 0.0))
-    assert not desk.machine.seats.has_room_for("c")
+    assert not desk.machine.roster.has_room_for("c")
     assert desk.post(Online("c", 0.0)) == []
 
 
@@ -875,7 +875,7 @@ def test_a_seat_whose_record_was_lost_in_a_crash_is_given_to_the_next() -> None:
     desk.post(Started(0.0, seats=((1, "b"),)))
     for name in ("c", "a"):
         desk.post(Online(name, 0.0))
-    assert desk.machine.seats.names == {0: "c", 1: "b", 2: "a"}
+    assert desk.machine.roster.names == {0: "c", 1: "b", 2: "a"}
 
 
 # --------------------------------------------------------------------------------- cohort scripts

@@ -46,7 +46,7 @@ from edgeflock.server.core.events import (
     Ticked,
     UpdateReceived,
 )
-from edgeflock.server.core.rounds import RoundMachine
+from edgeflock.server.core.rounds import RunMachine
 from edgeflock.server.core.rules import Rules
 
 NAMES = [f"c{index}" for index in range(5)]  # one more than there are seats
@@ -106,7 +106,7 @@ class World(RuleBasedStateMachine):
         """Start a process on what is durable."""
         self.pending: list[Effect] = []
         self.gone = False
-        self.machine = RoundMachine(self.run)
+        self.machine = RunMachine(self.run)
         committed = len(self.commits)
         going, closed = self.open_round(committed + 1), self.closing(committed)
         known = self.seats(), committed, going, closed, self.limit(), self.reached
@@ -117,9 +117,9 @@ class World(RuleBasedStateMachine):
         found: dict[int, Conduct] = {}
         for record in self.journal:
             if isinstance(record, Conduct):
-                found[record.index] = record
+                found[record.seat] = record
             if isinstance(record, Released):
-                found[record.index] = replace(found[record.index], row=0, until=0)
+                found[record.seat] = replace(found[record.seat], row=0, until=0)
         return tuple(found.values())
 
     def seats(self) -> tuple[tuple[int, str], ...]:
@@ -166,11 +166,11 @@ class World(RuleBasedStateMachine):
     def check_published(self) -> None:
         """What a view shows now is in the journal."""
         machine = self.machine
-        assert set(machine.seats.names.items()) <= set(self.seats())
+        assert set(machine.roster.names.items()) <= set(self.seats())
         assert machine.committed <= len(self.commits)
         if machine.phase is Phase.OPEN:
-            assert self.cohort(machine.round) == machine.tally.cohort
-        told = {machine.quarantine.told(index) for index in machine.seats.names}
+            assert self.cohort(machine.round) == machine.current.cohort
+        told = {machine.quarantine.told(index) for index in machine.roster.names}
         assert told - {None} <= set(self.conduct())
         if machine.ending is not None:
             assert machine.ending in self.journal
@@ -187,7 +187,7 @@ class World(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES))
     def gets_ready(self, name: str) -> None:
-        index = self.machine.seats.index_of.get(name)
+        index = self.machine.roster.seat_of.get(name)
         if index is not None:
             self.post(Ready(index, self.now))
 
@@ -200,7 +200,7 @@ class World(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 3))
     def sends_a_bad_update(self, index: int) -> None:
-        if index in self.machine.seats.names:
+        if index in self.machine.roster.names:
             self.post(Offended(index, "malformed", self.now))
 
     @rule(index=st.integers(0, 3))
@@ -243,7 +243,7 @@ class World(RuleBasedStateMachine):
     def commit(self, effect: CommitRound) -> None:
         assert effect.round == len(self.commits) + 1, "rounds commit once and in order"
         closed = [r for r in self.journal if isinstance(r, RoundClosed) and r.round == effect.round]
-        counted = {item.index for item in effect.outcomes if item.verdict is Verdict.COUNTED}
+        counted = {item.seat for item in effect.outcomes if item.verdict is Verdict.COUNTED}
         assert counted <= set(closed[-1].counted), "the counted set was journalled before it is acted on"
         if self.closing(effect.round):
             assert self.run.closes
@@ -253,12 +253,12 @@ class World(RuleBasedStateMachine):
             assert effect.round <= self.run.rounds
             assert len(counted) >= self.run.min_updates
         for item in effect.outcomes:
-            assert item.verdict is not Verdict.COUNTED or item.digest == self.spool[effect.round, item.index]
-        assert tuple(item.index for item in effect.outcomes) == self.cohort(effect.round)
+            assert item.verdict is not Verdict.COUNTED or item.digest == self.spool[effect.round, item.seat]
+        assert tuple(item.seat for item in effect.outcomes) == self.cohort(effect.round)
         self.commits.append(effect)
         self.journal += effect.conduct
         if effect.next is not None:
-            held = {one.index for one in self.conduct() if one.until > effect.round}
+            held = {one.seat for one in self.conduct() if one.until > effect.round}
             assert not (self.run.quarantine_after and held & set(effect.next.cohort))
             self.journal.append(effect.next)
         self.post(Committed(effect.round, self.now))
@@ -322,18 +322,18 @@ class World(RuleBasedStateMachine):
         machine = self.machine
         assert machine.committed <= machine.round <= machine.committed + 1
         assert machine.committed == len(self.commits)
-        assert {name: index for index, name in machine.seats.names.items()} == machine.seats.index_of
-        assert len(machine.seats.names) <= self.run.clients
-        assert set(machine.tally.received) <= set(machine.tally.cohort)
-        assert not machine.tally.excused & set(machine.tally.received)
-        assert machine.tally.cohort == tuple(sorted(set(machine.tally.cohort)))
-        if machine.tally.closed is not None and machine.phase in (Phase.FOLDING, Phase.COMMITTING):
-            assert set(machine.tally.closed) <= set(machine.tally.received)
+        assert {name: index for index, name in machine.roster.names.items()} == machine.roster.seat_of
+        assert len(machine.roster.names) <= self.run.clients
+        assert set(machine.current.received) <= set(machine.current.cohort)
+        assert not machine.current.excused & set(machine.current.received)
+        assert machine.current.cohort == tuple(sorted(set(machine.current.cohort)))
+        if machine.current.closed is not None and machine.phase in (Phase.FOLDING, Phase.COMMITTING):
+            assert set(machine.current.closed) <= set(machine.current.received)
 
     @invariant()
     def an_open_round_never_waits_for_nothing(self) -> None:
         machine = self.machine
-        if machine.phase is Phase.OPEN and not machine.tally.short and not self.gone:
+        if machine.phase is Phase.OPEN and not machine.current.short and not self.gone:
             assert machine.wake_at is not None
 
     def teardown(self) -> None:

@@ -102,7 +102,7 @@ def test_they_survive_a_crash_of_the_server_with_the_update(tmp_path: Path) -> N
 
     async def the_third(served: Served) -> None:
         peers = await served.gather()
-        assert sorted(served.engine.machine.tally.received) == [0, 1]
+        assert sorted(served.engine.machine.current.received) == [0, 1]
         await peers[0].deliver(scored(served.made(0), local(0)))  # told again: nothing new
         await peers[2].deliver(scored(served.made(2), local(2)))
         await served.engine.committed(1)

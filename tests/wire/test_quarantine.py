@@ -119,7 +119,7 @@ def test_a_client_whose_updates_are_bad_is_left_out_told_why_and_comes_back(tmp_
         view = await peers[0].view(lambda view: view.round == 2)
         assert [(item.counted, item.reason) for item in view.outcomes] == [(False, pb.REASON_QUARANTINED)]
         for _ in range(ROUNDS):
-            assert served.engine.machine.tally.cohort == (1, 2)
+            assert served.engine.machine.current.cohort == (1, 2)
             await others_deliver(served, peers)
         view = await peers[0].view(lambda view: view.HasField("task"))
         assert not view.HasField("quarantine")
@@ -193,7 +193,7 @@ def test_numbers_that_are_not_finite_count_as_bad_updates(tmp_path: Path) -> Non
             for index in (1, 2):
                 await peers[index].deliver(served.made(index))
             await served.engine.open(round + 1)
-        assert served.engine.machine.tally.cohort == (1, 2)
+        assert served.engine.machine.current.cohort == (1, 2)
         assert (await quarantined(peers[0])).quarantine.reason == "non_finite"
         await others_deliver(served, peers)
 

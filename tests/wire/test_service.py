@@ -126,7 +126,7 @@ def test_a_living_id_of_another_instance_is_refused(tmp_path: Path) -> None:
         await first.enter()
         assert reason(await second.join()) == "DUPLICATE_ID"
         first.watching.cancel()
-        await served.engine.until(lambda: "c0" not in served.engine.machine.seats.online)
+        await served.engine.until(lambda: "c0" not in served.engine.machine.roster.online)
         assert (await second.join()).HasField("admission")
 
     serve(Home(tmp_path), talk)
@@ -139,7 +139,7 @@ def test_the_same_instance_supersedes_its_half_open_session(tmp_path: Path) -> N
         await second.enter()
         assert reason(await first.answer()) == "SUPERSEDED"
         assert reason(await first.report(progress=pb.Progress())) == "UNKNOWN_SESSION"
-        assert "c0" in served.engine.machine.seats.online
+        assert "c0" in served.engine.machine.roster.online
 
     serve(Home(tmp_path), talk)
 
@@ -161,7 +161,7 @@ def test_a_client_stays_online_when_its_older_stream_is_noticed_to_be_gone(tmp_p
                 await other.join()
                 other.watch()
                 await other.view(lambda view: True)
-        assert "c0" in served.engine.machine.seats.online
+        assert "c0" in served.engine.machine.roster.online
 
     serve(Home(tmp_path), talk)
 
@@ -331,7 +331,7 @@ def test_what_is_not_there_cannot_be_fetched(tmp_path: Path) -> None:
 def test_who_is_not_in_the_cohort_fetches_nothing(tmp_path: Path) -> None:
     async def talk(served: Served) -> None:
         peers = await served.gather()
-        (outside,) = {0, 1, 2} - set(served.engine.machine.tally.cohort)
+        (outside,) = {0, 1, 2} - set(served.engine.machine.current.cohort)
         (answer,) = await peers[outside].fetch(round=1, scope=pb.SCOPE_SHARED)
         assert reason(answer) == "NO_SUCH_PACKAGE"
         assert reason(await peers[outside].deliver(served.made(outside))) == "NO_SUCH_TASK"
@@ -684,7 +684,7 @@ def test_an_upload_that_the_deadline_overtakes_reaches_no_other_round(tmp_path: 
         assert answer.refusal.temporary
         outcome = (await peers[2].deliver(late, round=1)).outcome
         assert (outcome.counted, outcome.reason) == (False, pb.REASON_LATE)
-        assert engine.machine.tally.received == {}
+        assert engine.machine.current.received == {}
         await served.finish_round(peers)
         assert rows(served.home, "SELECT round, idx FROM outcomes WHERE verdict = 'counted'") == [
             (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)
@@ -757,7 +757,7 @@ def test_a_restarted_server_goes_on_with_what_it_had_received(tmp_path: Path) ->
 
     async def second(served: Served) -> None:
         peers = await served.gather()
-        assert set(served.engine.machine.tally.received) == {1}
+        assert set(served.engine.machine.current.received) == {1}
         _, credit = await at_the_first_chunk(served, peers[0], served.made(0))
         assert credit.held == 100
         await served.finish_round(peers)
@@ -873,7 +873,7 @@ def test_who_leaves_is_offline_at_once(tmp_path: Path) -> None:
         peer = served.peer()
         await peer.enter()
         await peer.stub.Leave(pb.LeaveRequest(session=peer.session, reason="bye" * 1000), timeout=WAIT_S)
-        assert "c0" not in served.engine.machine.seats.online
+        assert "c0" not in served.engine.machine.roster.online
         assert reason(await peer.report()) == "UNKNOWN_SESSION"
         await peer.stub.Leave(pb.LeaveRequest(session=b"?"), timeout=WAIT_S)
 

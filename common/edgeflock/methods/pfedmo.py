@@ -49,7 +49,7 @@ from edgeflock.methods.kit.order import Order
 from edgeflock.methods.kit.tools import Tools
 
 SIGNS = {"interp": 0.0, "printed": -1.0, "flipped": 1.0}  # c of eq. 12
-SERVER = -1  # index of the server among those who train: of its batches' order
+SERVER = -1  # seat of the server among those who train: of its batches' order
 TEACHER = "representation"
 
 
@@ -110,7 +110,7 @@ class PFedMoServer(FedNagServer[PFedMoParams]):
             self.tools.public_data(),
             self._plan(round, joins=bool(bench.norms)),
             seed=self.setting.seed,
-            index=SERVER,
+            seat=SERVER,
             round=round.number,
             received=received,
         )
@@ -159,19 +159,19 @@ class PFedMoServer(FedNagServer[PFedMoParams]):
     def personal_kinds(self, round: Round) -> tuple[Kind, ...]:
         return () if round.number == 1 else (Kind.MODEL, Kind.MOMENTUM)
 
-    def personal(self, state: State, round: Round, index: int) -> Bundles:
+    def personal(self, state: State, round: Round, seat: int) -> Bundles:
         if round.number == 1:
             return {}
-        pull = self._pull(state, index)
+        pull = self._pull(state, seat)
         model, momentum = (torch.empty_like(state.model) for _ in range(2))
         return {
             Kind.MODEL: self._model(state, pull, model),
             Kind.MOMENTUM: self._momentum(state, pull, momentum),
         }
 
-    def _pull(self, state: State, index: int) -> float:
+    def _pull(self, state: State, seat: int) -> float:
         """a = pi s_i; 0 for who has not been scored yet."""
-        return self.params.pi * state.scalars.get(f"score {index}", 0.0)
+        return self.params.pi * state.scalars.get(f"score {seat}", 0.0)
 
     def _model(self, state: State, pull: float, out: Tensor) -> Tensor:
         """x_i+."""
@@ -194,17 +194,17 @@ class PFedMoServer(FedNagServer[PFedMoParams]):
     def fold(self, sums: Accumulators, update: Update, weight: float) -> None:
         super().fold(sums, update, weight)
         loss = self._distance(sums, update)
-        largest = max(loss, sums.state.scalars.get(f"largest {update.index}", loss))
+        largest = max(loss, sums.state.scalars.get(f"largest {update.seat}", loss))
         score = 1 - loss / largest if largest else 0.0
-        sums.count(f"largest {update.index}", largest)
-        sums.count(f"score {update.index}", score)
+        sums.count(f"largest {update.seat}", largest)
+        sums.count(f"score {update.seat}", score)
         sums.count("pull", weight * self.params.pi * score)
 
     def _distance(self, sums: Accumulators, update: Update) -> float:
         """l_i: cross entropy of the client's model with the representation model's opinion."""
         assert sums.round.prepared is not None
         model = self.tools.workbench().scratch("model of a client")
-        self._model(sums.state, self._pull(sums.state, update.index), model)
+        self._model(sums.state, self._pull(sums.state, update.seat), model)
         for start, block in update.blocks(Kind.DELTA):
             model[start : start + len(block)].add_(block)
         own = f"{TEACHER} buffers" in sums.state.vectors

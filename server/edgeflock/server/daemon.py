@@ -29,7 +29,7 @@ from edgeflock.server.config import ServerConfig, listen_address
 from edgeflock.server.console.console import Console
 from edgeflock.server.core.decisions import Ended, EndingKind
 from edgeflock.server.core.events import DrainAsked
-from edgeflock.server.core.rounds import RoundMachine
+from edgeflock.server.core.rounds import RunMachine
 from edgeflock.server.costs import budget, target
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.engine.engine import Engine
@@ -165,7 +165,7 @@ def _engine(parts: Parts, journal: Journal) -> Engine:
     if accuracy is not None:
         scoring.accuracies[story.newest] = accuracy
     return Engine(
-        RoundMachine(assembly.build_rules(config)),
+        RunMachine(assembly.build_rules(config)),
         journal,
         parts.learner,
         parts.checkpoints,
@@ -322,7 +322,7 @@ async def _linger(engine: Engine, asked: asyncio.Future[str], seconds: float) ->
 
 
 async def _heard_by_all(engine: Engine) -> None:
-    names = set(engine.machine.seats.names.values())
+    names = set(engine.machine.roster.names.values())
     while names - engine.heard:
         await engine.hearing.wait()
         engine.hearing.clear()

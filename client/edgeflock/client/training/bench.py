@@ -128,7 +128,7 @@ class Bench:
             member.data,
             plan_of(task),
             seed=setup.run.seed,
-            index=member.index,
+            seat=member.index,
             round=task.round,
             received=self._received,
             state=state,
@@ -163,7 +163,7 @@ class Bench:
 
         def generator(kind: Kind) -> torch.Generator:
             return torch.Generator().manual_seed(
-                seeds.derive(work.seed, "codec", work.index, work.round, kind)
+                seeds.derive(work.seed, "codec", work.seat, work.round, kind)
             )
 
         return pack(parts, work.report(), generator)

@@ -105,8 +105,8 @@ class FedAdmServer(ServerHalf[FedAdmParams]):
             return
         self.fold_closing(sums, update, weight)
         sums.count("f squared", weight * update.scalars["f"] ** 2)
-        sums.count(f"weight of {update.index}", weight)
-        sums.count(f"mu of {update.index}", update.scalars["mu"])
+        sums.count(f"weight of {update.seat}", weight)
+        sums.count(f"mu of {update.seat}", update.scalars["mu"])
         if not self.params.adaptive:
             return
         sums.add("gradient", update, Kind.GRADIENT, weight)
@@ -275,8 +275,8 @@ class FedAdmClient(ClientHalf[FedAdmParams]):
 
 def _mus(sums: Accumulators) -> list[tuple[float, float]]:
     """Return weight and mu_i of every client that was folded."""
-    indices = [name.removeprefix("mu of ") for name in sums.scalars if name.startswith("mu of ")]
-    return [(sums.scalars[f"weight of {index}"], sums.scalars[f"mu of {index}"]) for index in indices]
+    seats = [name.removeprefix("mu of ") for name in sums.scalars if name.startswith("mu of ")]
+    return [(sums.scalars[f"weight of {seat}"], sums.scalars[f"mu of {seat}"]) for seat in seats]
 
 
 def _pick(scalars: Mapping[str, float], *names: str) -> dict[str, float]:

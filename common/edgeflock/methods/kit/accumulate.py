@@ -17,7 +17,7 @@ from edgeflock.methods.kit.values import Round, State
 class Update(Protocol):
     """One client's update as the fold sees it: in the spool, checked, decoded block by block."""
 
-    index: int
+    seat: int
     samples: int
     steps: int  # K_i
     scalars: Mapping[str, float]

@@ -86,7 +86,7 @@ class ServerHalf(Generic[P]):
         """What only those fetch who lack it (see ClientHalf.lacks)."""
         return {}
 
-    def personal(self, state: State, round: Round, index: int) -> Bundles:
+    def personal(self, state: State, round: Round, seat: int) -> Bundles:
         """S3: what goes to one client alone, formed when it is asked for."""
         return {}
 

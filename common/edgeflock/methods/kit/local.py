@@ -35,7 +35,7 @@ class Local:
         plan: Plan,
         *,
         seed: int,
-        index: int,
+        seat: int,
         round: int,
         received: Mapping[Kind, Tensor],
         state: State | None = None,
@@ -48,7 +48,7 @@ class Local:
         self.data = data
         self.plan = plan  #: the round's lr, momentum, weight decay, clip, flags
         self.seed = seed
-        self.index = index  #: seat in the roster
+        self.seat = seat  #: seat in the roster
         self.round = round
         self.received = {kind: tensor.to(bench.device) for kind, tensor in received.items()}
         self.state = _moved(state or State(), bench.device)  #: of the last counted round; never changed
@@ -56,8 +56,8 @@ class Local:
         self.scalars: dict[str, float] = {}  #: sent with the update
         self.memo: dict[str, Tensor] = {}  #: whatever a method wants to find again within the round
         self.start = self.received[Kind.MODEL]  #: what `delta` is taken from; the model as received
-        self.generator = torch.Generator().manual_seed(seeds.derive(seed, "local", index, round))
-        self.order = Order(len(data), plan.batch_size, seed, index, join_single=bool(bench.norms))
+        self.generator = torch.Generator().manual_seed(seeds.derive(seed, "local", seat, round))
+        self.order = Order(len(data), plan.batch_size, seed, seat, join_single=bool(bench.norms))
         self.steps_total = self.order.steps(epochs=plan.epochs, steps=plan.steps)  #: K
         self.steps_done = 0
         self.samples_done = 0
@@ -73,7 +73,7 @@ class Local:
             self.model.buffers.copy_(self.received[Kind.BUFFERS])
         if self.model.counters.numel():
             self.model.counters.copy_(self.received[Kind.COUNTERS])
-        self.bench.seed(seeds.derive(self.seed, "dropout", self.index, self.round))
+        self.bench.seed(seeds.derive(self.seed, "dropout", self.seat, self.round))
         self.net.train()
 
     # What a round has

@@ -39,8 +39,8 @@ class MirrorServer(ServerHalf[P]):
         super().fold(sums, update, weight)
         if not update.steps:  # nothing has moved
             return
-        sums.vectors[HELD][update.index] = 1
-        if sums.state.vectors[HELD][update.index] and not update.scalars.get(HELD, 0.0):
+        sums.vectors[HELD][update.seat] = 1
+        if sums.state.vectors[HELD][update.seat] and not update.scalars.get(HELD, 0.0):
             sums.count(LOST, 1)
 
     def lost(self, state: State, sums: Accumulators) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The order of a client's batches: a pure function of run seed, client index, round and step."""
+"""The order of a client's batches: a pure function of run seed, client seat, round and step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Order:
     samples: int
     batch_size: int  # 0: one batch, the whole local set
     seed: int
-    index: int
+    seat: int
     join_single: bool = False
 
     @cached_property
@@ -48,7 +48,7 @@ class Order:
 
     def epoch(self, round: int, number: int) -> Rows:
         """Return the rows of a round's epoch (from 0) in the order in which they are used."""
-        generator = seeds.numpy_generator(self.seed, "order", self.index, round, number)
+        generator = seeds.numpy_generator(self.seed, "order", self.seat, round, number)
         return generator.permutation(self.samples)
 
     def rows(self, round: int, step: int) -> Rows:

@@ -14,7 +14,7 @@ _SENTENCES: dict[str, str] = {
     "client_joined": "{client} joins ({machine}, {system})",
     "client_left": "{client} is gone",
     "client_leaving": "{client} leaves: {reason}",
-    "client_ready": "{client} is ready with {samples} samples in seat {index}",
+    "client_ready": "{client} is ready with {samples} samples in seat {seat}",
     "clients_seated": "seats are given to {clients}",
     "round_opened": "round {round} opens for {cohort}",
     "round_extended": "round {round} is short of updates: it gets another deadline, and {added}",

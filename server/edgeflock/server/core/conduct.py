@@ -23,20 +23,20 @@ class Quarantine:
     def take(self, conduct: Iterable[Conduct]) -> None:
         """The journal holds this."""
         for one in conduct:
-            self._durable[one.index] = one
-            self._decided.setdefault(one.index, one)
+            self._durable[one.seat] = one
+            self._decided.setdefault(one.seat, one)
 
     def held(self, round: int) -> set[int]:
         """Return who takes no part in that round."""
-        return {index for index, one in self._decided.items() if self._holds(one, round)}
+        return {seat for seat, one in self._decided.items() if self._holds(one, round)}
 
-    def told(self, index: int) -> Conduct | None:
+    def told(self, seat: int) -> Conduct | None:
         """Return what may be said of a client's bad updates, if it has sent any."""
-        return self._durable.get(index)
+        return self._durable.get(seat)
 
-    def keeps(self, index: int, round: int) -> bool:
+    def keeps(self, seat: int, round: int) -> bool:
         """Whether a client takes no part in that round, and may know."""
-        told = self.told(index)
+        told = self.told(seat)
         return told is not None and self._holds(told, round)
 
     def _holds(self, conduct: Conduct, round: int) -> bool:
@@ -44,15 +44,15 @@ class Quarantine:
 
     # ------------------------------------------------------------------------------ decisions
 
-    def offence(self, index: int, reason: str, round: int) -> Conduct | None:
+    def offence(self, seat: int, reason: str, round: int) -> Conduct | None:
         """Count one more bad update; return what is to be written of it, if anything is."""
-        before = self._decided.get(index) or Conduct(index, 0, 0, 0, "")
+        before = self._decided.get(seat) or Conduct(seat, 0, 0, 0, "")
         if not self._rules.quarantine_after or self._holds(before, round):
             return None
         refused, row, until = before.refused + 1, before.row + 1, 0
         if row >= self._rules.quarantine_after and self._can_spare_one(round):
             row, until = 0, round + self._rules.quarantine_rounds
-        now = self._decided[index] = Conduct(index, refused, row, until, reason)
+        now = self._decided[seat] = Conduct(seat, refused, row, until, reason)
         # What no quarantine ends could go on for ever: it is written ever more seldom.
         return now if row <= self._rules.quarantine_after or row & (row - 1) == 0 else None
 
@@ -64,20 +64,20 @@ class Quarantine:
         return tuple(now for item in outcomes if (now := self._settle(round, item)) is not None)
 
     def _settle(self, round: int, outcome: Outcome) -> Conduct | None:
-        before = self._decided.get(outcome.index)
+        before = self._decided.get(outcome.seat)
         if outcome.verdict in BAD:
-            return self.offence(outcome.index, str(outcome.verdict), round)
+            return self.offence(outcome.seat, str(outcome.verdict), round)
         if outcome.verdict is not Verdict.COUNTED or before is None or not before.row:
             return None
-        now = Conduct(before.index, before.refused, 0, 0, before.reason)
-        self._decided[before.index] = now
+        now = Conduct(before.seat, before.refused, 0, 0, before.reason)
+        self._decided[before.seat] = now
         return now
 
-    def release(self, index: int) -> None:
+    def release(self, seat: int) -> None:
         """An operator trusts it again, and the journal says so."""
         for known in (self._decided, self._durable):
-            if (one := known.get(index)) is not None:
-                known[index] = Conduct(index, one.refused, 0, 0, one.reason)
+            if (one := known.get(seat)) is not None:
+                known[seat] = Conduct(seat, one.refused, 0, 0, one.reason)
 
     # ----------------------------------------------------------------------------------- words
 
@@ -85,11 +85,11 @@ class Quarantine:
         """Return what is said of a decision: something only if it puts a client into quarantine."""
         if not conduct.until:
             return []
-        fields = {"client": names[conduct.index], "until": conduct.until, "refused": conduct.refused}
+        fields = {"client": names[conduct.seat], "until": conduct.until, "refused": conduct.refused}
         return [Announce("client_quarantined", {**fields, "reason": conduct.reason})]
 
     def over(self, round: int, names: Mapping[int, str]) -> list[Announce]:
         """Return what is said when a round is over: whose quarantine ends with it."""
-        ended = sorted(index for index, one in self._decided.items() if one.until == round)
+        ended = sorted(seat for seat, one in self._decided.items() if one.until == round)
         why = f"its quarantine ends with round {round}"
-        return [Announce("client_released", {"client": names[index], "reason": why}) for index in ended]
+        return [Announce("client_released", {"client": names[seat], "reason": why}) for seat in ended]

@@ -30,7 +30,7 @@ class Verdict(StrEnum):
 class Outcome:
     """The outcome of one cohort member in one round."""
 
-    index: int
+    seat: int
     digest: bytes  # of the update; empty if none was received
     verdict: Verdict
 
@@ -88,7 +88,7 @@ class Ended:
 class Conduct:
     """What a client's updates were like."""
 
-    index: int
+    seat: int
     refused: int  # bad updates in all
     row: int  # of these since the last one that counted, or since its quarantine
     until: int  # in quarantine to the end of that round; 0: it was not put there
@@ -99,7 +99,7 @@ class Conduct:
 class Released:
     """An operator ends a client's quarantine."""
 
-    index: int
+    seat: int
 
 
 Record = Seated | RoundOpened | RoundExtended | RoundClosed | Ended | Conduct | Released

@@ -52,7 +52,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Ready:
-    index: int
+    seat: int
     now: float
 
 
@@ -73,7 +73,7 @@ class UpdateReceived:
     """Complete and checked, in the spool."""
 
     round: int
-    index: int
+    seat: int
     digest: bytes
     now: float
 
@@ -81,7 +81,7 @@ class UpdateReceived:
 @dataclass(frozen=True)
 class TaskRefused:
     round: int
-    index: int
+    seat: int
     now: float
 
 
@@ -89,7 +89,7 @@ class TaskRefused:
 class Offended:
     """A client has sent an update that no sound client sends."""
 
-    index: int
+    seat: int
     reason: str
     now: float
 
@@ -98,7 +98,7 @@ class Offended:
 class ReleaseAsked:
     """An operator trusts a client again."""
 
-    index: int
+    seat: int
     now: float
 
 

@@ -10,23 +10,23 @@ from edgeflock.server.core.leaving import Leaving
 class Judging(Leaving):
     """The decisions about clients that send what no sound client sends."""
 
-    def _offended(self, index: int, reason: str) -> list[Effect]:
-        conduct = self.quarantine.offence(index, reason, self.round)
+    def _offended(self, seat: int, reason: str) -> list[Effect]:
+        conduct = self.quarantine.offence(seat, reason, self.round)
         return [] if conduct is None else [Persist((conduct,))]
 
-    def _release(self, index: int) -> list[Effect]:
-        return [Persist((Released(index),))] if self.quarantined(index) else []
+    def _release(self, seat: int) -> list[Effect]:
+        return [Persist((Released(seat),))] if self.quarantined(seat) else []
 
     def _bar(self) -> None:
         """Nobody waits for members that are in quarantine, unless their updates are here already."""
-        held = self.quarantine.held(self.round) & set(self.tally.cohort)
-        self.tally.barred = held - set(self.tally.received)
+        held = self.quarantine.held(self.round) & set(self.current.cohort)
+        self.current.barred = held - set(self.current.received)
 
     def _settle(self, outcomes: tuple[Outcome, ...]) -> CommitRound:
         """Return the commit of the round, with who is left out from now on, and who is no more."""
         conduct = self.quarantine.settle(self.round, outcomes)
         words = [word for one in conduct for word in self.words(one)]
-        words += self.quarantine.over(self.round, self.seats.names)
+        words += self.quarantine.over(self.round, self.roster.names)
         self._settled = CommitRound(self.round, outcomes, conduct=conduct, words=tuple(words))
         return self._settled
 

@@ -18,19 +18,19 @@ class Leaving(Standing):
     def _reach(self, reason: str) -> list[Effect]:
         """The last committed model is the final one; the round after it counts no more (DESIGN rule 11)."""
         at_hand = self.round > self.committed
-        return self._end(EndingKind.COMPLETED, reason, self.tally.discarded() if at_hand else ())
+        return self._end(EndingKind.COMPLETED, reason, self.current.discarded() if at_hand else ())
 
     def words(self, record: Record) -> list[Announce]:
         """Return what is said of a decision that cuts a round or a run short; the journal takes both at once,
         so that no crash comes between them."""
         told: dict[str, dict[str, object]] = {}
         if isinstance(record, Conduct):
-            return self.quarantine.words(record, self.seats.names)
+            return self.quarantine.words(record, self.roster.names)
         if isinstance(record, Released):
             why = "an operator trusts it again"
-            told["client_released"] = {"client": self.seats.names[record.index], "reason": why}
+            told["client_released"] = {"client": self.roster.names[record.seat], "reason": why}
         if isinstance(record, RoundClosed) and record.limit:
-            counted = [self.seats.names[index] for index in record.counted]
+            counted = [self.roster.names[seat] for seat in record.counted]
             told["round_cut"] = {"round": record.round, "counted": counted, "reason": record.limit}
         if isinstance(record, Ended) and record.discarded:
             told["round_discarded"] = {"round": record.round, "reason": record.reason}
@@ -41,7 +41,7 @@ class Leaving(Standing):
     def _discarded(self) -> tuple[Outcome, ...]:
         if self.phase not in (Phase.OPENING, Phase.OPEN):
             return ()
-        return self.tally.discarded()
+        return self.current.discarded()
 
     def _park(self) -> list[Effect]:
         """Go away with the round as it is; the journal and the spool hold it."""

@@ -8,56 +8,56 @@ from edgeflock.server.core.decisions import RoundOpened, Seated
 from edgeflock.server.core.rules import Rules
 
 
-class Seats:
+class Roster:
     """The clients of a run as the round machine knows them."""
 
     def __init__(self, rules: Rules, quarantine: Quarantine) -> None:
         self._rules, self._quarantine = rules, quarantine
-        self.names: dict[int, str] = {}  # roster index -> client id
-        self.index_of: dict[str, int] = {}  # Invariant: the inverse of names
+        self.names: dict[int, str] = {}  # seat -> client id
+        self.seat_of: dict[str, int] = {}  # Invariant: the inverse of names
         self.coming: dict[str, int] = {}  # ids whose seats are on the way to the journal
         self.online: set[str] = set()
         self.ready: set[int] = set()
 
     def has_room_for(self, client_id: str) -> bool:
         """Whether the id has a seat or can still get one."""
-        known = client_id in self.index_of or client_id in self.coming
+        known = client_id in self.seat_of or client_id in self.coming
         return known or len(self.names) + len(self.coming) < self._rules.clients
 
     # -------------------------------------------------------------------------------- seating
 
     def offer(self, client_id: str) -> Seated | None:
         """Return the seats to be given now that this client is online, if there are any."""
-        if client_id in self.index_of or client_id in self.coming:
+        if client_id in self.seat_of or client_id in self.coming:
             return None
         if self._rules.online:
             return self._offer_one(client_id)
         if self.names or self.coming or len(self.online) < self._rules.clients:
             return None
         seats = tuple(enumerate(natural_order(self.online)))
-        self.coming = {name: index for index, name in seats}
+        self.coming = {name: seat for seat, name in seats}
         return Seated(seats)
 
     def _offer_one(self, client_id: str) -> Seated | None:
         taken = {*self.names, *self.coming.values()}  # not without gaps, if one was lost in a crash
-        index = next((index for index in range(self._rules.clients) if index not in taken), None)
-        if index is None:
+        seat = next((seat for seat in range(self._rules.clients) if seat not in taken), None)
+        if seat is None:
             return None
-        self.coming[client_id] = index
-        return Seated(((index, client_id),))
+        self.coming[client_id] = seat
+        return Seated(((seat, client_id),))
 
     def take(self, seats: tuple[tuple[int, str], ...]) -> None:
         """The seats are in the journal."""
-        for index, client_id in seats:
-            self.names[index] = client_id
-            self.index_of[client_id] = index
+        for seat, client_id in seats:
+            self.names[seat] = client_id
+            self.seat_of[client_id] = seat
             self.coming.pop(client_id, None)
 
     def script_fault(self) -> str:
         """Return why the script's cohorts cannot be chosen, empty if they can."""
         script = self._rules.script
-        unknown = next((name for ids in script for name in ids if name not in self.index_of), "")
-        seated = ", ".join(self.index_of)
+        unknown = next((name for ids in script for name in ids if name not in self.seat_of), "")
+        seated = ", ".join(self.seat_of)
         return f"--cohort-script names {unknown!r}, who has no seat; seated are {seated}" if unknown else ""
 
     # -------------------------------------------------------------------------------- cohorts
@@ -73,7 +73,7 @@ class Seats:
         """Return the round with its cohort."""
         if self._rules.script:
             ids = self._rules.script[round - 1]
-            return RoundOpened(round, tuple(sorted(self.index_of[name] for name in ids)))
+            return RoundOpened(round, tuple(sorted(self.seat_of[name] for name in ids)))
         size = self._rules.cohort + self._rules.over_select
         return RoundOpened(round, select(self._rules.seed, round, self._candidates(round), size))
 
@@ -90,11 +90,11 @@ class Seats:
         able = set(self.names) - self._quarantine.held(round)
         if not self._rules.online:
             return able
-        return {index for index in able if self.names[index] in self.online} & self.ready
+        return {seat for seat in able if self.names[seat] in self.online} & self.ready
 
     def shortage(self) -> str:
         """Return who did not come in time, for people."""
         here = len(self.ready) if self.names else len(self.online)
-        missing = [name for index, name in self.names.items() if index not in self.ready]
+        missing = [name for seat, name in self.names.items() if seat not in self.ready]
         names = f"; not ready: {', '.join(missing)}" if missing else ""
         return f"{here} of {self._rules.clients} clients came within {self._rules.gather_s:g} s{names}"

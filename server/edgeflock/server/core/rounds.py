@@ -27,7 +27,7 @@ from edgeflock.server.core.tally import Tally
 _LAST_EVENTS = (events.Persisted, events.SpaceMissing, events.Broken, events.Ticked)
 
 
-class RoundMachine(Judging):
+class RunMachine(Judging):
     """Where a run stands, changed by `handle` alone."""
 
     def handle(self, event: Event) -> list[Effect]:
@@ -70,20 +70,20 @@ class RoundMachine(Judging):
     def _hear(self, event: events.FromClient) -> list[Effect]:
         match event:
             case events.Online(client_id=client_id):
-                self.seats.online.add(client_id)
+                self.roster.online.add(client_id)
                 return self._seat(client_id) + self._proceed(event.now)
             case events.Offline(client_id=client_id):
-                self.seats.online.discard(client_id)
+                self.roster.online.discard(client_id)
                 return []
-            case events.Ready(index=index):
-                self.seats.ready.add(index)
+            case events.Ready(seat=seat):
+                self.roster.ready.add(seat)
                 return self._proceed(event.now)
             case events.UpdateReceived():
                 return self._receive(event)
             case events.TaskRefused():
                 return self._refuse(event)
-            case events.Offended(index=index, reason=reason):
-                return self._offended(index, reason)
+            case events.Offended(seat=seat, reason=reason):
+                return self._offended(seat, reason)
         assert_never(event)
 
     def _obey(self, event: events.FromOperator) -> list[Effect]:
@@ -96,14 +96,14 @@ class RoundMachine(Judging):
                 return self._stop(reason)
             case events.DrainAsked():
                 return self._drain()
-            case events.ReleaseAsked(index=index):
-                return self._release(index)
+            case events.ReleaseAsked(seat=seat):
+                return self._release(seat)
         assert_never(event)
 
     # ---------------------------------------------------------------------------- start and seats
 
     def _start(self, event: events.Started) -> list[Effect]:
-        self.seats.take(event.seats)
+        self.roster.take(event.seats)
         self.quarantine.take(event.conduct)
         self.committed = self.round = event.committed
         if event.ended is not None:
@@ -115,8 +115,8 @@ class RoundMachine(Judging):
             return self._end(EndingKind.COMPLETED, event.closed)
         if event.open is not None:
             self._begin(RoundOpened(event.open.round, event.open.cohort, event.open.closing))
-            self.tally.extended, self.tally.closed = event.open.added is not None, event.open.closed
-            self.tally.add(event.open.added or ())
+            self.current.extended, self.current.closed = event.open.added is not None, event.open.closed
+            self.current.add(event.open.added or ())
         if event.reached:
             return self._reach(event.reached)
         self.limit = event.limit
@@ -124,7 +124,7 @@ class RoundMachine(Judging):
             return self._end(EndingKind.COMPLETED, event.limit)
         if event.committed >= self.rules.rounds and not self.closing:  # as above, or fewer are asked
             return self._training_over(self._all_done(), event.now, self._discarded())
-        if event.seats and (fault := self.seats.script_fault()):
+        if event.seats and (fault := self.roster.script_fault()):
             return self._end(EndingKind.FAILED, fault, self._discarded())
         if event.open is not None:
             added = event.open.added or ()
@@ -134,7 +134,7 @@ class RoundMachine(Judging):
         return self._proceed(event.now)
 
     def _seat(self, client_id: str) -> list[Effect]:
-        seated = self.seats.offer(client_id)
+        seated = self.roster.offer(client_id)
         return [] if seated is None else [Persist((seated,))]
 
     # ------------------------------------------------------------------------------- opening
@@ -144,29 +144,29 @@ class RoundMachine(Judging):
         waiting = self.phase in (Phase.GATHERING, Phase.COMMITTED)
         if not waiting or self.draining or self._pause_asked:
             return []
-        if not self.closing and not self.seats.complete(self.committed):
+        if not self.closing and not self.roster.complete(self.committed):
             return []
-        self.hold, self.tally = "", Tally()
+        self.hold, self.current = "", Tally()
         self.phase = Phase.OPENING
         return [Persist((self._wanted(),))]
 
     def _wanted(self) -> RoundOpened:
         number = self.committed + 1
-        return self.seats.everybody(number, self.closing) if self.closing else self.seats.choose(number)
+        return self.roster.everybody(number, self.closing) if self.closing else self.roster.choose(number)
 
     def _begin(self, opened: RoundOpened) -> None:
         self.phase = Phase.OPENING
         self.round, self.closing = opened.round, opened.closing
         everybody = self.rules.script or opened.closing
         size = len(opened.cohort) if everybody else min(self.rules.cohort, len(opened.cohort))
-        self.tally = Tally(opened.cohort, size, 0 if opened.closing else self.rules.min_updates)
+        self.current = Tally(opened.cohort, size, 0 if opened.closing else self.rules.min_updates)
         self.deadline = self._wake = None
 
     def _prepared(self, event: events.RoundPrepared) -> list[Effect]:
         if self.phase is not Phase.OPENING:
             return []
-        tally = self.tally
-        tally.received = {index: digest for index, digest in event.received if index in tally.cohort}
+        tally = self.current
+        tally.received = {seat: digest for seat, digest in event.received if seat in tally.cohort}
         self._bar()
         if tally.closed is not None and set(tally.closed) <= set(tally.received):
             return self._close(tally.closed)
@@ -175,7 +175,7 @@ class RoundMachine(Judging):
         if self.limit:
             return self._limit(self.limit)
         self.deadline = self._wake = event.now + self.rules.deadline_s
-        names = [self.seats.names[index] for index in tally.cohort]
+        names = [self.roster.names[seat] for seat in tally.cohort]
         name = "closing_opened" if self.closing else "round_opened"
         opened = Announce(name, {"round": self.round, "cohort": names})
         return [opened, Publish(), *self._close_if_complete()]
@@ -185,62 +185,62 @@ class RoundMachine(Judging):
     def _receive(self, event: events.UpdateReceived) -> list[Effect]:
         if self.phase is not Phase.OPEN or event.round != self.round:
             return []
-        if event.index not in self.tally.cohort:
+        if event.seat not in self.current.cohort:
             return []
-        self.tally.received[event.index] = event.digest
+        self.current.received[event.seat] = event.digest
         return self._close_if_complete() or self._overdue_if_all_answered(event.now)
 
     def _refuse(self, event: events.TaskRefused) -> list[Effect]:
-        if event.round != self.round or not self.has_task(event.index):
+        if event.round != self.round or not self.has_task(event.seat):
             return []
-        self.tally.refused.add(event.index)
+        self.current.refused.add(event.seat)
         return self._close_if_complete() or self._overdue_if_all_answered(event.now)
 
     def _close_if_complete(self) -> list[Effect]:
-        return self._close(self.tally.everything()) if self.tally.full else []
+        return self._close(self.current.everything()) if self.current.full else []
 
     def _overdue_if_all_answered(self, now: float) -> list[Effect]:
-        return self._overdue(now) if self.tally.answered else []
+        return self._overdue(now) if self.current.answered else []
 
     def _tick(self, now: float) -> list[Effect]:
         effects = self.space.due(now)
         if self._wake is None or now < self._wake:
             return effects
         self._wake = None
-        if self.phase is Phase.GATHERING and not self.seats.complete(self.committed):
-            return effects + self._end(EndingKind.FAILED, self.seats.shortage())
+        if self.phase is Phase.GATHERING and not self.roster.complete(self.committed):
+            return effects + self._end(EndingKind.FAILED, self.roster.shortage())
         return effects + (self._overdue(now) if self.phase is Phase.OPEN else [])
 
     def _overdue(self, now: float) -> list[Effect]:
-        if self.tally.enough:
-            return self._close(self.tally.everything())
-        if not self.tally.extended:
+        if self.current.enough:
+            return self._close(self.current.everything())
+        if not self.current.extended:
             return self._extend(now)
-        self.tally.short = True
+        self.current.short = True
         self.deadline = self._wake = None
-        self.hold = f"round {self.round} has {self.tally.shortage(self.seats.names)}"
+        self.hold = f"round {self.round} has {self.current.shortage(self.roster.names)}"
         return [Announce("run_paused", {"round": self.round, "reason": self.pause}), Publish()]
 
     def _extend(self, now: float) -> list[Effect]:
-        self.tally.extended = True
-        wanted = self.rules.min_updates - len(self.tally.received)
-        added = self.seats.spare(self.round, self.tally.cohort, wanted)
+        self.current.extended = True
+        wanted = self.rules.min_updates - len(self.current.received)
+        added = self.roster.spare(self.round, self.current.cohort, wanted)
         self.deadline = self._wake = now + self.rules.deadline_s
         return [Persist((decisions.RoundExtended(self.round, added),))]
 
     def _extended(self, record: decisions.RoundExtended) -> list[Effect]:
         if self.phase is not Phase.OPEN or record.round != self.round:
             return []
-        self.tally.add(record.added)
+        self.current.add(record.added)
         self._bar()
-        names = [self.seats.names[index] for index in record.added]
+        names = [self.roster.names[seat] for seat in record.added]
         return [Announce("round_extended", {"round": self.round, "added": names}), Publish()]
 
     # ------------------------------------------------------------------------- closing, committing
 
     def _close(self, counted: tuple[int, ...]) -> list[Effect]:
         self.phase = Phase.FOLDING
-        self.tally.closed, self.hold = counted, ""
+        self.current.closed, self.hold = counted, ""
         self.deadline = self._wake = None
         closed = decisions.RoundClosed(self.round, counted, self.limit)
         return [Persist((closed,)), effects.FoldRound(self.round, counted)]
@@ -251,27 +251,27 @@ class RoundMachine(Judging):
         self.limit = self.limit or reason
         if self.phase in (Phase.IDLE, Phase.OPENING, Phase.FOLDING, Phase.COMMITTING):
             return []  # the end comes when the round is prepared, or committed
-        if self.phase is Phase.OPEN and self.tally.enough:
-            return self._close(self.tally.everything())
+        if self.phase is Phase.OPEN and self.current.enough:
+            return self._close(self.current.everything())
         return self._end(EndingKind.COMPLETED, self.limit, self._discarded())
 
     def _folded(self, event: events.Folded) -> list[Effect]:
         if event.round != self.round or self.phase is not Phase.FOLDING:
             return []
-        self.tally.rejected = event.rejected
+        self.current.rejected = event.rejected
         return self._commit_if_decided()
 
     def _commit_if_decided(self) -> list[Effect]:
-        if self.phase is not Phase.FOLDING or not self.tally.decided:
+        if self.phase is not Phase.FOLDING or not self.current.decided:
             return []
-        outcomes = self.tally.outcomes()
+        outcomes = self.current.outcomes()
         counted = sum(outcome.verdict is Verdict.COUNTED for outcome in outcomes)
-        if counted < self.tally.least and self.limit:
-            return self._end(EndingKind.COMPLETED, self.limit, self.tally.failed())
-        if counted < self.tally.least:  # nothing is committed, hence nothing counts
+        if counted < self.current.least and self.limit:
+            return self._end(EndingKind.COMPLETED, self.limit, self.current.failed())
+        if counted < self.current.least:  # nothing is committed, hence nothing counts
             of = f" of {self.rules.method}" if self.rules.method else ""
-            reason = f"round {self.round}{of}: {self.tally.poisoned(counted, self.seats.names)}"
-            return self._end(EndingKind.FAILED, reason, self.tally.failed())
+            reason = f"round {self.round}{of}: {self.current.poisoned(counted, self.roster.names)}"
+            return self._end(EndingKind.FAILED, reason, self.current.failed())
         self.phase = Phase.COMMITTING
         commit = self._settle(outcomes)  # who is left out now is not chosen
         self._next = self._following()
@@ -280,12 +280,14 @@ class RoundMachine(Judging):
     def _diverged(self, event: events.Diverged) -> list[Effect]:
         if event.round != self.round or self.phase not in (Phase.FOLDING, Phase.COMMITTING):
             return []
-        return self._end(EndingKind.FAILED, event.reason, self.tally.failed())
+        return self._end(EndingKind.FAILED, event.reason, self.current.failed())
 
     def _following(self) -> RoundOpened | None:
         over = self.closing or self.limit or self.round >= self.rules.rounds
         held = self.draining or self._pause_asked or self._stop_asked or over
-        return None if held or not self.seats.complete(self.committed) else self.seats.choose(self.round + 1)
+        return (
+            None if held or not self.roster.complete(self.committed) else self.roster.choose(self.round + 1)
+        )
 
     def _committed(self, event: events.Committed) -> list[Effect]:
         if self.phase is not Phase.COMMITTING or event.round != self.round:
@@ -308,7 +310,7 @@ class RoundMachine(Judging):
             return (
                 self._park()
                 if self.draining
-                else [PrepareRound(self.round, self.tally.cohort, bool(self.closing))]
+                else [PrepareRound(self.round, self.current.cohort, bool(self.closing))]
             )
         return self._park() if self.draining else self._rest(event.now)
 
@@ -330,7 +332,7 @@ class RoundMachine(Judging):
         return self._park() if self.draining else self._rest(now)
 
     def _rest(self, now: float) -> list[Effect]:
-        self.tally = Tally()
+        self.current = Tally()
         self.hold = "paused by the operator" if self._pause_asked else "too few clients are online"
         paused = Announce("run_paused", {"round": self.committed, "reason": self.pause})
         return self._proceed(now) or [paused, Publish()]
@@ -342,20 +344,20 @@ class RoundMachine(Judging):
             return []
         match record:
             case decisions.Seated(seats=seats):
-                self.seats.take(seats)
+                self.roster.take(seats)
                 return self._seated(seats, now)
             case RoundOpened():
                 self._begin(record)
-                return [PrepareRound(self.round, self.tally.cohort, bool(self.closing))]
+                return [PrepareRound(self.round, self.current.cohort, bool(self.closing))]
             case decisions.RoundExtended():
                 return self._extended(record)
             case decisions.RoundClosed():
-                self.tally.durable = True
+                self.current.durable = True
                 return [*self.words(record), *self._commit_if_decided()]
             case decisions.Conduct():
                 return self._judged(record, now)
             case decisions.Released():
-                self.quarantine.release(record.index)
+                self.quarantine.release(record.seat)
                 return [*self.words(record), Publish(), *self._proceed(now)]
             case Ended():
                 return self._leave(record)
@@ -366,9 +368,9 @@ class RoundMachine(Judging):
         told: list[Effect] = [*self._told_conduct(record)]
         if not told:
             return []
-        waited = self.phase is Phase.OPEN and self.tally.waits_for(record.index)
+        waited = self.phase is Phase.OPEN and self.current.waits_for(record.seat)
         if waited:
-            self.tally.barred.add(record.index)
+            self.current.barred.add(record.seat)
         told.append(Publish())
         return told + ((self._close_if_complete() or self._overdue_if_all_answered(now)) if waited else [])
 
@@ -377,7 +379,7 @@ class RoundMachine(Judging):
             Announce("clients_seated", {"clients": [name for _, name in seats]}),
             Publish(),
         ]
-        if fault := self.seats.script_fault():
+        if fault := self.roster.script_fault():
             return seated + self._end(EndingKind.FAILED, fault)
         return seated + self._proceed(now)
 
@@ -400,8 +402,8 @@ class RoundMachine(Judging):
     def _resume(self, now: float) -> list[Effect]:
         self._pause_asked = False
         resumed = Announce("run_resumed", {"round": self.round})
-        if self.tally.short and self.phase is Phase.OPEN:
-            self.tally.short, self.hold = False, ""
+        if self.current.short and self.phase is Phase.OPEN:
+            self.current.short, self.hold = False, ""
             self.deadline = self._wake = now + self.rules.deadline_s
             return [resumed, Publish()]
         return [resumed, *self._proceed(now)]

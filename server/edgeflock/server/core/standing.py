@@ -6,7 +6,7 @@ from edgeflock.server.core.conduct import Quarantine
 from edgeflock.server.core.decisions import Conduct, Ended, RoundOpened
 from edgeflock.server.core.effects import CommitRound
 from edgeflock.server.core.events import Phase
-from edgeflock.server.core.roster import Seats
+from edgeflock.server.core.roster import Roster
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.core.space import Space
 from edgeflock.server.core.tally import Tally
@@ -19,8 +19,8 @@ class Standing:
         self.rules = rules
         self.phase = Phase.IDLE
         self.quarantine = Quarantine(rules)
-        self.seats = Seats(rules, self.quarantine)
-        self.tally = Tally()  # of the last round opened
+        self.roster = Roster(rules, self.quarantine)
+        self.current = Tally()  # of the last round opened
         self.round = 0  # the last one opened
         self.committed = 0  # Invariant: committed <= round <= committed + 1
         self.deadline: float | None = None
@@ -59,15 +59,15 @@ class Standing:
         """How many members the open round may still get; -1 where the server is its one member."""
         if self.rules.central:
             return -1
-        extended = self.closing or self.tally.extended
+        extended = self.closing or self.current.extended
         most = 0 if extended else self.rules.min_updates
-        return min(most, self.rules.clients - len(self.tally.cohort))
+        return min(most, self.rules.clients - len(self.current.cohort))
 
-    def quarantined(self, index: int) -> Conduct | None:
+    def quarantined(self, seat: int) -> Conduct | None:
         """Return why a client takes no part in the round at hand, or the next; None if it may."""
-        kept = self.quarantine.keeps(index, self.committed + 1)
-        return self.quarantine.told(index) if kept else None
+        kept = self.quarantine.keeps(seat, self.committed + 1)
+        return self.quarantine.told(seat) if kept else None
 
-    def has_task(self, index: int) -> bool:
+    def has_task(self, seat: int) -> bool:
         """Whether that client should be working on the open round."""
-        return self.phase is Phase.OPEN and self.tally.waits_for(index)
+        return self.phase is Phase.OPEN and self.current.waits_for(seat)

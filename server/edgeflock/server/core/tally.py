@@ -17,7 +17,7 @@ class Tally:
     cohort: tuple[int, ...] = ()  # ascending
     size: int = 0  # updates for which the round waits; over-selected members are not among them
     least: int = 1  # updates with which it may close at its deadline
-    received: dict[int, bytes] = field(default_factory=dict)  # index -> digest; a subset of cohort
+    received: dict[int, bytes] = field(default_factory=dict)  # seat -> digest; a subset of cohort
     refused: set[int] = field(default_factory=set)
     barred: set[int] = field(default_factory=set)  # in quarantine, and nothing of theirs is here
     extended: bool = False
@@ -26,9 +26,9 @@ class Tally:
     durable: bool = False  # the journal holds that decision
     rejected: Mapping[int, Verdict] | None = None  # by the fold; None until it is done
 
-    def waits_for(self, index: int) -> bool:
-        answered = index in self.received or index in self.refused or index in self.barred
-        return index in self.cohort and not answered
+    def waits_for(self, seat: int) -> bool:
+        answered = seat in self.received or seat in self.refused or seat in self.barred
+        return seat in self.cohort and not answered
 
     @property
     def excused(self) -> set[int]:
@@ -63,23 +63,23 @@ class Tally:
         self.cohort = tuple(sorted({*self.cohort, *members}))
 
     def missing(self) -> list[int]:
-        return [index for index in self.cohort if index not in self.received]
+        return [seat for seat in self.cohort if seat not in self.received]
 
     def shortage(self, names: Mapping[int, str]) -> str:
         """Return what the round lacks at its deadline, for people."""
-        missing = ", ".join(names[index] for index in self.missing())
+        missing = ", ".join(names[seat] for seat in self.missing())
         return f"{len(self.received)} of at least {self.least} updates; missing: {missing}"
 
     def poisoned(self, counted: int, names: Mapping[int, str]) -> str:
         """Return why too few updates are good, for people."""
         rejected = self.rejected or {}
-        refused = ", ".join(f"{names[index]} ({verdict})" for index, verdict in rejected.items())
+        refused = ", ".join(f"{names[seat]} ({verdict})" for seat, verdict in rejected.items())
         hint = _DIVERGED if set(rejected.values()) == {Verdict.NON_FINITE} else ""
         return f"{counted} good updates are fewer than the {self.least} needed; refused: {refused}{hint}"
 
     def outcomes(self) -> tuple[Outcome, ...]:
         """Return the final word on every member, once decided."""
-        return tuple(self._outcome(index) for index in self.cohort)
+        return tuple(self._outcome(seat) for seat in self.cohort)
 
     def failed(self) -> tuple[Outcome, ...]:
         """Return the outcomes when nothing is committed: what is good is discarded."""
@@ -92,13 +92,13 @@ class Tally:
         """Return the outcomes when the run ends in the midst of the round."""
         return tuple(Outcome(i, self.received.get(i, b""), Verdict.DISCARDED) for i in self.cohort)
 
-    def _outcome(self, index: int) -> Outcome:
-        digest = self.received.get(index, b"")
-        if self.rejected and index in self.rejected:
-            return Outcome(index, digest, self.rejected[index])
-        if index in self.refused:
-            return Outcome(index, digest, Verdict.REFUSED_BY_CLIENT)
-        if index in self.barred:
-            return Outcome(index, digest, Verdict.QUARANTINED)
-        counted = index in (self.closed or ())
-        return Outcome(index, digest, Verdict.COUNTED if counted else Verdict.LATE)
+    def _outcome(self, seat: int) -> Outcome:
+        digest = self.received.get(seat, b"")
+        if self.rejected and seat in self.rejected:
+            return Outcome(seat, digest, self.rejected[seat])
+        if seat in self.refused:
+            return Outcome(seat, digest, Verdict.REFUSED_BY_CLIENT)
+        if seat in self.barred:
+            return Outcome(seat, digest, Verdict.QUARANTINED)
+        counted = seat in (self.closed or ())
+        return Outcome(seat, digest, Verdict.COUNTED if counted else Verdict.LATE)

@@ -107,15 +107,15 @@ class Budget:
 
     def settle(self, round: int, rows: Mapping[int, Mapping[str, float | int | None]]) -> None:
         """Take the costs of a committed round, by client."""
-        for index, row in rows.items():
+        for seat, row in rows.items():
             self.bytes += (row.get("bytes_down") or 0) + (row.get("bytes_up") or 0)
-            if self._stated.get(index, (0, {}))[0] != round:
-                self._stated[index] = (round, {})
-            self.correct(round, index, row)
+            if self._stated.get(seat, (0, {}))[0] != round:
+                self._stated[seat] = (round, {})
+            self.correct(round, seat, row)
 
-    def correct(self, round: int, index: int, row: Mapping[str, float | int | None]) -> None:
+    def correct(self, round: int, seat: int, row: Mapping[str, float | int | None]) -> None:
         """A client has said what its whole round took, of which only its training was known."""
-        known, before = self._stated.get(index, (0, {}))
+        known, before = self._stated.get(seat, (0, {}))
         if known != round:
             return
         for _, column in STATED:
@@ -126,8 +126,8 @@ class Budget:
     def uncharged(self, round: int, rows: Mapping[int, Mapping[str, float | int | None]]) -> dict[str, float]:
         """Return what clients have stated of a round beyond what is charged to the run, by resource."""
         more = {name: 0.0 for name, _ in STATED}
-        for index, row in rows.items():
-            known, before = self._stated.get(index, (0, {}))
+        for seat, row in rows.items():
+            known, before = self._stated.get(seat, (0, {}))
             charged = before if known == round else {}
             for name, column in STATED:
                 more[name] += max(0.0, credible(row.get(column)) - charged.get(column, 0.0))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from edgeflock.common.energy import Share
 from edgeflock.common.sensors import Sensors
-from edgeflock.server.core.rounds import RoundMachine
+from edgeflock.server.core.rounds import RunMachine
 from edgeflock.server.costs import time_line
 from edgeflock.server.costs.time_line import Seconds, TimeLine
 from edgeflock.server.engine.open_round import Opened
@@ -36,7 +36,7 @@ class RoundBooks:
     fresh: Mapping[int, Row]  # the same with the bytes of this life alone
 
     def write(self, connection: sqlite3.Connection, epoch: int) -> None:
-        rows = {(self.round, index): row for index, row in self.rows.items()}
+        rows = {(self.round, seat): row for seat, row in self.rows.items()}
         cost_rows.write_costs(connection, epoch, rows)
         cost_rows.write_bundles(connection, epoch, self.round, self.bundles)
 
@@ -57,7 +57,7 @@ class Ledger:
     """Every number comes here first. Nothing is forgotten before a transaction holds it."""
 
     def __init__(
-        self, machine: RoundMachine, sessions: Sessions, learner: Learner, sensors: Sensors | None = None
+        self, machine: RunMachine, sessions: Sessions, learner: Learner, sensors: Sensors | None = None
     ) -> None:
         self.line = TimeLine()
         self.evaluating = False  # a test of the model holds everything up
@@ -97,37 +97,37 @@ class Ledger:
         """Go on with the books of a round that a life before has left open; what it spooled was counted by
         it, or is counted now."""
         self._kept = kept
-        for index, entry in opened.entries.items():
-            row, _ = kept.get(index, ({}, {}))
+        for seat, entry in opened.entries.items():
+            row, _ = kept.get(seat, ({}, {}))
             missing = entry.held - int(row.get("bytes_up") or 0)
-            if missing > 0 and (package := opened.described(index)) is not None:
-                traffic = self._sessions.traffic(self._machine.seats.names[index])
+            if missing > 0 and (package := opened.described(seat)) is not None:
+                traffic = self._sessions.traffic(self._machine.roster.names[seat])
                 traffic.received(0, missing, package, entry.held - missing)
-            if index in opened.updates and row:
-                opened.costs.setdefault(index, {name: row[name] for name in cost_rows.STATED if name in row})
+            if seat in opened.updates and row:
+                opened.costs.setdefault(seat, {name: row[name] for name in cost_rows.STATED if name in row})
 
     def books(self, opened: Opened) -> RoundBooks:
         """Return the rows of the open round as they are now."""
         rows: dict[int, Row] = {}
         bundles: dict[int, Bundles] = {}
         fresh: dict[int, Row] = {}
-        for index in self._machine.tally.cohort:
-            traffic = self._sessions.traffic(self._machine.seats.names[index])
+        for seat in self._machine.current.cohort:
+            traffic = self._sessions.traffic(self._machine.roster.names[seat])
             counted = traffic.counted()
-            rows[index] = fresh[index] = self._row(opened, index, counted)
-            bundles[index] = dict(traffic.bundles)
-            if index in self._kept:
-                kept, before = self._kept[index]
+            rows[seat] = fresh[seat] = self._row(opened, seat, counted)
+            bundles[seat] = dict(traffic.bundles)
+            if seat in self._kept:
+                kept, before = self._kept[seat]
                 whole = {name: amount + int(kept.get(name) or 0) for name, amount in counted.items()}
-                rows[index] = self._row(opened, index, whole)
-                fresh[index] = {**rows[index], **counted}
-                bundles[index] = Counter(before) + traffic.bundles
+                rows[seat] = self._row(opened, seat, whole)
+                fresh[seat] = {**rows[seat], **counted}
+                bundles[seat] = Counter(before) + traffic.bundles
         return RoundBooks(opened.number, rows, bundles, fresh)
 
-    def _row(self, opened: Opened, index: int, counted: Mapping[str, int]) -> Row:
+    def _row(self, opened: Opened, seat: int, counted: Mapping[str, int]) -> Row:
         """Return what was counted, what the client stated, and what follows from its update: bytes that came
         twice, operations."""
-        update, stated = opened.updates.get(index), opened.costs.get(index, {})
+        update, stated = opened.updates.get(seat), opened.costs.get(seat, {})
         if update is None:
             return {**stated, **counted, "resent_bytes": 0}
         held, steps = (int(update.package.scalars[name]) for name in ("samples", "steps"))
@@ -143,8 +143,8 @@ class Ledger:
         if self._closed is not None and self._closed.round == opened.number:
             return self._closed, False
         self._closed = self.books(opened)
-        for index in self._closed.rows:
-            self._sessions.traffic(self._machine.seats.names[index]).forget()
+        for seat in self._closed.rows:
+            self._sessions.traffic(self._machine.roster.names[seat]).forget()
         self._kept, self._noted = {}, self.moved
         return self._closed, True
 
@@ -172,9 +172,9 @@ class Ledger:
 
     # ------------------------------------------------------------------------------- what comes later
 
-    def add_late(self, round: int, index: int, row: Row) -> None:
+    def add_late(self, round: int, seat: int, row: Row) -> None:
         """Take what a client reports of a round that is over."""
-        self._late[round, index] = {**self._late.get((round, index), {}), **row}
+        self._late[round, seat] = {**self._late.get((round, seat), {}), **row}
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Pending]:

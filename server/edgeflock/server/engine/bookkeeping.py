@@ -112,16 +112,16 @@ class Accounts:
         if not self._drive.machine.rules.central:
             self.budget.settle(opened.number, opened.lost())
 
-    def add_late(self, round: int, index: int, row: Row) -> None:
+    def add_late(self, round: int, seat: int, row: Row) -> None:
         """Take what a client reports of a round that is over; the next commit or note writes it down.
 
         The books of a discarded round are written again at the end: it is stated in these, too.
         """
-        self.budget.correct(round, index, row)
-        self.ledger.add_late(round, index, row)
+        self.budget.correct(round, seat, row)
+        self.ledger.add_late(round, seat, row)
         opened = self._at_hand()
         if opened is not None and opened.number == round:
-            opened.costs[index] = {**opened.costs.get(index, {}), **row}
+            opened.costs[seat] = {**opened.costs.get(seat, {}), **row}
 
     # ------------------------------------------------------------------------------- the journal
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from edgeflock.server.core.decisions import Verdict
 from edgeflock.server.core.effects import CommitRound
-from edgeflock.server.core.rounds import RoundMachine
+from edgeflock.server.core.rounds import RunMachine
 from edgeflock.server.costs.ledger import Pending, RoundBooks
 from edgeflock.server.costs.time_line import OF_A_ROUND
 from edgeflock.server.engine.client_scores import ClientScores
@@ -60,7 +60,7 @@ class Commit:
 
 
 def canonical_line(
-    machine: RoundMachine,
+    machine: RunMachine,
     effect: CommitRound,
     metrics: Mapping[str, float],
     line: Mapping[str, float],
@@ -72,7 +72,7 @@ def canonical_line(
     return {
         "round": effect.round,
         "counted": len(effect.outcomes) - len(missed),
-        "not_counted": {machine.seats.names[item.index]: str(item.verdict) for item in missed},
+        "not_counted": {machine.roster.names[item.seat]: str(item.verdict) for item in missed},
         **{name: value for name, value in metrics.items() if not name.startswith("server_")},
         **{name: round(value, 6) for name, value in line.items()},
         "seconds": round(seconds, 6),

@@ -24,8 +24,8 @@ class ClientScores:
     @classmethod
     def of(cls, scores: Mapping[int, Mapping[str, Score]], outcomes: Iterable[Outcome]) -> ClientScores:
         """Keep those of the members whose update counts."""
-        counted = [item.index for item in outcomes if item.verdict is Verdict.COUNTED]
-        return cls({index: scores[index] for index in counted if scores.get(index)})
+        counted = [item.seat for item in outcomes if item.verdict is Verdict.COUNTED]
+        return cls({seat: scores[seat] for seat in counted if scores.get(seat)})
 
     def say(self, round: int) -> None:
         """Write them into the log, once they are durable."""
@@ -43,8 +43,8 @@ class ClientScores:
             "INSERT INTO client_scores (epoch, round, idx, model, samples, accuracy, loss) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
             [
-                (epoch, round, index, name, score.samples, score.accuracy, score.loss)
-                for index, mine in self.by_index.items()
+                (epoch, round, seat, name, score.samples, score.accuracy, score.loss)
+                for seat, mine in self.by_index.items()
                 for name, score in mine.items()
             ],
         )

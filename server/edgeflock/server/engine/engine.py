@@ -28,7 +28,7 @@ from edgeflock.server.core.effects import (
 )
 from edgeflock.server.core.events import Broken, Done, Event, Persisted, Ready, RoundPrepared
 from edgeflock.server.core.leaving import WORDS
-from edgeflock.server.core.rounds import RoundMachine
+from edgeflock.server.core.rounds import RunMachine
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.costs.ledger import Ledger
 from edgeflock.server.costs.target import Target
@@ -55,7 +55,7 @@ class Engine(Drive):
 
     def __init__(
         self,
-        machine: RoundMachine,
+        machine: RunMachine,
         journal: Journal,
         learner: Learner,
         checkpoints: Checkpoints,
@@ -71,7 +71,7 @@ class Engine(Drive):
     ) -> None:
         super().__init__(machine)
         self.journal, self.learner, self.epoch = journal, learner, epoch
-        self.samples = samples  # roster index -> n_i
+        self.samples = samples  # seat -> n_i
         self.sessions = sessions = Sessions()
         self.verdicts = verdicts = Verdicts(outcomes, journal.path, epoch)
         self.opened: Opened | None = None  # the open round
@@ -137,18 +137,18 @@ class Engine(Drive):
 
     # ------------------------------------------------------------------------------- what clients do
 
-    def ready(self, client_id: str, index: int, samples: int, classes: Sequence[int] = ()) -> None:
+    def ready(self, client_id: str, seat: int, samples: int, classes: Sequence[int] = ()) -> None:
         """A member has its data, so many samples of each class, and waits for tasks."""
-        self.samples[index] = samples
+        self.samples[seat] = samples
         statement = "UPDATE seats SET samples = ? WHERE idx = ?"
-        self.journal.submit(lambda connection: connection.execute(statement, (samples, index)))
+        self.journal.submit(lambda connection: connection.execute(statement, (samples, seat)))
         told = {"classes": list(classes)} if classes else {}
-        self.journal.note("client_ready", client=client_id, index=index, samples=samples, **told)
-        self.post(Ready(index, time.monotonic()))
+        self.journal.note("client_ready", client=client_id, seat=seat, samples=samples, **told)
+        self.post(Ready(seat, time.monotonic()))
 
-    def received(self, index: int, package: Package) -> None:
+    def received(self, seat: int, package: Package) -> None:
         """An update is complete and checked."""
-        self._folding.receive(self._at_hand, index, package)
+        self._folding.receive(self._at_hand, seat, package)
 
     def told(self, client_id: str) -> None:
         """A client has the view that says how the run ended."""

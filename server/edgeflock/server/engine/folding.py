@@ -32,11 +32,11 @@ class Folding:
     sessions: Sessions
     ledger: Ledger
 
-    def receive(self, opened: Opened, index: int, package: Package) -> None:
+    def receive(self, opened: Opened, seat: int, package: Package) -> None:
         """An update is complete and checked."""
-        opened.complete(index, package)
-        opened.personal.pop(index, None)  # its file is closed; who asks again gets the same once more
-        self.drive.post(UpdateReceived(opened.number, index, package.digest, time.monotonic()))
+        opened.complete(seat, package)
+        opened.personal.pop(seat, None)  # its file is closed; who asks again gets the same once more
+        self.drive.post(UpdateReceived(opened.number, seat, package.digest, time.monotonic()))
         if self._still_open(opened) and not opened.folding_ahead:
             opened.folding_ahead = True
             self.drive.start(self._fold_ahead(opened))
@@ -50,7 +50,7 @@ class Folding:
         prepared = await _prepared(opened)
         opened.folding_ahead = False
         if prepared and self._still_open(opened):
-            began, cohort = time.monotonic(), self.drive.machine.tally.cohort
+            began, cohort = time.monotonic(), self.drive.machine.current.cohort
             await self.drive.compute(self.learner.advance, cohort, dict(opened.updates))
             self.ledger.line.add(opened.number, "fold_busy", time.monotonic() - began)
 
@@ -62,8 +62,8 @@ class Folding:
             return
         rejected = await self.drive.compute(self.learner.fold, effect.counted, dict(opened.updates))
         if rejected:
-            names, method = self.drive.machine.seats.names, self.learner.method.name
-            clients = {names[index]: str(verdict) for index, verdict in rejected.items()}
+            names, method = self.drive.machine.roster.names, self.learner.method.name
+            clients = {names[seat]: str(verdict) for seat, verdict in rejected.items()}
             log.warning("updates_rejected", round=effect.round, method=method, clients=clients)
             self.journal.note("updates_rejected", round=effect.round, method=method, clients=clients)
         self.drive.post(Folded(effect.round, rejected, time.monotonic()))
@@ -71,8 +71,8 @@ class Folding:
     def _end_uploads(self) -> None:
         """Nobody waits for the rest of what is too late."""
         machine = self.drive.machine
-        for index in machine.tally.missing():
-            session = self.sessions.by_id(machine.seats.names[index])
+        for seat in machine.current.missing():
+            session = self.sessions.by_id(machine.roster.names[seat])
             if session is not None and session.upload is not None:
                 session.upload.cancel(CLOSED)
 

@@ -18,7 +18,7 @@ import structlog
 from edgeflock.common.errors import EdgeflockError, NonFinite
 from edgeflock.server.core.effects import Effect
 from edgeflock.server.core.events import Broken, Diverged, Event, SpaceMissing, Ticked
-from edgeflock.server.core.rounds import RoundMachine
+from edgeflock.server.core.rounds import RunMachine
 from edgeflock.server.engine.pools import started_pool
 from edgeflock.server.journal.journal import FULL, JournalBroken
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 class Drive:
     """A round machine in motion; `execute` is for the shell to fill in."""
 
-    def __init__(self, machine: RoundMachine) -> None:
+    def __init__(self, machine: RunMachine) -> None:
         self.machine = machine
         self._arithmetic = started_pool(1, "arithmetic")
         self._preparation = started_pool(1, "preparation")

@@ -22,7 +22,7 @@ class Opened:
     """One open round."""
 
     work: RoundWork
-    entries: dict[int, Entry]  # by roster index
+    entries: dict[int, Entry]  # by seat
     began: float  # when it was decided to open it
     updates: dict[int, SpooledUpdate] = field(default_factory=dict)  # complete and checked
     costs: dict[int, Row] = field(default_factory=dict)  # as the clients stated them
@@ -37,31 +37,31 @@ class Opened:
     def number(self) -> int:
         return self.work.round.number
 
-    def complete(self, index: int, package: Package) -> None:
+    def complete(self, seat: int, package: Package) -> None:
         """An update is in the spool, whole and checked."""
-        entry = self.entries[index]
+        entry = self.entries[seat]
         entry.finish()
-        self.updates[index] = SpooledUpdate(index, package, entry.data_path, self.work.layouts)
-        self.scores[index] = scores_of(entry.header)
+        self.updates[seat] = SpooledUpdate(seat, package, entry.data_path, self.work.layouts)
+        self.scores[seat] = scores_of(entry.header)
 
-    def drop_failed(self, index: int, formed: asyncio.Future[Broadcast]) -> None:
+    def drop_failed(self, seat: int, formed: asyncio.Future[Broadcast]) -> None:
         """Who asks for its package again after a full disk shall not get the old failure."""
-        if not formed.cancelled() and formed.exception() and self.personal.get(index) is formed:
-            del self.personal[index]
+        if not formed.cancelled() and formed.exception() and self.personal.get(seat) is formed:
+            del self.personal[seat]
 
-    def described(self, index: int) -> Package | None:
+    def described(self, seat: int) -> Package | None:
         """Return what the spool holds of a member, whole or not."""
-        header = self.entries[index].header
+        header = self.entries[seat].header
         return package_of(header, self.number) if header else None
 
     def restore(self) -> tuple[tuple[int, bytes], ...]:
-        """Take the updates that a previous process had received; return index and digest of each."""
+        """Take the updates that a previous process had received; return seat and digest of each."""
         found = []
-        for index, entry in self.entries.items():
-            package = self.described(index)
+        for seat, entry in self.entries.items():
+            package = self.described(seat)
             if package and entry.held == package.size_bytes and entry.running == package.crc32c:
-                self.complete(index, package)
-                found.append((index, package.digest))
+                self.complete(seat, package)
+                found.append((seat, package.digest))
         return tuple(found)
 
     def allow(self, budget: Budget, used: Mapping[str, float], *, spare: int) -> None:
@@ -72,8 +72,8 @@ class Opened:
     def lost(self) -> dict[int, dict[str, float | int | None]]:
         """Return what everybody has stated by now, of a round that is discarded."""
         columns = [column for _, column in STATED]
-        stated = {index: self.costs.get(index, {}) for index in self.entries}
-        return {index: {name: row.get(name) for name in columns} for index, row in stated.items()}
+        stated = {seat: self.costs.get(seat, {}) for seat in self.entries}
+        return {seat: {name: row.get(name) for name in columns} for seat, row in stated.items()}
 
     def measured(self) -> dict[str, float]:
         """What the method may steer by: seconds of the round so far, and of its slowest client's training;

@@ -25,7 +25,7 @@ from edgeflock.server.journal.journal import Journal
 from edgeflock.server.learning.learner import Learner
 
 T = TypeVar("T")
-Received = tuple[tuple[int, bytes], ...]  # index and digest of what the spool holds already
+Received = tuple[tuple[int, bytes], ...]  # seat and digest of what the spool holds already
 
 
 @dataclass
@@ -92,19 +92,19 @@ class Opening:
 
     # ------------------------------------------------------------------------------- member by member
 
-    async def personal(self, opened: Opened, index: int) -> Broadcast:
+    async def personal(self, opened: Opened, seat: int) -> Broadcast:
         """Return one client's package, formed when it is first asked for."""
-        if index not in opened.personal:
+        if seat not in opened.personal:
             scratch = self.spool.packages(opened.number)
-            forming = self.drive.compute(self.learner.personal, opened.work, index, scratch)
-            formed = opened.personal[index] = asyncio.ensure_future(forming)
-            formed.add_done_callback(partial(opened.drop_failed, index))
-        return await asyncio.shield(opened.personal[index])  # others may wait for it when one has gone
+            forming = self.drive.compute(self.learner.personal, opened.work, seat, scratch)
+            formed = opened.personal[seat] = asyncio.ensure_future(forming)
+            formed.add_done_callback(partial(opened.drop_failed, seat))
+        return await asyncio.shield(opened.personal[seat])  # others may wait for it when one has gone
 
-    def entry(self, opened: Opened, index: int) -> Entry | None:
+    def entry(self, opened: Opened, seat: int) -> Entry | None:
         """Return the spool entry of a member; made now if the round was extended by it."""
-        if index not in self.drive.machine.tally.cohort:
+        if seat not in self.drive.machine.current.cohort:
             return None
-        if index not in opened.entries:
-            opened.entries |= self.spool.prepare(opened.number, (index,), opened.work.upload_limit)
-        return opened.entries[index]
+        if seat not in opened.entries:
+            opened.entries |= self.spool.prepare(opened.number, (seat,), opened.work.upload_limit)
+        return opened.entries[seat]

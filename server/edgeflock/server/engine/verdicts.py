@@ -17,25 +17,25 @@ class Verdicts:
     """What has become of the updates of a run."""
 
     def __init__(self, last: dict[int, dict[int, Outcome]], path: Path, epoch: int) -> None:
-        self._last = last  # the last two of each client: by index, then by round
+        self._last = last  # the last two of each client: by seat, then by round
         self._path, self._epoch = path, epoch
 
     def add(self, round: int, outcomes: Iterable[Outcome]) -> None:
         """A round is settled, and the journal says so."""
         for outcome in outcomes:
-            mine = self._last.setdefault(outcome.index, {})
+            mine = self._last.setdefault(outcome.seat, {})
             mine[round] = outcome
             if len(mine) > _LAST:
                 del mine[min(mine)]
 
-    def last(self, index: int) -> list[tuple[int, Outcome]]:
+    def last(self, seat: int) -> list[tuple[int, Outcome]]:
         """Return the last two of a client, each with its round, oldest first."""
-        return sorted(self._last.get(index, {}).items())
+        return sorted(self._last.get(seat, {}).items())
 
-    def find(self, index: int, round: int) -> Outcome | None:
+    def find(self, seat: int, round: int) -> Outcome | None:
         """Return the final word on a member's update of a settled round, from memory or the journal."""
-        if (known := self._last.get(index, {}).get(round)) is not None:
+        if (known := self._last.get(seat, {}).get(round)) is not None:
             return known
         with contextlib.closing(read_only(self._path)) as connection:
             found = records.read_outcomes(connection, self._epoch, [round])[round]
-        return next((item for item in found if item.index == index), None)
+        return next((item for item in found if item.seat == seat), None)

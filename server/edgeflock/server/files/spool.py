@@ -166,7 +166,7 @@ class Spool:
         if not begun:
             self._recycle(round - 2, folder, members)
         self._remove_before(round - 1)
-        entries = {index: self._entry(round, index) for index in members}
+        entries = {seat: self._entry(round, seat) for seat in members}
         for entry in entries.values():
             _reserve(entry.data_path, size_bytes)
             if begun:
@@ -175,7 +175,7 @@ class Spool:
 
     def scan(self, round: int, members: Collection[int]) -> dict[int, Entry]:
         """Return the entries of a round with what they hold, making nothing."""
-        entries = {index: self._entry(round, index) for index in members}
+        entries = {seat: self._entry(round, seat) for seat in members}
         for entry in entries.values():
             if entry.data_path.exists():
                 entry.recover()
@@ -203,9 +203,9 @@ class Spool:
     def _folder(self, round: int) -> Path:
         return self.root / f"{round:06d}"
 
-    def _entry(self, round: int, index: int) -> Entry:
+    def _entry(self, round: int, seat: int) -> Entry:
         folder = self._folder(round)
-        return Entry(folder / f"{index:06d}.data", folder / f"{index:06d}.log")
+        return Entry(folder / f"{seat:06d}.data", folder / f"{seat:06d}.log")
 
     def _recycle(self, old: int, folder: Path, members: Collection[int]) -> None:
         """Make the folder of a round out of an old one: its data files are used again, its logs are not."""
@@ -220,9 +220,9 @@ class Spool:
                 path.unlink()
             elif int(path.stem) not in members:
                 spare.append(path)
-        for index in members:
-            if spare and not (building / f"{index:06d}.data").exists():
-                spare.pop().rename(building / f"{index:06d}.data")
+        for seat in members:
+            if spare and not (building / f"{seat:06d}.data").exists():
+                spare.pop().rename(building / f"{seat:06d}.data")
         for path in spare:
             path.unlink()
         building.rename(folder)

@@ -15,13 +15,13 @@ def write(connection: sqlite3.Connection, conduct: Iterable[Conduct]) -> None:
     changes = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS.split(", ")[1:])
     connection.executemany(
         f"INSERT INTO conduct ({_COLUMNS}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (idx) DO UPDATE SET {changes}",
-        [(one.index, one.refused, one.row, one.until, one.reason) for one in conduct],
+        [(one.seat, one.refused, one.row, one.until, one.reason) for one in conduct],
     )
 
 
-def release(connection: sqlite3.Connection, index: int) -> None:
+def release(connection: sqlite3.Connection, seat: int) -> None:
     """End a client's quarantine; what it has sent stays counted."""
-    connection.execute("UPDATE conduct SET in_row = 0, until = 0 WHERE idx = ?", (index,))
+    connection.execute("UPDATE conduct SET in_row = 0, until = 0 WHERE idx = ?", (seat,))
 
 
 def read(connection: sqlite3.Connection) -> tuple[Conduct, ...]:

@@ -60,8 +60,8 @@ def write_bundles(
         "INSERT INTO bundle_bytes (epoch, round, idx, direction, kind, codec, bytes) "
         "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET bytes = excluded.bytes",
         [
-            (epoch, round, index, *what, size)
-            for index, sizes in bundles.items()
+            (epoch, round, seat, *what, size)
+            for seat, sizes in bundles.items()
             for what, size in sizes.items()
         ],
     )

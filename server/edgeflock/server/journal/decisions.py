@@ -86,8 +86,8 @@ def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
                 write_meta(connection, limit=limit)
         case Conduct():
             conduct_rows.write(connection, (record,))
-        case Released(index=index):
-            conduct_rows.release(connection, index)
+        case Released(seat=seat):
+            conduct_rows.release(connection, seat)
         case Ended():
             write_outcomes(connection, epoch, record.round, record.discarded)
             write_meta(connection, ended_kind=str(record.kind), ended_reason=record.reason)
@@ -115,7 +115,7 @@ def write_outcomes(
 ) -> None:
     connection.executemany(
         "INSERT INTO outcomes (epoch, round, idx, digest, verdict) VALUES (?, ?, ?, ?, ?)",
-        [(epoch, round, item.index, item.digest, str(item.verdict)) for item in outcomes],
+        [(epoch, round, item.seat, item.digest, str(item.verdict)) for item in outcomes],
     )
 
 
@@ -211,13 +211,13 @@ def read_outcomes(
 def read_last_outcomes(
     connection: sqlite3.Connection, epoch: int, committed: int
 ) -> dict[int, dict[int, Outcome]]:
-    """Return the last two outcomes of every client: by index, then by round."""
+    """Return the last two outcomes of every client: by seat, then by round."""
     bases = _bases(connection, epoch)
     wanted = 2 * connection.execute("SELECT count(*) FROM seats").fetchone()[0]
     found: dict[int, dict[int, Outcome]] = {}
     for round in range(committed, 0, -1):
         for outcome in _read_outcomes(connection, _epoch_of(bases, round), round):
-            mine = found.setdefault(outcome.index, {})
+            mine = found.setdefault(outcome.seat, {})
             if len(mine) < 2:
                 mine[round] = outcome
                 wanted -= 1
@@ -243,7 +243,7 @@ def _read_outcomes(connection: sqlite3.Connection, epoch: int, round: int) -> li
     rows = connection.execute(
         "SELECT idx, digest, verdict FROM outcomes WHERE epoch = ? AND round = ? ORDER BY idx", (epoch, round)
     )
-    return [Outcome(index, bytes(digest), Verdict(verdict)) for index, digest, verdict in rows]
+    return [Outcome(seat, bytes(digest), Verdict(verdict)) for seat, digest, verdict in rows]
 
 
 def is_settled(connection: sqlite3.Connection, epoch: int, round: int) -> bool:
@@ -255,7 +255,7 @@ def is_settled(connection: sqlite3.Connection, epoch: int, round: int) -> bool:
 def read_counted(connection: sqlite3.Connection, epoch: int, round: int) -> tuple[int, ...]:
     """Return who counted in a committed round, ascending."""
     outcomes = read_outcomes(connection, epoch, [round])[round]
-    return tuple(outcome.index for outcome in outcomes if outcome.verdict is Verdict.COUNTED)
+    return tuple(outcome.seat for outcome in outcomes if outcome.verdict is Verdict.COUNTED)
 
 
 def read_cohort(connection: sqlite3.Connection, epoch: int, round: int) -> tuple[int, ...]:
@@ -268,13 +268,13 @@ def read_cohort(connection: sqlite3.Connection, epoch: int, round: int) -> tuple
 
 
 def read_roster(connection: sqlite3.Connection, epoch: int, round: int) -> dict[int, int]:
-    """Return n_i of everybody who was ready when a round was opened, by roster index."""
+    """Return n_i of everybody who was ready when a round was opened, by seat."""
     held = _epoch_of(_bases(connection, epoch), round)
     row = connection.execute(
         "SELECT samples FROM rounds JOIN rosters ON number = roster WHERE epoch = ? AND round = ?",
         (held, round),
     ).fetchone()
-    return {} if row is None else {int(index): samples for index, samples in json.loads(row[0]).items()}
+    return {} if row is None else {int(seat): samples for seat, samples in json.loads(row[0]).items()}
 
 
 def read_digests(connection: sqlite3.Connection, epoch: int, round: int) -> tuple[str, str] | None:

@@ -30,7 +30,7 @@ CREATE TABLE seats (
 ) STRICT;
 CREATE TABLE rosters (                        -- who was ready when a round was opened
   number INTEGER PRIMARY KEY,
-  samples TEXT NOT NULL UNIQUE,               -- n_i by roster index, JSON; the methods' N and n
+  samples TEXT NOT NULL UNIQUE,               -- n_i by seat, JSON; the methods' N and n
   seal INTEGER
 ) STRICT;
 CREATE TABLE rounds (

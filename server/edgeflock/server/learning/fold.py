@@ -31,8 +31,8 @@ Weigh = Callable[[int], float]  # samples -> weight in the mean
 class SpooledUpdate:
     """One update as the fold sees it: read from its file block by block."""
 
-    def __init__(self, index: int, package: Package, path: Path, layouts: Mapping[Kind, Layout]) -> None:
-        self.index = index
+    def __init__(self, seat: int, package: Package, path: Path, layouts: Mapping[Kind, Layout]) -> None:
+        self.seat = seat
         self.package = package
         self.samples = int(package.scalars["samples"])
         self.steps = int(package.scalars["steps"])
@@ -103,10 +103,10 @@ class Fold:
     def _advance(self, expected: list[int], updates: Mapping[int, SpooledUpdate]) -> None:
         if self.folded != expected[: len(self.folded)]:
             self.reset()
-        for index in expected[len(self.folded) :]:
-            if index not in updates:
+        for seat in expected[len(self.folded) :]:
+            if seat not in updates:
                 return
-            self._add(updates[index])
+            self._add(updates[seat])
 
     def finish(self, counted: Collection[int], updates: Mapping[int, SpooledUpdate]) -> dict[int, Verdict]:
         """Fold exactly the counted set and return those of it that were left out, and why.
@@ -114,9 +114,9 @@ class Fold:
         Raises NonFinite if every update is finite and their sum is not.
         """
         self.advance(counted, updates)
-        rejected = {index: Verdict.MALFORMED for index in sorted(self.malformed & set(counted))}
+        rejected = {seat: Verdict.MALFORMED for seat in sorted(self.malformed & set(counted))}
         if not self._finite():
-            bad = [index for index in self.folded if not updates[index].finite()]
+            bad = [seat for seat in self.folded if not updates[seat].finite()]
             if not bad:
                 raise NonFinite("every update is finite, but their sum is not")
             rejected |= dict.fromkeys(bad, Verdict.NON_FINITE)
@@ -127,7 +127,7 @@ class Fold:
         return rejected
 
     def _add(self, update: SpooledUpdate) -> None:
-        self.folded.append(update.index)
+        self.folded.append(update.seat)
         if not update.samples:  # an empty shard: weight 0, and not one of |S|
             return
         weight = self._weigh(update.samples)
@@ -147,8 +147,8 @@ class Fold:
             torch.maximum(self.counters, update.tensor(Kind.COUNTERS), out=self.counters)
 
     def _walk_again(self, updates: Mapping[int, SpooledUpdate]) -> None:
-        for index in self.folded:
-            update = updates[index]
+        for seat in self.folded:
+            update = updates[seat]
             if update.samples:
                 self._half.second(self.sums, update, self._weigh(update.samples))
 

@@ -162,10 +162,10 @@ class Learner:
         layout = self._layout(kind)
         return codecs.largest(for_kind(self._down, kind), layout.elements, layout.dtype)
 
-    def personal(self, work: RoundWork, index: int, scratch: Path) -> Broadcast:
+    def personal(self, work: RoundWork, seat: int, scratch: Path) -> Broadcast:
         """S3: form one client's package when it is asked for."""
-        bundles = self.half.personal(self.state, work.round, index)
-        return self._encode(bundles, work.round, scratch / f"personal-{index:06d}.package", index)
+        bundles = self.half.personal(self.state, work.round, seat)
+        return self._encode(bundles, work.round, scratch / f"personal-{seat:06d}.package", seat)
 
     def _uploads(self, round: Round) -> tuple[UploadSpec, ...]:
         if round.closing:
@@ -190,17 +190,17 @@ class Learner:
         extra = {Kind.COUNTERS: self.state.vectors["counters"], Kind.BUFFERS: self.state.vectors["buffers"]}
         return {**{kind: flat for kind, flat in extra.items() if flat.numel()}, **bundles}
 
-    def _encode(self, bundles: Mapping[Kind, Tensor], round: Round, path: Path, index: int = -1) -> Broadcast:
+    def _encode(self, bundles: Mapping[Kind, Tensor], round: Round, path: Path, seat: int = -1) -> Broadcast:
         packed = {
             kind: (flat.reshape(-1), self._layout(kind), for_kind(self._down, kind))
             for kind, flat in bundles.items()
         }
 
         def generator(kind: Kind) -> torch.Generator:
-            return torch.Generator().manual_seed(derive(self.setting.seed, "down", index, round.number, kind))
+            return torch.Generator().manual_seed(derive(self.setting.seed, "down", seat, round.number, kind))
 
         path.parent.mkdir(parents=True, exist_ok=True)
-        return packages.of_pieces(path, pack(packed, {}, generator), shared=index < 0)
+        return packages.of_pieces(path, pack(packed, {}, generator), shared=seat < 0)
 
     def _layout(self, kind: Kind) -> Layout:
         own = {Kind.BUFFERS: self.layouts.buffers, Kind.COUNTERS: self.layouts.counters}

@@ -84,8 +84,8 @@ def _held_out(held: LocalData, seed: int) -> tuple[LocalData, LocalData]:
 
 
 def _rows(data: LocalData, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> LocalData:
-    index: Tensor = torch.from_numpy(np.sort(rows))
-    return LocalData(data.x[index], data.y[index])
+    seat: Tensor = torch.from_numpy(np.sort(rows))
+    return LocalData(data.x[seat], data.y[seat])
 
 
 def _tensors(part: Part) -> LocalData:

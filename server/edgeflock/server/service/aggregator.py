@@ -65,7 +65,7 @@ class AggregatorService:
             refused = refusal(pb.REASON_DUPLICATE_ID, str(error))
             self._count(request.client_id, refused)
             return pb.JoinResponse(refusal=refused)
-        self._engine.sessions.forget_strangers(self._engine.machine.seats.index_of)
+        self._engine.sessions.forget_strangers(self._engine.machine.roster.seat_of)
         self._engine.journal.note(
             "client_joined", client=session.client_id, software=session.software, **session.device
         )
@@ -85,7 +85,7 @@ class AggregatorService:
         if machine.rules.central:
             sentence = f"{self._run.method} trains on the server: this run takes no clients"
             return refusal(pb.REASON_ROSTER_FULL, sentence)
-        if not machine.seats.has_room_for(request.client_id):
+        if not machine.roster.has_room_for(request.client_id):
             return self._roster_full()
         return check_data(request, self._run)
 
@@ -100,7 +100,7 @@ class AggregatorService:
         if session is None:
             yield pb.WatchResponse(refusal=refusal(pb.REASON_UNKNOWN_SESSION, UNKNOWN_SESSION))
             return
-        if not self._engine.machine.seats.has_room_for(session.client_id):  # the seats went since it joined
+        if not self._engine.machine.roster.has_room_for(session.client_id):  # the seats went since it joined
             refused = self._roster_full()
             self._count(session.client_id, refused)
             yield pb.WatchResponse(refusal=refused)
@@ -192,15 +192,15 @@ class AggregatorService:
             refused = refusal(pb.REASON_UNKNOWN_SESSION, UNKNOWN_SESSION)
             await context.write(pb.DeliverResponse(refusal=refused))
             return
-        index = self._engine.machine.seats.index_of.get(session.client_id)
-        if index is not None and first.header.HasField("previous"):
-            self._take_cost(index, first.header.previous)
+        seat = self._engine.machine.roster.seat_of.get(session.client_id)
+        if seat is not None and first.header.HasField("previous"):
+            self._take_cost(seat, first.header.previous)
         delivery = Delivery(self._engine, self._pool, self._delivering, session, first.header, context)
         refused_later = await delivery.run()
         if refused_later is not None:
             self._count(session.client_id, refused_later)
-            if index is not None and refused_later.reason in OFFENCES:
-                self._engine.post(Offended(index, _named(refused_later), time.monotonic()))
+            if seat is not None and refused_later.reason in OFFENCES:
+                self._engine.post(Offended(seat, _named(refused_later), time.monotonic()))
             await delivery.say(pb.DeliverResponse(refusal=refused_later))
 
     # --------------------------------------------------------------------------- Report and Leave
@@ -209,19 +209,19 @@ class AggregatorService:
         session = self._session(request)
         if session is None:
             return pb.ReportResponse(refusal=refusal(pb.REASON_UNKNOWN_SESSION, UNKNOWN_SESSION))
-        index = self._engine.machine.seats.index_of.get(session.client_id)
-        if index is None:
+        seat = self._engine.machine.roster.seat_of.get(session.client_id)
+        if seat is None:
             return pb.ReportResponse(refusal=refusal(pb.REASON_MALFORMED, "you have no seat yet"))
         refused: pb.Refusal | None = None
         match request.WhichOneof("report"):
             case "ready":
-                refused = self._take_ready(session, index, request.ready)
+                refused = self._take_ready(session, seat, request.ready)
             case "progress":
                 session.progress = request.progress
             case "cost":
-                self._take_cost(index, request.cost)
+                self._take_cost(seat, request.cost)
             case "refused":
-                self._take_refusal(session, index, request.refused)
+                self._take_refusal(session, seat, request.refused)
             case _:
                 refused = refusal(pb.REASON_MALFORMED, "the report is empty")
         if refused is not None:
@@ -230,25 +230,25 @@ class AggregatorService:
         session.sent(answer.ByteSize())
         return answer
 
-    def _take_ready(self, session: Session, index: int, report: pb.Ready) -> pb.Refusal | None:
+    def _take_ready(self, session: Session, seat: int, report: pb.Ready) -> pb.Refusal | None:
         if refused := check_ready(report, self._run):
             return refused
         samples = min(report.samples, 2**62)
-        self._engine.ready(session.client_id, index, samples, report.class_counts)
+        self._engine.ready(session.client_id, seat, samples, report.class_counts)
         return None
 
-    def _take_cost(self, index: int, cost: pb.RoundCost) -> None:
+    def _take_cost(self, seat: int, cost: pb.RoundCost) -> None:
         """Take what a client states of a round that it has just heard the final word on."""
-        if any(round == cost.round for round, _ in self._engine.verdicts.last(index)):
-            self._engine.accounts.add_late(cost.round, index, of_round(cost))
+        if any(round == cost.round for round, _ in self._engine.verdicts.last(seat)):
+            self._engine.accounts.add_late(cost.round, seat, of_round(cost))
 
-    def _take_refusal(self, session: Session, index: int, report: pb.TaskRefused) -> None:
+    def _take_refusal(self, session: Session, seat: int, report: pb.TaskRefused) -> None:
         sentence = report.refusal.sentence[:500]
         log.warning("task_refused", client=session.client_id, round=report.round, reason=sentence)
         self._engine.journal.note(
             "task_refused", client=session.client_id, round=report.round, reason=sentence
         )
-        self._engine.post(TaskRefused(report.round, index, time.monotonic()))
+        self._engine.post(TaskRefused(report.round, seat, time.monotonic()))
 
     async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveResponse:
         session = self._session(request)
@@ -257,7 +257,7 @@ class AggregatorService:
             log.info("client_leaving", **words)
             self._engine.journal.note("client_leaving", **words)
             self._engine.sessions.remove(session)
-            if session.client_id not in self._engine.machine.seats.index_of:
+            if session.client_id not in self._engine.machine.roster.seat_of:
                 self._engine.sessions.forget_traffic(session)
             session.superseded = True
             session.changed.set()

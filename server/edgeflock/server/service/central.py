@@ -35,7 +35,7 @@ from edgeflock.server.service.checks import stored_header
 from edgeflock.server.service.sessions import Session
 from edgeflock.v1 import aggregator_pb2 as pb
 
-CLIENT_ID, INDEX = "server", 0
+CLIENT_ID, SEAT = "server", 0
 
 
 def load_union(config: ServerConfig) -> LocalData:
@@ -80,9 +80,9 @@ class CentralTrainer:
         try:
             while not self._stopped.is_set() and machine.ending is None:
                 changed.clear()
-                if INDEX in machine.seats.names and INDEX not in machine.seats.ready:
-                    self._engine.ready(CLIENT_ID, INDEX, len(self._data))
-                if machine.has_task(INDEX):
+                if SEAT in machine.roster.names and SEAT not in machine.roster.ready:
+                    self._engine.ready(CLIENT_ID, SEAT, len(self._data))
+                if machine.has_task(SEAT):
                     await self._take_part()
                 else:
                     await changed.wait()
@@ -99,11 +99,11 @@ class CentralTrainer:
         opened = self._engine.opened
         assert opened is not None  # the machine has a task
         trained = await self._engine.in_thread(self._thread, self._train, opened)
-        if self._stopped.is_set() or not self._engine.machine.has_task(INDEX):
+        if self._stopped.is_set() or not self._engine.machine.has_task(SEAT):
             return
         await self._engine.write(self._spool, opened, trained.encoded)
-        opened.costs[INDEX], opened.used_up = trained.costs, trained.used_up
-        self._engine.received(INDEX, trained.encoded.package)
+        opened.costs[SEAT], opened.used_up = trained.costs, trained.used_up
+        self._engine.received(SEAT, trained.encoded.package)
 
     def _train(self, opened: Opened) -> _Trained:
         began, cpu_s = time.monotonic(), time.thread_time()
@@ -154,14 +154,14 @@ class CentralTrainer:
             self._data,
             opened.work.plan,
             seed=seed,
-            index=INDEX,
+            seat=SEAT,
             round=opened.number,
             received=received,
         )
 
     def _spool(self, opened: Opened, encoded: Encoded) -> None:
         """Write the update where a client's would be."""
-        entry, package = opened.entries[INDEX], encoded.package
+        entry, package = opened.entries[SEAT], encoded.package
         header = pb.UpdateHeader(
             round=opened.number, package=package_to_wire(package), samples=len(self._data)
         )

@@ -54,10 +54,10 @@ class ControlService(rpc.ControlServicer):
 
     async def Release(self, request: pb.ReleaseRequest, context: Context) -> pb.ReleaseResponse:
         machine = self._engine.machine
-        index = machine.seats.index_of.get(request.client_id)
-        if index is None or machine.quarantined(index) is None:
+        seat = machine.roster.seat_of.get(request.client_id)
+        if seat is None or machine.quarantined(seat) is None:
             return pb.ReleaseResponse(released=False)
-        self._engine.post(ReleaseAsked(index, time.monotonic()))
+        self._engine.post(ReleaseAsked(seat, time.monotonic()))
         return pb.ReleaseResponse(released=True)
 
     async def Events(self, request: pb.EventsRequest, context: Context) -> AsyncIterator[pb.EventsResponse]:

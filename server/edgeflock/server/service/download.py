@@ -33,15 +33,15 @@ class Fetching:
         return found if found is not None and request.digest in (b"", found.package.digest) else None
 
     async def _meant(self, session: Session, request: pb.FetchRequest) -> Broadcast | None:
-        engine, index = self._engine, self._engine.machine.seats.index_of.get(session.client_id)
+        engine, seat = self._engine, self._engine.machine.roster.seat_of.get(session.client_id)
         opened = engine.opened
-        if opened is None or index is None or request.round != opened.number:
+        if opened is None or seat is None or request.round != opened.number:
             return None
-        if not engine.machine.has_task(index):
+        if not engine.machine.has_task(seat):
             return None
         match request.scope:
             case pb.SCOPE_PERSONAL:
-                return await engine.opening.personal(opened, index) if opened.work.personal else None
+                return await engine.opening.personal(opened, seat) if opened.work.personal else None
             case pb.SCOPE_SHARED:
                 return opened.work.shared
             case pb.SCOPE_OPTIONAL:

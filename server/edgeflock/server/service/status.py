@@ -53,10 +53,10 @@ def _budgets(engine: Engine) -> list[pb.BudgetShare]:
 
 
 def _members(engine: Engine, now: float) -> list[pb.ClientStatus]:
-    """Return all who have a seat, by index, then those who are here without one."""
-    seats, cohort = engine.machine.seats, frozenset(engine.machine.tally.cohort)
-    seated = [_seated(engine, name, index, index in cohort) for index, name in sorted(seats.names.items())]
-    waiting = sorted(seats.online - set(seats.index_of))
+    """Return all who have a seat, by seat, then those who are here without one."""
+    seats, cohort = engine.machine.roster, frozenset(engine.machine.current.cohort)
+    seated = [_seated(engine, name, seat, seat in cohort) for seat, name in sorted(seats.names.items())]
+    waiting = sorted(seats.online - set(seats.seat_of))
     members = seated + [pb.ClientStatus(client_id=name, online=True) for name in waiting]
     for member in members:
         if (session := engine.sessions.by_id(member.client_id)) is not None:
@@ -66,20 +66,20 @@ def _members(engine: Engine, now: float) -> list[pb.ClientStatus]:
     return members
 
 
-def _seated(engine: Engine, client_id: str, index: int, in_cohort: bool) -> pb.ClientStatus:
-    machine, conduct = engine.machine, engine.machine.quarantine.told(index)
+def _seated(engine: Engine, client_id: str, seat: int, in_cohort: bool) -> pb.ClientStatus:
+    machine, conduct = engine.machine, engine.machine.quarantine.told(seat)
     return pb.ClientStatus(
         client_id=client_id,
-        index=index,
+        index=seat,
         seated=True,
-        online=client_id in machine.seats.online,
-        ready=index in machine.seats.ready,
-        samples=engine.samples.get(index, 0),
+        online=client_id in machine.roster.online,
+        ready=seat in machine.roster.ready,
+        samples=engine.samples.get(seat, 0),
         in_cohort=in_cohort,
-        received=index in machine.tally.received,
-        refused=index in machine.tally.refused,
+        received=seat in machine.current.received,
+        refused=seat in machine.current.refused,
         bad_updates=conduct.refused if conduct is not None else 0,
-        quarantine=quarantine_of(engine, index),
+        quarantine=quarantine_of(engine, seat),
     )
 
 

@@ -110,40 +110,40 @@ class Delivery:
 
     async def _serve(self) -> None:
         package = package_from_wire(self._header.package)
-        index = self._engine.machine.seats.index_of.get(self._session.client_id)
-        if index is None:
+        seat = self._engine.machine.roster.seat_of.get(self._session.client_id)
+        if seat is None:
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, "you have no seat in this run"))
-        if settled := self._settled(index, package):
+        if settled := self._settled(seat, package):
             await self.say(pb.DeliverResponse(outcome=outcome_to_wire(self._header.round, settled)))
             return
-        entry = self._entry(index, package)
+        entry = self._entry(seat, package)
         if not entry.complete:
             await self._take_over()
             async with self._turns.one(package.size_bytes):
-                self._check_open(index)
-                self._start_costs(index, package)
-                await self._receive(index, entry, package)
-            self._engine.received(index, package)
+                self._check_open(seat)
+                self._start_costs(seat, package)
+                await self._receive(seat, entry, package)
+            self._engine.received(seat, package)
         await self.say(pb.DeliverResponse(received=pb.Received()))
 
-    def _settled(self, index: int, package: Package) -> Outcome | None:
+    def _settled(self, seat: int, package: Package) -> Outcome | None:
         """Return the final word on this very update, if there is one."""
         machine = self._engine.machine
         if self._header.round > machine.committed and machine.ending is None:
             return None
         if self._header.round > machine.round:
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"there is no round {self._header.round}"))
-        outcome = self._engine.verdicts.find(index, self._header.round)
+        outcome = self._engine.verdicts.find(seat, self._header.round)
         if outcome is None:
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"you had no task in round {self._header.round}"))
         if outcome.digest == package.digest:
             return outcome
         late = outcome.verdict if outcome.verdict is not Verdict.COUNTED else Verdict.LATE
         return Outcome(
-            index, package.digest, late
+            seat, package.digest, late
         )  # another update was counted, or none: this one never will be
 
-    def _entry(self, index: int, package: Package) -> Entry:
+    def _entry(self, seat: int, package: Package) -> Entry:
         """Return the spool entry that the update goes to, or raise Refused."""
         engine, number = self._engine, self._header.round
         if engine.machine.draining:
@@ -153,32 +153,32 @@ class Delivery:
             raise Refused(refusal(pb.REASON_BUSY, f"round {number} is being opened", retry_after_ms=100))
         if opened is None or opened.number != number:
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"round {number} is not open"))
-        complete = opened.updates.get(index)
+        complete = opened.updates.get(seat)
         if complete is not None and complete.package.digest == package.digest:
-            return opened.entries[index]
+            return opened.entries[seat]
         if complete is not None:
             raise Refused(refusal(pb.REASON_LATE, f"another update of yours is complete in round {number}"))
-        if not engine.machine.has_task(index):
-            raise Refused(self._no_task(index))
+        if not engine.machine.has_task(seat):
+            raise Refused(self._no_task(seat))
         check_package(package, opened.work.uploads, opened.work.scalars)
         check_scores(self._header.scores)
-        entry = engine.opening.entry(opened, index)
+        entry = engine.opening.entry(opened, seat)
         if entry is None:
             raise Refused(refusal(pb.REASON_NO_SUCH_TASK, f"you have no task in round {number}"))
         return entry
 
-    def _no_task(self, index: int) -> pb.Refusal:
-        if (conduct := self._engine.machine.quarantined(index)) is None:
+    def _no_task(self, seat: int) -> pb.Refusal:
+        if (conduct := self._engine.machine.quarantined(seat)) is None:
             return refusal(pb.REASON_NO_SUCH_TASK, f"you have no task in round {self._header.round}")
         told = f"{conduct.refused} bad updates came from you, the last one {conduct.reason}"
         return refusal(
             pb.REASON_QUARANTINED, f"you take no part up to and with round {conduct.until}: {told}"
         )
 
-    def _check_open(self, index: int) -> None:
+    def _check_open(self, seat: int) -> None:
         """Raise Refused if the round was closed since the header was answered: its verdict is on the way."""
         engine, number = self._engine, self._header.round
-        if engine.opened is None or engine.opened.number != number or not engine.machine.has_task(index):
+        if engine.opened is None or engine.opened.number != number or not engine.machine.has_task(seat):
             raise Refused(refusal(pb.REASON_BUSY, CLOSED))
 
     async def _take_over(self) -> None:
@@ -189,15 +189,15 @@ class Delivery:
             old.cancel(_NEWER)
             await asyncio.wait([old], timeout=_STEP_ASIDE_S)
 
-    def _start_costs(self, index: int, package: Package) -> None:
+    def _start_costs(self, seat: int, package: Package) -> None:
         cost, opened = self._header.cost, self._engine.opened
         assert opened is not None
         if cost.used_up in opened.work.allowances:
             opened.used_up = cost.used_up
         said = {name: int(package.scalars[name]) for name in ("samples", "steps")}
-        opened.costs[index] = {**said, **of_training(cost)}
+        opened.costs[seat] = {**said, **of_training(cost)}
 
-    async def _receive(self, index: int, entry: Entry, package: Package) -> None:
+    async def _receive(self, seat: int, entry: Entry, package: Package) -> None:
         held = entry.begin(stored_header(self._header))
         stream = self._pool.admit(held, package.size_bytes)
         arriving = self._session.arriving = (entry, package.size_bytes)
@@ -209,7 +209,7 @@ class Delivery:
             await self._offer(entry, stream, chunk)
             while entry.held < package.size_bytes:
                 await self._take_chunk(entry, stream, chunk, package, patience)
-                self._check_open(index)
+                self._check_open(seat)
         finally:
             self._pool.close(stream)
             if self._session.arriving is arriving:  # else a newer stream fills it

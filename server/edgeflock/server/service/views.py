@@ -51,23 +51,23 @@ def view_of(engine: Engine, client_id: str) -> pb.View:
     machine = engine.machine
     view = pb.View(round=machine.round, state=run_state(engine), reason=machine.pause)
     if view.state == pb.RUN_STATE_DRAINING:
-        view.return_within_ms = min(RETURN_WITHIN_MS, RETURN_MS_EACH * len(machine.seats.online))
+        view.return_within_ms = min(RETURN_WITHIN_MS, RETURN_MS_EACH * len(machine.roster.online))
     if machine.phase is Phase.ENDED and machine.ending is not None:
         view.ending.CopyFrom(pb.Ending(kind=_ENDINGS[machine.ending.kind], reason=machine.ending.reason))
-    index = machine.seats.index_of.get(client_id)
-    if index is not None:
-        view.seat.CopyFrom(pb.Seat(index=index, seats=machine.rules.clients))
-        if (quarantine := quarantine_of(engine, index)) is not None:
+    seat = machine.roster.seat_of.get(client_id)
+    if seat is not None:
+        view.seat.CopyFrom(pb.Seat(index=seat, seats=machine.rules.clients))
+        if (quarantine := quarantine_of(engine, seat)) is not None:
             view.quarantine.CopyFrom(quarantine)
-        view.outcomes.extend(outcome_to_wire(*told) for told in engine.verdicts.last(index))
-        if machine.has_task(index) and engine.opened is not None and not machine.draining:
+        view.outcomes.extend(outcome_to_wire(*told) for told in engine.verdicts.last(seat))
+        if machine.has_task(seat) and engine.opened is not None and not machine.draining:
             view.task.CopyFrom(_task(engine, engine.opened.work))
     return view
 
 
-def quarantine_of(engine: Engine, index: int) -> pb.Quarantine | None:
+def quarantine_of(engine: Engine, seat: int) -> pb.Quarantine | None:
     """Return the quarantine that a client is in, if it is in one."""
-    conduct = engine.machine.quarantined(index)
+    conduct = engine.machine.quarantined(seat)
     return pb.Quarantine(until_round=conduct.until, reason=conduct.reason) if conduct else None
 
 

@@ -137,11 +137,11 @@ def _rebuild(
     round = learner.round(number, cohort, roster, closing=bool(story.over))
     layouts = learner.update_layouts(round)
     updates = {}
-    for index, entry in spool.scan(number, counted).items():
+    for seat, entry in spool.scan(number, counted).items():
         package = package_of(entry.header, number)
         if package is None or entry.held != package.size_bytes:
             raise CorruptCheckpoint(f"the spool of round {number} is not complete")
-        updates[index] = SpooledUpdate(index, package, entry.data_path, layouts)
+        updates[seat] = SpooledUpdate(seat, package, entry.data_path, layouts)
     learner.begin_fold(round)
     learner.prepare(round)
     learner.fold(counted, updates)
