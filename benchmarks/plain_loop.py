@@ -19,7 +19,7 @@ import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
 from benchmarks.children import Failed, environment
-from edgeflock.common import models
+from edgeflock.common.models.kit import registry as models
 
 LR, MOMENTUM, CLASSES = 0.01, 0.9, 10
 SHAPES = {"mlp": (1, 28, 28), "lenet5": (1, 28, 28), "resnet18": (3, 32, 32)}

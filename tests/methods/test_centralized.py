@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from edgeflock.common import datasets
+from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.errors import UsageError
-from edgeflock.common.partitions import assign
+from edgeflock.common.partitions.kit import assign
 from edgeflock.methods.kit.order import Order
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.start.resolve import combine, resolve

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from edgeflock.common.errors import UsageError
-from edgeflock.common.models import build
-from edgeflock.common.models.base import Net
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.models.kit.registry import build
 from edgeflock.common.payload.package import IDENTITY, Kind, Package
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.registry import load, names

@@ -10,8 +10,9 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from edgeflock.common import datasets, models
+from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.errors import BadValue
+from edgeflock.common.models.kit import registry as models
 from edgeflock.methods.kit.options import parse
 from edgeflock.methods.kit.registry import load
 from support.federation import WIDTHS, Federation

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from edgeflock.common import models
 from edgeflock.common.errors import BadValue
-from edgeflock.common.models.base import forward_flops, parameter_count
+from edgeflock.common.models.kit import registry as models
+from edgeflock.common.models.kit.flops import forward_flops, parameter_count
 from edgeflock.common.payload.package import Kind
 from edgeflock.lab.history.history import read
 from edgeflock.lab.report.limits import limits

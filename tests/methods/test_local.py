@@ -115,7 +115,7 @@ class Normed(nn.Module):
 
 
 def normed_bench() -> Workbench:
-    from edgeflock.common.models.custom import adapt
+    from edgeflock.common.models.kit.custom import adapt
 
     torch.manual_seed(1)
     return Workbench(adapt(Normed(), (4,), "mine:factory"))

@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from edgeflock.common.errors import BadValue
 from edgeflock.common.flat import views
-from edgeflock.common.models.custom import adapt
+from edgeflock.common.models.kit.custom import adapt
 from edgeflock.common.payload.package import Kind
 from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.base import Batch

@@ -21,9 +21,9 @@ from edgeflock.client.keeping.store import Store
 from edgeflock.client.link.transfer import Incoming
 from edgeflock.client.training import setup
 from edgeflock.client.training.bench import Bench, Member, Progress
-from edgeflock.common import models
 from edgeflock.common.flat import FlatModel
-from edgeflock.common.models.base import Net
+from edgeflock.common.models.kit import registry as models
+from edgeflock.common.models.kit.base import Net
 from edgeflock.common.payload.checksum import extend
 from edgeflock.common.payload.package import Package
 from edgeflock.common.wire.messages import layout_to_wire, package_to_wire

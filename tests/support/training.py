@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgeflock.common import models
+from edgeflock.common.models.kit import registry as models
 from edgeflock.common.payload.package import Kind
 from edgeflock.methods.kit.base import ClientHalf
 from edgeflock.methods.kit.local import Local, LocalData

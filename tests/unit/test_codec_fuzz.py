@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeflock.common.errors import CorruptPayload
-from edgeflock.common.payload.codecs import BLOCK, MemorySource, decode_blocks, encode, parse
+from edgeflock.common.payload.choice import parse
+from edgeflock.common.payload.codecs.base import BLOCK
+from edgeflock.common.payload.codecs.coding import decode_blocks, encode
+from edgeflock.common.payload.codecs.sources import MemorySource
 
 TEXTS = ["identity", "fp16", "bf16", "int8", "topk:0.2"]
 EVERY = [*TEXTS, *(f"{text}+zstd" for text in TEXTS)]

@@ -13,19 +13,13 @@ import zstandard
 from torch import Tensor
 
 from edgeflock.common.errors import BadData, BadValue, CorruptPayload, UnknownName
-from edgeflock.common.payload import codecs
-from edgeflock.common.payload.codecs import (
-    BLOCK,
-    CODECS,
-    decode_blocks,
-    decode_into,
-    encode,
-    for_kind,
-    largest,
-    parse,
-)
+from edgeflock.common.payload.choice import for_kind, parse
+from edgeflock.common.payload.codecs import coding
+from edgeflock.common.payload.codecs.base import BLOCK
+from edgeflock.common.payload.codecs.coding import CODECS, decode_blocks, decode_into, encode, largest
 from edgeflock.common.payload.codecs.int8 import ROW
-from edgeflock.common.payload.codecs.topk import CELL, kept
+from edgeflock.common.payload.codecs.sources import FileSource, MemorySource
+from edgeflock.common.payload.codecs.topk import CELL, kept, residual
 from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind
 
 PLAIN = ["identity", "fp16", "bf16", "int8", "topk:0.1"]
@@ -128,7 +122,7 @@ def test_the_blocks_of_a_file_are_those_of_memory() -> None:
         with tempfile.TemporaryFile() as file:
             file.write(b"abc" + data + b"behind")
             file.flush()
-            source = codecs.FileSource(file.fileno(), 3, len(data))
+            source = FileSource(file.fileno(), 3, len(data))
             blocks = [block.clone() for block in decode_blocks(parse(text), source, flat.numel())]
         assert [block.numel() for block in blocks] == [BLOCK, 4321]
         assert torch.equal(torch.cat(blocks), round_trip(text, flat))
@@ -139,7 +133,7 @@ def test_a_file_that_ends_too_early_is_refused() -> None:
         file.write(bytes(100))
         file.flush()
         with pytest.raises(CorruptPayload, match="the file ends 300 bytes before"):
-            list(decode_blocks(IDENTITY, codecs.FileSource(file.fileno(), 0, 400), 100))
+            list(decode_blocks(IDENTITY, FileSource(file.fileno(), 0, 400), 100))
 
 
 # ------------------------------------------------------------------------------------------- each codec's own
@@ -159,7 +153,7 @@ def test_identity_carries_integers_and_nothing_else_does() -> None:
     with pytest.raises(BadData):
         encode(parse("bf16"), flat)
     with pytest.raises(CorruptPayload):
-        list(decode_blocks(parse("bf16"), codecs.MemorySource(bytes(24)), 3, "int64"))
+        list(decode_blocks(parse("bf16"), MemorySource(bytes(24)), 3, "int64"))
 
 
 def test_fp16_scales_deltas_that_would_be_subnormal() -> None:
@@ -235,7 +229,7 @@ def test_topk_with_error_feedback_loses_nothing() -> None:
         flat = delta + left
         decoded = round_trip("topk:0.05", flat)
         assert int(decoded.count_nonzero()) == 100
-        left = codecs.residual(flat, decoded)
+        left = residual(flat, decoded)
         sent += decoded
     assert torch.allclose(sent + left, total, atol=1e-4)
 
@@ -261,7 +255,7 @@ def test_a_truncated_payload_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", EVERY)
 def test_bytes_after_the_end_are_refused_before_the_last_block(text: str) -> None:
     flat = numbers(BLOCK + 9)
-    source = codecs.MemorySource(coded_bytes(text, flat) + b"12345678")
+    source = MemorySource(coded_bytes(text, flat) + b"12345678")
     blocks = decode_blocks(parse(text), source, flat.numel())
     assert next(blocks).numel() == BLOCK
     with pytest.raises(CorruptPayload):
@@ -368,7 +362,7 @@ def test_a_codec_goes_only_to_the_kinds_it_suits() -> None:
 
 def test_a_wire_value_without_a_codec_is_found_at_import() -> None:
     here = {codec.wire for codec in CODECS.values()}
-    codecs.check_complete({0, *here})
+    coding.check_complete({0, *here})
     for wrong in ({0, *here, 99}, {0, *random.sample(sorted(here), len(here) - 1)}):
         with pytest.raises(RuntimeError, match="differ"):
-            codecs.check_complete(wrong)
+            coding.check_complete(wrong)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgeflock.common import models
 from edgeflock.common.command import listing
-from edgeflock.common.partitions import assign
+from edgeflock.common.models.kit import registry as models
+from edgeflock.common.partitions.kit import assign
 from edgeflock.common.payload import choice
 from edgeflock.lab.completion import completion
 from edgeflock.methods.kit import registry

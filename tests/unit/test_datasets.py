@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgeflock.common import datasets
 from edgeflock.common.command import extras
-from edgeflock.common.datasets import Dataset, download
-from edgeflock.common.datasets.base import Array
-from edgeflock.common.datasets.files import Place
-from edgeflock.common.datasets.formats import pickled
-from edgeflock.common.datasets.home import default_root
+from edgeflock.common.datasets.kit import download
+from edgeflock.common.datasets.kit import registry as datasets
+from edgeflock.common.datasets.kit.base import Array, Dataset, Part
+from edgeflock.common.datasets.kit.files import Place
+from edgeflock.common.datasets.kit.formats import pickled
+from edgeflock.common.datasets.kit.home import default_root
 from edgeflock.common.errors import BadData, BadValue, EdgeflockError, MissingData, UnknownName
 from edgeflock.lab.reference.datasets_list import lines
 
@@ -92,7 +92,7 @@ def test_a_data_set_is_decoded_once() -> None:
 
 
 def test_loading_needs_no_torch() -> None:
-    load = "import sys; from edgeflock.common import datasets; datasets.load('digits')"
+    load = "import sys; from edgeflock.common.datasets.kit import registry; registry.load('digits')"
     assert download.python("-c", f"{load}; sys.exit('torch' in sys.modules)", timeout_s=60)
 
 
@@ -528,7 +528,7 @@ def test_torchvision_downloads_what_is_missing(
 
 LOAD = """
 from dataclasses import replace
-from edgeflock.common import datasets
+from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.datasets import mnist
 mnist.PLACE = replace(mnist.PLACE, probe=ADDRESS)
 print(len(datasets.load("mnist").train))
@@ -594,7 +594,7 @@ def test_every_name_is_listed_with_what_it_takes() -> None:
 
 
 def test_making_ready_does_not_touch_what_is_stored() -> None:
-    part = datasets.Part(np.ones((2, 1, 2, 2), np.float32), np.zeros(2, np.int64))
+    part = Part(np.ones((2, 1, 2, 2), np.float32), np.zeros(2, np.int64))
     made = Dataset("d", 1, part, part, mean=(1.0,), std=(2.0,))
     assert made.ready(part).x.max() == 0.0
     assert part.x.max() == 1.0

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from edgeflock.common import models
+from edgeflock.common.models.kit import registry as models
+from edgeflock.common.models.kit.flops import parameter_count, training_flops
 from edgeflock.methods.kit import registry
 from edgeflock.methods.kit.base import Effort
 from edgeflock.methods.kit.options import parse
@@ -18,8 +19,8 @@ ROUND = {"steps": 12, "samples": 600, "held": 600}  # FedTrip's: batches of 50
 
 def effort(name: str = "mlp", **work: int) -> Effort:
     net = models.build(name, input_shape=IMAGE, classes=10, seed=1)
-    forward, backward = models.training_flops(net, IMAGE)
-    return Effort(models.parameter_count(net), net.features, forward, backward, **{**ROUND, **work})
+    forward, backward = training_flops(net, IMAGE)
+    return Effort(parameter_count(net), net.features, forward, backward, **{**ROUND, **work})
 
 
 @pytest.mark.parametrize("name", ["mlp", "lenet5", "cnn", "resnet18", "logistic", "svm"])
@@ -31,14 +32,14 @@ def test_passes_are_counted_as_torch_counts_them(name: str) -> None:
         _, logits = net(torch.zeros(1, *IMAGE))
         forward = counter.get_total_flops()
         net.loss(logits, torch.zeros(1, dtype=torch.long)).backward()  # type: ignore[no-untyped-call]
-    assert models.training_flops(net, IMAGE) == (forward, counter.get_total_flops() - forward)
+    assert training_flops(net, IMAGE) == (forward, counter.get_total_flops() - forward)
 
 
 def test_counting_leaves_the_model_as_it_was() -> None:
     net = models.build("resnet18", input_shape=IMAGE, classes=10, seed=1).train()
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     state = torch.get_rng_state()
-    models.training_flops(net, IMAGE)
+    training_flops(net, IMAGE)
     assert net.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
     assert all(parameter.grad is None for parameter in net.parameters())

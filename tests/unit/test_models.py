@@ -11,11 +11,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
-from edgeflock.common import models, torchvision_gate
+from edgeflock.common import torchvision_gate
 from edgeflock.common.command import extras
 from edgeflock.common.errors import BadValue, UnknownName
-from edgeflock.common.models.custom import adapt, load_custom
-from edgeflock.common.models.layers import SeededDropout, max_pool2
+from edgeflock.common.models.kit import registry as models
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.models.kit.custom import adapt, load_custom
+from edgeflock.common.models.kit.flops import forward_flops, parameter_count
+from edgeflock.common.models.kit.layers import SeededDropout, max_pool2
 
 SIZES = [
     ("mlp", (1, 28, 28), 10, {}, 79_510),
@@ -41,7 +44,7 @@ SIZES = [
 
 def build(
     name: str, shape: tuple[int, ...] = (1, 28, 28), classes: int = 10, seed: int = 1, **arguments: str
-) -> models.Net:
+) -> Net:
     return models.build(name, input_shape=shape, classes=classes, arguments=arguments, seed=seed)
 
 
@@ -52,7 +55,7 @@ def test_a_model_has_its_published_size_and_returns_features_and_logits(
     """The counts of METHODS.md section 4 and, where it names none, arithmetic."""
     net = models.build(name, input_shape=shape, classes=classes, arguments=arguments, seed=1).eval()
     features, logits = net(torch.rand(2, *shape))
-    assert models.parameter_count(net) == size
+    assert parameter_count(net) == size
     assert features.shape == (2, net.features)
     assert logits.shape == (2, 1 if name == "svm" else classes)
     head = net.get_submodule(net.head_name)
@@ -67,7 +70,7 @@ def test_a_model_has_its_published_size_and_returns_features_and_logits(
 def test_the_counted_operations_are_twice_the_published_macs(
     name: str, shape: tuple[int, ...], macs: int
 ) -> None:
-    assert models.forward_flops(build(name, shape), shape) == 2 * macs
+    assert forward_flops(build(name, shape), shape) == 2 * macs
 
 
 @pytest.mark.parametrize("name", models.names())

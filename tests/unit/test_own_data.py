@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeflock.common.datasets.base import Array, Part
-from edgeflock.common.datasets.own import check, load_own
+from edgeflock.common.datasets.kit.base import Array, Part
+from edgeflock.common.datasets.kit.own import check, load_own
 from edgeflock.common.errors import BadData, EdgeflockError, MissingData
 
 RANDOM = np.random.default_rng(0)

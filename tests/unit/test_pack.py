@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from torch import Tensor
 
 from edgeflock.common.errors import CorruptPayload, LayoutMismatch
-from edgeflock.common.payload.codecs import parse
+from edgeflock.common.payload.choice import parse
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.pack import Encoded, pack, unpack_section
 from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeflock.common import datasets
+from edgeflock.common.datasets.kit import registry as datasets
+from edgeflock.common.datasets.kit.base import Dataset, Part
 from edgeflock.common.errors import BadValue, UnknownName
-from edgeflock.common.partitions import schemes
-from edgeflock.common.partitions.assign import (
+from edgeflock.common.partitions.kit.assign import (
     Partition,
     assign,
     cut,
@@ -25,7 +25,8 @@ from edgeflock.common.partitions.assign import (
     public_split,
     union,
 )
-from edgeflock.common.partitions.base import Labels, Shards
+from edgeflock.common.partitions.kit.base import Labels, Shards
+from edgeflock.common.partitions.kit.registry import schemes
 from edgeflock.lab.reference.partition import check_picture, partition
 from edgeflock.lab.reference.partition_chart import lines, shade, show_in_colour
 from edgeflock.lab.reference.partition_rows import describe
@@ -431,8 +432,8 @@ def test_many_classes_are_shown_as_shades(tmp_path: Path) -> None:
 def test_colours_change_nothing_of_what_is_said(classes: int, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rich", reason="edgeflock[lab] is not installed")
     y = np.arange(400) % classes
-    part = datasets.Part(np.zeros((400, 2), np.uint8), y)
-    found = describe(datasets.Dataset("d", classes, part, part), partition="iid", clients=3, seed=0)
+    part = Part(np.zeros((400, 2), np.uint8), y)
+    found = describe(Dataset("d", classes, part, part), partition="iid", clients=3, seed=0)
     assert show_in_colour(found)
     printed = capsys.readouterr().out.splitlines()
     assert [line[:40] for line in printed] == [line[:40] for line in lines(found)]

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from edgeflock.common import datasets
 from edgeflock.common.command.settings_file import identity_difference
+from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.errors import BadData, MissingData, UsageError
-from edgeflock.common.partitions.assign import assign, public_split
+from edgeflock.common.partitions.kit.assign import assign, public_split
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.files.run_toml import from_toml, to_toml

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeflock.common import datasets
-from edgeflock.common.partitions.assign import cut
+from edgeflock.common.datasets.kit import registry as datasets
+from edgeflock.common.partitions.kit.assign import cut
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 UNPACK = SHARED / "tools" / "unpack_data.py"

@@ -22,9 +22,9 @@ from edgeflock.client.link.answers import Refused
 from edgeflock.client.link.line import Link
 from edgeflock.client.link.trust import Trust
 from edgeflock.client.training.trainer import Trainer
-from edgeflock.common import models
 from edgeflock.common.errors import EdgeflockError, LayoutMismatch
 from edgeflock.common.flat import FlatModel
+from edgeflock.common.models.kit import registry as models
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.pack import pack
 from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind

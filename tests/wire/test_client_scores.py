@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from edgeflock.common import datasets
+from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.scores import LOCAL, POOLED, ClientScore
 from edgeflock.server.journal.journal import read_only
 from edgeflock.v1 import aggregator_pb2 as pb

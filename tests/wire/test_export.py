@@ -16,7 +16,7 @@ import torch
 
 from edgeflock.common.command import extras
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.common.models import build, names
+from edgeflock.common.models.kit.registry import build, names
 from edgeflock.lab.cli import group
 from edgeflock.lab.export import exported
 from edgeflock.lab.export.command import ONNX, SUFFIXES

@@ -82,7 +82,7 @@ def test_the_confusion_matrix_is_that_of_the_final_model(run_dir: Path) -> None:
 
 
 def test_the_labels_that_clients_told_are_those_of_the_partition(run_dir: Path) -> None:
-    from edgeflock.common import datasets
+    from edgeflock.common.datasets.kit import registry as datasets
     from edgeflock.lab.reference.partition_rows import describe
 
     history = read(run_dir)

@@ -15,7 +15,8 @@ from edgeflock.client.training.exam import TestSamples, examine
 from edgeflock.client.training.setup import Setup
 from edgeflock.common import seeds
 from edgeflock.common.errors import EdgeflockError, LayoutMismatch
-from edgeflock.common.payload import codecs
+from edgeflock.common.payload.codecs import coding
+from edgeflock.common.payload.codecs.topk import residual
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.pack import Encoded, pack
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
@@ -91,7 +92,7 @@ class Bench:
         layout = setup.layout(kind)
         found = self._rooms.get(kind)
         if found is None or found.numel() != layout.elements:
-            found = self._rooms[kind] = torch.zeros(layout.elements, dtype=codecs.TORCH[layout.dtype])
+            found = self._rooms[kind] = torch.zeros(layout.elements, dtype=coding.TORCH[layout.dtype])
         return found, layout
 
     def accept(self, package: Package) -> None:
@@ -158,7 +159,7 @@ class Bench:
             if flat is None:
                 if work.steps_done:
                     raise LayoutMismatch(f"the task wants a {kind}, which {setup.run.method} does not make")
-                flat = torch.zeros(layout.elements, dtype=codecs.TORCH[layout.dtype])  # no step: all is zero
+                flat = torch.zeros(layout.elements, dtype=coding.TORCH[layout.dtype])  # no step: all is zero
             parts[kind] = (flat.detach().reshape(-1).cpu(), layout, choice)
 
         def generator(kind: Kind) -> torch.Generator:
@@ -218,7 +219,7 @@ def _after_encoding(setup: Setup, work: Local, bundles: Bundles, encoded: Encode
         if mirrored or sparse:
             decoded[section.kind] = _decoded(section, data, bundles[section.kind])
         if sparse:
-            work.keep(RESIDUAL, codecs.residual(bundles[section.kind], decoded[section.kind]))
+            work.keep(RESIDUAL, residual(bundles[section.kind], decoded[section.kind]))
     if mirrored:
         setup.half.sent(work, decoded)
 
@@ -227,7 +228,7 @@ def _decoded(section: Section, data: bytes, sent: Tensor) -> Tensor:
     if section.codec.name == "identity":
         return sent
     out = torch.empty(section.elements)
-    codecs.decode_into(section.codec, data, out)
+    coding.decode_into(section.codec, data, out)
     return out.to(sent.device)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from edgeflock.common import models
 from edgeflock.common.errors import LayoutMismatch, UsageError
 from edgeflock.common.flat import FlatModel
-from edgeflock.common.models import Net
+from edgeflock.common.models.kit import registry as models
+from edgeflock.common.models.kit.base import Net
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.package import Kind
 from edgeflock.common.wire.messages import layout_from_wire

@@ -20,12 +20,12 @@ from edgeflock.client.training.bench import Bench, Member
 from edgeflock.client.training.exam import TestSamples
 from edgeflock.client.training.gauge import Gauge
 from edgeflock.client.training.setup import Setup
-from edgeflock.common import datasets
-from edgeflock.common.datasets import own
-from edgeflock.common.datasets.base import Part
+from edgeflock.common.datasets.kit import own
+from edgeflock.common.datasets.kit import registry as datasets
+from edgeflock.common.datasets.kit.base import Part
 from edgeflock.common.errors import BadData, UsageError
-from edgeflock.common.models import Net
-from edgeflock.common.partitions.assign import cut, local_test
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.partitions.kit.assign import cut, local_test
 from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.workbench import Workbench

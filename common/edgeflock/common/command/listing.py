@@ -23,7 +23,7 @@ def models() -> list[str]:
 
 
 def datasets() -> list[str]:
-    from edgeflock.common.datasets import names
+    from edgeflock.common.datasets.kit.registry import names
 
     return names()
 
@@ -34,7 +34,7 @@ def codecs() -> list[str]:
 
 
 def partitions() -> list[str]:
-    from edgeflock.common.partitions import schemes
+    from edgeflock.common.partitions.kit.registry import schemes
 
     return sorted(schemes())
 

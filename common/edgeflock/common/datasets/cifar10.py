@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeflock.common.datasets.base import Array, Dataset, Entry, Part, Size, part
-from edgeflock.common.datasets.files import Place
-from edgeflock.common.datasets.formats import cifar
+from edgeflock.common.datasets.kit.base import Array, Dataset, Entry, Part, Size, part
+from edgeflock.common.datasets.kit.files import Place
+from edgeflock.common.datasets.kit.formats import cifar
 
 HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"
 BATCHES = tuple(f"data_batch_{k}" for k in range(1, 6))

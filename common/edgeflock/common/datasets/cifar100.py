@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgeflock.common.datasets.base import Dataset, Entry, Size, part
-from edgeflock.common.datasets.files import Place
-from edgeflock.common.datasets.formats import cifar
+from edgeflock.common.datasets.kit.base import Dataset, Entry, Size, part
+from edgeflock.common.datasets.kit.files import Place
+from edgeflock.common.datasets.kit.formats import cifar
 
 HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"
 BINARY = Place("cifar100", HOME, ("cifar-100-binary", ""))

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgeflock.common.datasets.base import Dataset, Entry, Size, part
-from edgeflock.common.datasets.formats import npz
+from edgeflock.common.datasets.kit.base import Dataset, Entry, Size, part
+from edgeflock.common.datasets.kit.formats import npz
 
 TRAIN = 3823
 INKED = 16.0  # the highest pixel value

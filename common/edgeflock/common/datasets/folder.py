@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeflock.common.datasets import files
-from edgeflock.common.datasets.base import Dataset, Entry, Part, part
-from edgeflock.common.datasets.formats import images
+from edgeflock.common.datasets.kit import files
+from edgeflock.common.datasets.kit.base import Dataset, Entry, Part, part
+from edgeflock.common.datasets.kit.formats import images
 from edgeflock.common.errors import BadData, BadValue, MissingData
 
 HELD_OUT = 5  # every fifth

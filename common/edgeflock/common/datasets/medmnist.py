@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgeflock.common.datasets.base import Dataset, Entry, Size
-from edgeflock.common.datasets.files import Place
+from edgeflock.common.datasets.kit.base import Dataset, Entry, Size
+from edgeflock.common.datasets.kit.files import Place
 from edgeflock.common.datasets.npz import parts
 
 HOME = "https://medmnist.com"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgeflock.common.datasets.base import Dataset, Entry, Size
-from edgeflock.common.datasets.files import Place
-from edgeflock.common.datasets.formats import idx
+from edgeflock.common.datasets.kit.base import Dataset, Entry, Size
+from edgeflock.common.datasets.kit.files import Place
+from edgeflock.common.datasets.kit.formats import idx
 
 FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 PLACE = Place(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeflock.common.datasets import files
-from edgeflock.common.datasets.base import Array, Dataset, Entry, Part, count_classes, part
-from edgeflock.common.datasets.files import Place
-from edgeflock.common.datasets.formats import npz
+from edgeflock.common.datasets.kit import files
+from edgeflock.common.datasets.kit.base import Array, Dataset, Entry, Part, count_classes, part
+from edgeflock.common.datasets.kit.files import Place
+from edgeflock.common.datasets.kit.formats import npz
 from edgeflock.common.errors import BadData
 
 OFFICIAL = ("train_images", "train_labels", "test_images", "test_labels")

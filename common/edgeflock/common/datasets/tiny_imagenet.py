@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeflock.common.datasets.base import Dataset, Entry, Part, Size, part
-from edgeflock.common.datasets.files import Place
-from edgeflock.common.datasets.formats import images
+from edgeflock.common.datasets.kit.base import Dataset, Entry, Part, Size, part
+from edgeflock.common.datasets.kit.files import Place
+from edgeflock.common.datasets.kit.formats import images
 from edgeflock.common.errors import BadData
 
 SIDE = 64

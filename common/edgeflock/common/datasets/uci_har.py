@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeflock.common.datasets.base import Dataset, Entry, Part, Size, part
-from edgeflock.common.datasets.files import Place
+from edgeflock.common.datasets.kit.base import Dataset, Entry, Part, Size, part
+from edgeflock.common.datasets.kit.files import Place
 from edgeflock.common.errors import BadData
 
 CLASSES = 6

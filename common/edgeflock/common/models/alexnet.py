@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
-from edgeflock.common.models.arguments import share, whole
-from edgeflock.common.models.base import Net
-from edgeflock.common.models.layers import MaxPool2, SeededDropout
-from edgeflock.common.models.shapes import Shape, image
+from edgeflock.common.models.kit.arguments import share, whole
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.models.kit.layers import MaxPool2, SeededDropout
+from edgeflock.common.models.kit.shapes import Shape, image
 
 ARGUMENTS = {"hidden": whole(512), "dropout": share(0.5)}
 CHANNELS = (64, 192, 384, 256, 256)

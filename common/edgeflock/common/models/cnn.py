@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
-from edgeflock.common.models.arguments import share, whole
-from edgeflock.common.models.base import Net
-from edgeflock.common.models.layers import SeededDropout, max_pool2
-from edgeflock.common.models.shapes import Shape, image
+from edgeflock.common.models.kit.arguments import share, whole
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.models.kit.layers import SeededDropout, max_pool2
+from edgeflock.common.models.kit.shapes import Shape, image
 
 ARGUMENTS = {"width": whole(16, high=1024), "hidden": whole(64), "dropout": share(0.0)}
 

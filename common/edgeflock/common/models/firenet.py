@@ -8,9 +8,9 @@ from __future__ import annotations
 import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
-from edgeflock.common.models.base import Net
-from edgeflock.common.models.layers import SeededDropout
-from edgeflock.common.models.shapes import Shape, image
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.models.kit.layers import SeededDropout
+from edgeflock.common.models.kit.shapes import Shape, image
 
 SMALLEST = 22  # three times: minus 2, halved
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
-from edgeflock.common.models.base import Net
-from edgeflock.common.models.layers import max_pool2
-from edgeflock.common.models.shapes import AsImage, Shape
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.models.kit.layers import max_pool2
+from edgeflock.common.models.kit.shapes import AsImage, Shape
 
 SMALLEST = 16  # below it nothing is left after the second pooling
 UNPADDED = 32

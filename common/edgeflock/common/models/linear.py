@@ -7,8 +7,8 @@ import math
 import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
-from edgeflock.common.models.base import Net
-from edgeflock.common.models.shapes import Shape
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.models.kit.shapes import Shape
 
 
 class Linear(Net):

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
-from edgeflock.common.models.arguments import share, sizes
-from edgeflock.common.models.base import Net
-from edgeflock.common.models.layers import SeededDropout
-from edgeflock.common.models.shapes import Shape
+from edgeflock.common.models.kit.arguments import share, sizes
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.models.kit.layers import SeededDropout
+from edgeflock.common.models.kit.shapes import Shape
 
 ARGUMENTS = {"hidden": sizes("100"), "dropout": share(0.0)}
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
-from edgeflock.common.models.arguments import choice, whole
-from edgeflock.common.models.base import Net
-from edgeflock.common.models.layers import normalisation
-from edgeflock.common.models.shapes import Shape, image
+from edgeflock.common.models.kit.arguments import choice, whole
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.models.kit.layers import normalisation
+from edgeflock.common.models.kit.shapes import Shape, image
 
 ARGUMENTS = {
     "norm": choice("group", "batch"),

@@ -6,8 +6,8 @@ import math
 
 from torch import Tensor, nn
 
-from edgeflock.common.models.base import Net
-from edgeflock.common.models.shapes import Shape
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.models.kit.shapes import Shape
 
 PENALTY = 0.1  # lambda of lambda/2 ||w||^2
 

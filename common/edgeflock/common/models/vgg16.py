@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from edgeflock.common.models.arguments import choice, share, whole
-from edgeflock.common.models.base import Net
-from edgeflock.common.models.layers import MaxPool2, SeededDropout, normalisation
-from edgeflock.common.models.shapes import Shape, image
+from edgeflock.common.models.kit.arguments import choice, share, whole
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.models.kit.layers import MaxPool2, SeededDropout, normalisation
+from edgeflock.common.models.kit.shapes import Shape, image
 
 ARGUMENTS = {
     "norm": choice("group", "batch", "none"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgeflock.common.command.ranges import above
-from edgeflock.common.partitions.base import Number, Pool, Scheme, Shards, cut_by, shares
+from edgeflock.common.partitions.kit.base import Number, Pool, Scheme, Shards, cut_by, shares
 
 
 def split(pool: Pool, alpha: float) -> Shards:

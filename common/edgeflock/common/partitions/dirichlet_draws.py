@@ -11,7 +11,7 @@ import numpy as np
 
 from edgeflock.common.command.ranges import above
 from edgeflock.common.errors import BadValue
-from edgeflock.common.partitions.base import Indices, Number, Pool, Scheme, Shards, shares
+from edgeflock.common.partitions.kit.base import Indices, Number, Pool, Scheme, Shards, shares
 
 SMALLEST = np.finfo(np.float64).tiny  # a class of weight 0 is drawn only when nothing else is left
 

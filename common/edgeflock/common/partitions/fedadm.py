@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgeflock.common.command.ranges import between
-from edgeflock.common.partitions.base import Indices, Number, Pool, Scheme, Shards
+from edgeflock.common.partitions.kit.base import Indices, Number, Pool, Scheme, Shards
 
 
 def split(pool: Pool, case: float) -> Shards:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgeflock.common.errors import BadValue
-from edgeflock.common.partitions.base import Pool, Scheme, Shards
+from edgeflock.common.partitions.kit.base import Pool, Scheme, Shards
 
 
 def split(pool: Pool, _: float) -> Shards:

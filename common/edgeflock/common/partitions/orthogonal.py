@@ -6,7 +6,7 @@ import numpy as np
 
 from edgeflock.common.command.ranges import at_least
 from edgeflock.common.errors import BadValue
-from edgeflock.common.partitions.base import Number, Pool, Scheme, Shards
+from edgeflock.common.partitions.kit.base import Number, Pool, Scheme, Shards
 
 
 def split(pool: Pool, wanted: float) -> Shards:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from edgeflock.common.errors import CorruptPayload, LayoutMismatch
-from edgeflock.common.payload import codecs
 from edgeflock.common.payload.checksum import Buffer, Marks
+from edgeflock.common.payload.codecs import coding
 from edgeflock.common.payload.codecs.base import Encoded as Coded
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
@@ -68,7 +68,7 @@ def unpack_section(section: Section, layout: Layout, data: memoryview, out: Tens
         raise CorruptPayload(
             f"the {section.kind} has {len(data)} bytes, its section says {section.size_bytes}"
         )
-    codecs.decode_into(section.codec, data, out)
+    coding.decode_into(section.codec, data, out)
 
 
 def _code(
@@ -79,12 +79,12 @@ def _code(
     generator_for: Callable[[Kind], torch.Generator],
 ) -> Coded:
     _check_tensor(kind, flat, layout)
-    generator = generator_for(kind) if codecs.CODECS[choice.name].stochastic else None
-    return codecs.encode(choice, flat, generator)
+    generator = generator_for(kind) if coding.CODECS[choice.name].stochastic else None
+    return coding.encode(choice, flat, generator)
 
 
 def _check_tensor(kind: Kind, flat: Tensor, layout: Layout) -> None:
-    if flat.numel() != layout.elements or flat.dtype != codecs.TORCH[layout.dtype]:
+    if flat.numel() != layout.elements or flat.dtype != coding.TORCH[layout.dtype]:
         raise LayoutMismatch(
             f"the {kind} tensor holds {flat.numel()} numbers of {flat.dtype}, "
             f"its layout says {layout.elements} of {layout.dtype}"

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 
 from edgeflock.common.errors import MalformedMessage
-from edgeflock.common.payload import codecs
 from edgeflock.common.payload.choice import for_kind
+from edgeflock.common.payload.codecs import coding
 from edgeflock.common.payload.layout import DIGEST_BYTES, Layout, TensorSpec
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
 from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, PROTOCOL, SMALL_CHUNK
@@ -38,7 +38,7 @@ MAX_ELEMENTS = 1 << 40  # of one bundle: 4 TiB of float32
 
 KINDS = {kind: bundle_pb2.BundleKind.Value(f"BUNDLE_KIND_{kind.name}") for kind in Kind}
 KINDS_BACK = {value: kind for kind, value in KINDS.items()}
-CODECS = {name: bundle_pb2.Codec.Value(f"CODEC_{name.upper()}") for name in codecs.CODECS}
+CODECS = {name: bundle_pb2.Codec.Value(f"CODEC_{name.upper()}") for name in coding.CODECS}
 CODECS_BACK = {value: name for name, value in CODECS.items()}
 DTYPES = {"float32": bundle_pb2.DTYPE_FLOAT32, "int64": bundle_pb2.DTYPE_INT64}
 DTYPES_BACK = {value: name for name, value in DTYPES.items()}
@@ -157,7 +157,7 @@ def _section_from_wire(message: bundle_pb2.Section) -> Section:
             f"layout digest of {kind} has {len(message.layout_digest)} bytes, not {DIGEST_BYTES}"
         )
     _at_most(f"section {kind}", "numbers", message.elements, MAX_ELEMENTS)
-    largest = codecs.largest(choice, message.elements, "int64" if kind in INTEGERS else "float32")
+    largest = coding.largest(choice, message.elements, "int64" if kind in INTEGERS else "float32")
     _at_most(f"section {kind}", "bytes", message.size_bytes, largest)
     return Section(kind, message.layout_digest, choice, message.elements, message.size_bytes)
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from edgeflock.common.flat import FlatModel, views
-from edgeflock.common.models.base import Net
-from edgeflock.common.models.layers import SeededDropout
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.models.kit.layers import SeededDropout
 from edgeflock.methods.kit.batches import Batch, Feed
 
 Term = Callable[[Batch, Tensor, Tensor], Tensor | None]  # C2: (batch, features, logits) -> extra loss

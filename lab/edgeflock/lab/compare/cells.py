@@ -153,7 +153,7 @@ def _kind(cell: Cell) -> str:
 
 def _require_data(cells: Sequence[Cell]) -> None:
     """Refuse a grid whose data are not there, before the first cell is started."""
-    from edgeflock.common import datasets
+    from edgeflock.common.datasets.kit import registry as datasets
 
     for name, root in {(cell.config.dataset, cell.config.data_root) for cell in cells}:
         if name is not None:

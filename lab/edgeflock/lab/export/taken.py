@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from edgeflock.common.errors import BadData, CorruptCheckpoint, UsageError
 from edgeflock.common.flat import FlatModel
-from edgeflock.common.models import Net
+from edgeflock.common.models.kit.base import Net
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.checkpoints import Checkpoints

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from edgeflock.common.command import extras
-from edgeflock.common.datasets.base import Entry
+from edgeflock.common.datasets.kit.base import Entry
 
 
 def lines(entries: Mapping[str, Entry], root: Path) -> Iterator[str]:

@@ -32,7 +32,7 @@ def methods(name: str | None) -> int:
 @click.command()
 def models() -> int:
     """List the models with their arguments (--model-arg KEY=VALUE)."""
-    from edgeflock.common import models as known
+    from edgeflock.common.models.kit import registry as known
 
     for name in known.names():
         module = importlib.import_module(f"{known.__name__}.{name}")
@@ -52,8 +52,8 @@ def models() -> int:
 )
 def datasets(data_root: Path | None) -> int:
     """List the data sets: shape, classes, sizes, and whether they are here."""
-    from edgeflock.common import datasets as known
-    from edgeflock.common.datasets.home import default_root
+    from edgeflock.common.datasets.kit import registry as known
+    from edgeflock.common.datasets.kit.home import default_root
     from edgeflock.lab.reference.datasets_list import lines
 
     click.echo("\n".join(lines(known.entries(), data_root or default_root())))

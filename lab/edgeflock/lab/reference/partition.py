@@ -50,7 +50,7 @@ def partition(
     as_json: bool,
 ) -> None:
     """Show how a data set is cut into shards: samples per client and class."""
-    from edgeflock.common import datasets
+    from edgeflock.common.datasets.kit import registry as datasets
     from edgeflock.lab.reference import partition_chart
     from edgeflock.lab.reference.partition_rows import describe
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeflock.common.datasets import Dataset
-from edgeflock.common.partitions.assign import assign, public_split
+from edgeflock.common.datasets.kit.base import Dataset
+from edgeflock.common.partitions.kit.assign import assign, public_split
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from edgeflock.common.errors import BadData, EdgeflockError, MissingData
 from edgeflock.lab.history.history import GLOBAL, History
 
 if TYPE_CHECKING:
-    from edgeflock.common.models import Net
+    from edgeflock.common.models.kit.base import Net
     from edgeflock.server.start.build import TestSet
 
 _BATCH = 256

@@ -22,7 +22,7 @@ def distribution(history: History, data_root: Path | None) -> Table:
 
 
 def _computed(history: History, data_root: Path | None) -> Table:
-    from edgeflock.common import datasets
+    from edgeflock.common.datasets.kit import registry as datasets
     from edgeflock.lab.reference.partition_rows import describe
 
     config = history.config

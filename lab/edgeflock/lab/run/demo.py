@@ -252,7 +252,7 @@ def _without(terminal: Terminal, run_dir: Path, shared: Mapping[str, Any]) -> No
 
 
 def _introduce(terminal: Terminal, shared: Mapping[str, Any]) -> None:
-    from edgeflock.common import datasets
+    from edgeflock.common.datasets.kit import registry as datasets
     from edgeflock.lab.reference import partition_chart
     from edgeflock.lab.reference.partition_rows import describe
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from edgeflock.common.flat import FlatModel
-from edgeflock.common.models.base import Net
+from edgeflock.common.models.kit.base import Net
 from edgeflock.common.scores import Score
 
 _BATCH = 256

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from edgeflock.common.errors import CorruptPayload, NonFinite
-from edgeflock.common.payload.codecs import FileSource, decode_blocks
+from edgeflock.common.payload.codecs.coding import decode_blocks
+from edgeflock.common.payload.codecs.sources import FileSource
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.package import Kind, Package
 from edgeflock.methods.kit.accumulate import Accumulators

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from edgeflock.common.errors import NonFinite
 from edgeflock.common.flat import FlatModel
-from edgeflock.common.payload import choice, codecs
+from edgeflock.common.payload import choice
 from edgeflock.common.payload.choice import for_kind
+from edgeflock.common.payload.codecs import coding
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.pack import pack
 from edgeflock.common.payload.package import IDENTITY, Kind
@@ -160,7 +161,7 @@ class Learner:
 
     def _largest_down(self, kind: Kind) -> int:
         layout = self._layout(kind)
-        return codecs.largest(for_kind(self._down, kind), layout.elements, layout.dtype)
+        return coding.largest(for_kind(self._down, kind), layout.elements, layout.dtype)
 
     def personal(self, work: RoundWork, seat: int, scratch: Path) -> Broadcast:
         """S3: form one client's package when it is asked for."""

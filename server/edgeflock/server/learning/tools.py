@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgeflock.common import datasets, seeds
-from edgeflock.common.datasets import Part
-from edgeflock.common.datasets.own import check, load_own
+from edgeflock.common import seeds
+from edgeflock.common.datasets.kit import registry as datasets
+from edgeflock.common.datasets.kit.base import Part
+from edgeflock.common.datasets.kit.own import check, load_own
 from edgeflock.common.errors import BadData, UsageError
-from edgeflock.common.models import Net
-from edgeflock.common.partitions.assign import public
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.partitions.kit.assign import public
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.config import ServerConfig

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from edgeflock.common.payload import codecs
+from edgeflock.common.payload.codecs import coding
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.package import CodecChoice, Kind
 from edgeflock.methods.kit.base import Plan, Round
@@ -23,7 +23,7 @@ class UploadSpec:
 
     @property
     def largest(self) -> int:
-        return codecs.largest(self.codec, self.layout.elements, self.layout.dtype)
+        return coding.largest(self.codec, self.layout.elements, self.layout.dtype)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,8 @@ from importlib.metadata import version
 import numpy as np
 import torch
 
-from edgeflock.common import datasets
-from edgeflock.common.partitions import assign
+from edgeflock.common.datasets.kit import registry as datasets
+from edgeflock.common.partitions.kit import assign
 from edgeflock.common.payload.checksum import extend
 from edgeflock.common.payload.pack import Encoded, pack
 from edgeflock.common.payload.package import Kind

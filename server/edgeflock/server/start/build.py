@@ -8,13 +8,14 @@ import structlog
 import torch
 from torch import Tensor
 
-from edgeflock.common import datasets, models
-from edgeflock.common.datasets import Dataset
-from edgeflock.common.datasets.base import count_classes
-from edgeflock.common.datasets.own import check, load_own
+from edgeflock.common.datasets.kit import registry as datasets
+from edgeflock.common.datasets.kit.base import Dataset, count_classes
+from edgeflock.common.datasets.kit.own import check, load_own
 from edgeflock.common.flat import FlatModel
-from edgeflock.common.models import Net
-from edgeflock.common.partitions.assign import assign
+from edgeflock.common.models.kit import registry as models
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.models.kit.flops import training_flops
+from edgeflock.common.partitions.kit.assign import assign
 from edgeflock.common.scores import WISHES
 from edgeflock.common.wire.messages import layout_to_wire
 from edgeflock.methods.kit.base import Plan, Setting
@@ -128,7 +129,7 @@ def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatMod
 def _passes(net: Net, test: TestSet) -> tuple[int, int] | None:
     """Return the operations of a sample's forward and backward pass, counted once."""
     try:
-        return models.training_flops(net, test.input_shape)
+        return training_flops(net, test.input_shape)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:  # of a model of the operator's own
         log.warning("flops_not_counted", reason=str(error).partition("\n")[0])
         return None

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from edgeflock.common import models
 from edgeflock.common.flat import FlatModel
+from edgeflock.common.models.kit import registry as models
 from edgeflock.common.payload.package import Kind
 from edgeflock.methods.kit.base import Method, Round, Setting, State
 from edgeflock.methods.kit.options import Params, shown

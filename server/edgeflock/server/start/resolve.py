@@ -9,13 +9,13 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any
 
-from edgeflock.common import models
 from edgeflock.common.command import extras
 from edgeflock.common.command.kinds import duration
 from edgeflock.common.command.options import check
 from edgeflock.common.command.settings_file import identity_difference
 from edgeflock.common.errors import BadValue, MissingData, UnknownName, UsageError
-from edgeflock.common.partitions import assign
+from edgeflock.common.models.kit import registry as models
+from edgeflock.common.partitions.kit import assign
 from edgeflock.common.payload import choice
 from edgeflock.common.payload.package import Kind
 from edgeflock.common.wire.address import EVERYWHERE, Address, parse_address, require_trust

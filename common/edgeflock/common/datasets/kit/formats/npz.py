@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from edgeflock.common.datasets.base import Array
+from edgeflock.common.datasets.kit.base import Array
 from edgeflock.common.errors import BadData, MissingData
 
 

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from edgeflock.common.errors import BadValue, EdgeflockError
-from edgeflock.common.models.base import Net
-from edgeflock.common.models.layers import SeededDropout
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.models.kit.layers import SeededDropout
 
 Factory = Callable[..., nn.Module]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeflock.common.datasets.base import Array
-from edgeflock.common.datasets.files import content
-from edgeflock.common.datasets.formats import pickled
+from edgeflock.common.datasets.kit.base import Array
+from edgeflock.common.datasets.kit.files import content
+from edgeflock.common.datasets.kit.formats import pickled
 from edgeflock.common.errors import BadData
 
 SHAPE = (3, 32, 32)

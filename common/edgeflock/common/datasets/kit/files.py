@@ -7,8 +7,8 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-import edgeflock.common.datasets.download as download
-from edgeflock.common.datasets.home import default_root
+import edgeflock.common.datasets.kit.download as download
+from edgeflock.common.datasets.kit.home import default_root
 from edgeflock.common.errors import BadData, BadValue, MissingData
 
 

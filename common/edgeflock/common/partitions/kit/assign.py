@@ -9,10 +9,10 @@ from functools import lru_cache
 import numpy as np
 
 from edgeflock.common import seeds
-from edgeflock.common.datasets.base import Dataset, Part
+from edgeflock.common.datasets.kit.base import Dataset, Part
 from edgeflock.common.errors import BadValue, UnknownName
-from edgeflock.common.partitions import Pool, Scheme, schemes
-from edgeflock.common.partitions.base import Indices, Labels, Shards
+from edgeflock.common.partitions.kit.base import Indices, Labels, Pool, Scheme, Shards
+from edgeflock.common.partitions.kit.registry import schemes
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeflock.common.datasets.base import Array, Part, part
-from edgeflock.common.datasets.files import content
+from edgeflock.common.datasets.kit.base import Array, Part, part
+from edgeflock.common.datasets.kit.files import content
 from edgeflock.common.errors import BadData
 
 UNSIGNED_BYTE = 8

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeflock.common.command import extras
-from edgeflock.common.datasets.base import Array, Labels, count_classes
+from edgeflock.common.datasets.kit.base import Array, Labels, count_classes
 from edgeflock.common.errors import BadData
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeflock.common.datasets.base import Array, Part
-from edgeflock.common.datasets.formats import images, npz
+from edgeflock.common.datasets.kit.base import Array, Part
+from edgeflock.common.datasets.kit.formats import images, npz
 from edgeflock.common.errors import BadData, MissingData
 
 

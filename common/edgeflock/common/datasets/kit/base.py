@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeflock.common.datasets.files import Place
+from edgeflock.common.datasets.kit.files import Place
 from edgeflock.common.errors import BadData
 
 Array = NDArray[Any]  # uint8 as stored, or floats

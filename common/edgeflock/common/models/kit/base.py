@@ -1,0 +1,42 @@
+"""Net: what every model offers: features and logits, its loss, its hits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch.nn.functional as F  # noqa: N812 - the usual name
+from torch import Tensor, nn
+
+
+class Net(nn.Module):
+    """A model whose forward returns (features, logits); features are the flattened input of the head."""
+
+    features: int  #: length of one sample's feature vector
+    head_name = "head"  #: the sub-module that turns features into logits, the last Linear
+
+    if TYPE_CHECKING:  # nn.Module's own call is untyped
+
+        def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the mean loss over the batch."""
+        return F.cross_entropy(logits, y)
+
+    def gradient_by_hand(self, x: Tensor, y: Tensor, out: Sequence[Tensor]) -> Tensor | None:
+        """Write the gradient of `loss` to `out`, one tensor per parameter; return the loss without a graph.
+
+        None: the model leaves it to autograd. For models so small that autograd's overhead counts; same bits.
+        """
+        return None
+
+    def hits(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the number of correct predictions, an integer tensor without dimensions."""
+        return (logits.argmax(1) == y).sum()
+
+    def head_names(self) -> tuple[str, ...]:
+        """Return the names of the head's parameters; all others are the body."""
+        return tuple(name for name, _ in self.named_parameters() if name.startswith(f"{self.head_name}."))

@@ -1,0 +1,87 @@
+"""The models by name, initialised from the run's seed; every module of `models/` but the kit is one."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+
+from edgeflock.common import models, seeds
+from edgeflock.common.errors import BadValue, UnknownName
+from edgeflock.common.models.kit.arguments import parse
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.models.kit.custom import adapt, call, load_custom
+
+_KIT = "kit"
+_INITIALISING = threading.Lock()  # layers draw their initial values from torch's global generator
+
+
+def names() -> list[str]:
+    """Return the names of all models, sorted."""
+    return sorted(module.name for module in pkgutil.iter_modules(models.__path__) if module.name != _KIT)
+
+
+def build(
+    name: str,
+    *,
+    input_shape: tuple[int, ...],
+    classes: int,
+    arguments: Mapping[str, str] | None = None,
+    seed: int,
+) -> Net:
+    """Return the model of that name with initial parameters that are a function of the arguments alone.
+
+    Raises UnknownName or BadValue for names, arguments and input shapes that do not fit.
+    """
+    if name not in names():
+        raise UnknownName("model", name, names())
+    module = importlib.import_module(f"{models.__name__}.{name}")
+    values = parse(getattr(module, "ARGUMENTS", {}), arguments or {})
+    _check_classes(classes)
+    net = _initialise(lambda: module.make(tuple(input_shape), classes, **values), seed)
+    assert isinstance(net, Net)
+    return net
+
+
+def build_custom(
+    reference: str,
+    *,
+    input_shape: tuple[int, ...],
+    classes: int,
+    arguments: Mapping[str, str] | None = None,
+    seed: int,
+) -> Net:
+    """Return the user's own model, made by `package.module:factory`; the arguments reach it as texts.
+
+    Only for references from the operator's own command line, never from the wire.
+    """
+    factory = load_custom(reference)
+    _check_classes(classes)
+    shape, texts = tuple(input_shape), dict(arguments or {})
+    return _initialise(lambda: adapt(call(factory, shape, classes, texts, reference), shape, reference), seed)
+
+
+def _check_classes(classes: int) -> None:
+    if classes < 1:
+        raise BadValue("classes", classes, "a whole number >= 1")
+
+
+def _initialise(make: Callable[[], Net], seed: int) -> Net:
+    with _seeded(seeds.derive(seed, "model")):
+        return make()
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Run a block with torch's global generator at a seed, and leave the generator as it was."""
+    with _INITIALISING:
+        before = torch.default_generator.get_state()
+        torch.default_generator.manual_seed(seed)
+        try:
+            yield
+        finally:
+            torch.default_generator.set_state(before)

@@ -1,0 +1,1 @@
+"""What partitions are made of: a scheme, what it draws from, and who holds which samples."""
