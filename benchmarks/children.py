@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from edgeflock.lab.run import children as lab
+from edgeflock.lab import children as lab
 
 ROOT = Path(__file__).resolve().parent.parent
 _POLL_S = 0.05

@@ -6,7 +6,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from edgeflock.lab.run.children import program
+from edgeflock.lab.children import program
 from support.processes import Flock, Program
 
 

@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from edgeflock.lab.run.children import die_with_parent
+from edgeflock.lab.children import die_with_parent
 from support import lastwords
 
 # A process is forked from one that has imported torch and grpc already: its start takes 0.05 s, not 1.3 s.

@@ -6,7 +6,7 @@ import webbrowser
 
 import pytest
 
-from edgeflock.lab.run import browser
+from edgeflock.lab.report import browser
 
 
 @pytest.mark.parametrize(

@@ -12,25 +12,26 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.lab.compare.grid import Grid, make_grid
-from edgeflock.lab.findings import tables
-from edgeflock.lab.findings.blocks import Block, blocks
-from edgeflock.lab.findings.comparison import (
-    Result,
+from edgeflock.lab.compare import bands, tables
+from edgeflock.lab.compare.picture import draw
+from edgeflock.lab.compare.screen import tell
+from edgeflock.lab.findings.blocks import Block
+from edgeflock.lab.findings.findings import findings
+from edgeflock.lab.findings.groups import (
     cell_records,
     curve_records,
     groups,
     summary_records,
 )
-from edgeflock.lab.findings.findings import tell
 from edgeflock.lab.findings.outcome import lives, outcome, overlap
 from edgeflock.lab.findings.paired import Difference, Spread
-from edgeflock.lab.findings.picture import draw
 from edgeflock.lab.findings.quantity import interval, quantity
+from edgeflock.lab.findings.results import Result
+from edgeflock.lab.grid.grid import Grid, make_grid
 from edgeflock.lab.history.history import Ending, Evaluation, History, RoundHistory
-from edgeflock.lab.plots import bands, theme
+from edgeflock.lab.history.ledger import SENSOR, STATED, Ledger
+from edgeflock.lab.plots import theme
 from edgeflock.lab.plots.curves import AXES, Against, Line
-from edgeflock.lab.report.ledger import SENSOR, STATED, Ledger
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.journal.feed import Event
 
@@ -103,7 +104,7 @@ def test_a_method_whose_models_take_long_to_test_is_named(
         Result(cell, outcome(slow if cell.method == "fedprox" else quick, "global", (0.6,), 2))
         for cell in grid.cells
     ]
-    tell(made, grid, tmp_path, width=80, full=True)
+    tell(findings(made, grid), tmp_path, width=80, full=True)
     shown = capsys.readouterr().out
     assert "75% of the seconds of fedprox went into testing its models" in shown
     assert "of the seconds of fedavg" not in shown
@@ -111,7 +112,7 @@ def test_a_method_whose_models_take_long_to_test_is_named(
 
 def notes(made: Sequence[Result], grid: Grid, out: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Return the sentences below the tables."""
-    tell(made, grid, out, width=80, full=True)
+    tell(findings(made, grid), out, width=80, full=True)
     return capsys.readouterr().out.rpartition("\n\n")[2].splitlines()
 
 
@@ -123,7 +124,7 @@ def test_a_target_that_no_run_reached_has_a_sentence_and_no_tables(
         replace(r, outcome=outcome(history([0.5, 0.6]), "global", far.targets, 2) if r.outcome else None)
         for r in results
     ]
-    assert [b.title for b in blocks(made, groups(made, far), far) if "0.95" in b.title] == []
+    assert [b.title for b in findings(made, far).blocks() if "0.95" in b.title] == []
     found = notes(made, far, tmp_path, capsys)
     assert found[:2] == [
         "1 of 4 runs did not reach 0.6: means and differences are of those that did.",
@@ -228,7 +229,7 @@ def test_a_baseline_is_compared_with_within_the_same_other_options() -> None:
 
 
 def test_the_tables_for_people(grid: Grid, results: list[Result]) -> None:
-    accuracy, costs, *shown = blocks(results, groups(results, grid), grid)
+    accuracy, costs, *shown = findings(results, grid).blocks()
     assert accuracy.title == "Every run: accuracy"
     assert accuracy.rows[2] == ("fedavg seed=1", "0.8000", "0.8000")
     assert (costs.title, costs.columns) == ("Every run: to accuracy 0.6", ("", "rounds", "bytes", "seconds"))
@@ -253,7 +254,7 @@ def test_the_tables_for_people(grid: Grid, results: list[Result]) -> None:
 
 def test_without_seeds_a_run_is_in_one_table_alone(grid: Grid, results: list[Result]) -> None:
     alone = make_grid(tomllib.loads(GRID.replace("seed = [0, 1]", "seed = [0]")), "g.toml")
-    shown = blocks(results[:2], groups(results[:2], alone), alone)
+    shown = findings(results[:2], alone).blocks()
     assert shown[0].title == "Accuracy"
 
 
@@ -302,7 +303,7 @@ def test_a_line_of_the_picture_is_the_mean_of_the_rounds_that_all_seeds_have(gri
 
 def test_the_picture_follows_light_and_dark(grid: Grid, results: list[Result], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="edgeflock[lab] is not installed")
-    assert draw(results, groups(results, grid), grid, tmp_path / "comparison") == ""
+    assert draw(findings(results, grid), tmp_path / "comparison") == ""
     assert "prefers-color-scheme: dark" in (tmp_path / "comparison.svg").read_text("utf-8")
     assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
 
@@ -315,7 +316,7 @@ def test_a_closing_round_has_no_point_in_the_picture(grid: Grid) -> None:
 
 def test_there_is_no_picture_of_nothing(grid: Grid, tmp_path: Path) -> None:
     failed = [Result(cell, None, "it broke") for cell in grid.cells]
-    assert draw(failed, groups(failed, grid), grid, tmp_path / "p") == "no picture: no model was evaluated"
+    assert draw(findings(failed, grid), tmp_path / "p") == "no picture: no model was evaluated"
     assert list(tmp_path.iterdir()) == []
 
 

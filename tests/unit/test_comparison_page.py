@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from edgeflock.common.errors import MissingData
-from edgeflock.lab.compare import asked, farm
-from edgeflock.lab.compare.grid import make_grid
+from edgeflock.lab.grid import grid_toml
+from edgeflock.lab.grid.grid import make_grid, run_dir
 from edgeflock.lab.history.history import read
 from edgeflock.lab.plots import theme
 from edgeflock.lab.report.command import report
@@ -35,11 +35,11 @@ def comparison(out: Path, unfinished: str = "", never: str = "") -> Path:
     """Write a comparison whose runs all do the same; one is not over, one has not begun."""
     grid = make_grid(tomllib.loads(GRID), "g.toml")
     out.mkdir()
-    asked.keep(out, tomllib.loads(GRID), grid)
+    grid_toml.keep(out, tomllib.loads(GRID), grid)
     for cell in grid.cells:
         if cell.name != never:
             told_run(
-                farm.run_dir(out, cell),
+                run_dir(out, cell),
                 rounds=4,
                 ended=cell.name != unfinished,
                 method=cell.config.method,
@@ -104,7 +104,7 @@ def test_runs_that_the_grid_does_not_ask_for_are_named_and_left_out(tmp_path: Pa
 
 def test_a_comparison_of_which_no_run_has_begun_says_so(tmp_path: Path) -> None:
     (tmp_path / "cells").mkdir()
-    asked.keep(tmp_path, tomllib.loads(GRID), make_grid(tomllib.loads(GRID), "g.toml"))
+    grid_toml.keep(tmp_path, tomllib.loads(GRID), make_grid(tomllib.loads(GRID), "g.toml"))
     with pytest.raises(MissingData, match=r"is a comparison of which no run has begun$"):
         page(tmp_path)
 

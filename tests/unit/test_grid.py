@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edgeflock.common.errors import UsageError
-from edgeflock.lab.compare.grid import Grid, make_grid, read_grid
+from edgeflock.lab.grid.grid import Grid, make_grid, read_grid
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.lab.run.children import Child, Children
+from edgeflock.lab.children import Child, Children
 from edgeflock.lab.run.experiment import dialled, split
 
 _STUBBORN = (
@@ -110,7 +110,7 @@ def test_a_killed_lab_takes_its_children_with_it(tmp_path: Path) -> None:
     script = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from edgeflock.lab.run.children import Children\n"
+        "from edgeflock.lab.children import Children\n"
         "children = Children()\n"
         f"child = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
         f"children.start('child', child, Path({str(tmp_path / 'child.jsonl')!r}), os.environ)\n"

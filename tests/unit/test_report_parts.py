@@ -14,22 +14,15 @@ import pytest
 from edgeflock.common.command.options import public
 from edgeflock.common.command.units import UNKNOWN, amount, means, scale, spans
 from edgeflock.lab.history.history import read
+from edgeflock.lab.history.ledger import Ledger
+from edgeflock.lab.history.ledger import read as read_with_ledger
 from edgeflock.lab.plots import curves, theme
 from edgeflock.lab.plots.curves import Line
+from edgeflock.lab.plots.names import elide, elided, without_beginning
 from edgeflock.lab.plots.stacks import BYTES, by_bundle
 from edgeflock.lab.report import tables
-from edgeflock.lab.report.figures import figures
-from edgeflock.lab.report.ledger import Ledger
-from edgeflock.lab.report.ledger import read as read_with_ledger
-from edgeflock.lab.report.names import (
-    cell_names,
-    differences,
-    elide,
-    elided,
-    order,
-    run_names,
-    without_beginning,
-)
+from edgeflock.lab.report.key_figures import figures
+from edgeflock.lab.report.names import cell_names, differences, order, run_names
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.journal.journal import write_event
 from support.told_run import insert, told_run, writing

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.lab.compare.asked import keep, recall
-from edgeflock.lab.compare.grid import Grid, make_grid
-from edgeflock.lab.findings.comparison import Result, groups
+from edgeflock.lab.compare.screen import screen
+from edgeflock.lab.findings.findings import findings
 from edgeflock.lab.findings.outcome import Outcome
-from edgeflock.lab.findings.screen import screen
+from edgeflock.lab.findings.results import Result
 from edgeflock.lab.findings.verdict import verdicts
+from edgeflock.lab.grid.grid import Grid, make_grid
+from edgeflock.lab.grid.grid_toml import keep, recall
 
 GRID = """
 baseline = "fedavg"
@@ -127,9 +128,7 @@ def test_every_setting_of_the_other_axes_has_its_own() -> None:
 def shown(text: str, finals: Mapping[str, Sequence[float]], width: int = 80) -> list[str]:
     made = grid(text)
     found = results(made, finals)
-    return screen(
-        groups(found, made), made, verdicts(found, made), [], Path("runs/compare-g"), "fl-lab report x", width
-    ).splitlines()
+    return screen(findings(found, made), Path("runs/compare-g"), "fl-lab report x", width).splitlines()
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])

@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from edgeflock.lab.run.children import program
+from edgeflock.lab.children import program
 
 _ENVIRON = {
     **{name: value for name, value in os.environ.items() if not name.startswith("FL_")},

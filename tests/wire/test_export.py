@@ -18,7 +18,7 @@ from edgeflock.common.command import extras
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.models.kit.registry import build, names
 from edgeflock.lab.cli import group
-from edgeflock.lab.export import exported
+from edgeflock.lab.export import files
 from edgeflock.lab.export.command import ONNX, SUFFIXES
 from edgeflock.lab.export.taken import Classifier, Taken, take
 from edgeflock.server.journal.journal import read_only
@@ -73,7 +73,7 @@ def test_a_file_gives_the_logits_of_the_model(
     said = capsys.readouterr().out.splitlines()
     model = take(run_dir, which)
     assert said[0] == f"{which} model of round {model.round} in {tmp_path / 'any name'}"
-    assert exported.largest_error(model, kind, tmp_path / "any name") < 1e-5
+    assert files.largest_error(model, kind, tmp_path / "any name") < 1e-5
     assert said[1].endswith(" on 64 test samples")
 
 
@@ -91,7 +91,7 @@ def test_the_model_after_a_closing_task_is_of_no_round(
 
 def test_the_ending_says_the_format_and_must_not_say_another(run_dir: Path, tmp_path: Path) -> None:
     export(run_dir, "--out", tmp_path / "model.pt")
-    assert exported.largest_error(take(run_dir, "final"), "torchscript", tmp_path / "model.pt") < 1e-5
+    assert files.largest_error(take(run_dir, "final"), "torchscript", tmp_path / "model.pt") < 1e-5
     said = refusal(run_dir, "--format", "safetensors", "--out", tmp_path / "other.pt2")
     assert said.endswith(
         "ends as a file of exported, allowed with --format safetensors is .safetensors or another ending "
@@ -125,19 +125,19 @@ def test_the_accuracy_of_the_exported_model_is_the_one_in_the_journal(run_dir: P
 
 def test_a_file_that_is_not_the_model_is_noticed(run_dir: Path, tmp_path: Path) -> None:
     model = take(run_dir, "final")
-    exported.write(model, "safetensors", tmp_path / "m")
+    files.write(model, "safetensors", tmp_path / "m")
     other = Taken(Classifier(model.classifier.net), model.round, model.samples, model.about)
     with torch.no_grad():
         next(iter(other.classifier.parameters())).add_(1.0)
-    assert exported.largest_error(other, "safetensors", tmp_path / "m") > 0.01
+    assert files.largest_error(other, "safetensors", tmp_path / "m") > 0.01
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_pooling_of_our_own_is_exported_too(kind: str, tmp_path: Path) -> None:
     net = build("lenet5", input_shape=(1, 28, 28), classes=10, seed=1).eval()
     model = Taken(Classifier(net).eval(), 1, torch.rand(8, 1, 28, 28), {"model": "lenet5"})
-    exported.write(model, kind, tmp_path / "m")
-    assert exported.largest_error(model, kind, tmp_path / "m") < 1e-5
+    files.write(model, kind, tmp_path / "m")
+    assert files.largest_error(model, kind, tmp_path / "m") < 1e-5
 
 
 LARGE = ("alexnet", "resnet18", "vgg16")
@@ -151,8 +151,8 @@ def test_every_model_can_be_exported(name: str, kind: str, tmp_path: Path) -> No
     shape = (3, 32, 32) if name in LARGE else (1, 28, 28)
     net = build(name, input_shape=shape, classes=10, seed=1).eval()
     model = Taken(Classifier(net).eval(), 1, torch.rand(3, *shape), {"model": name})
-    exported.write(model, kind, tmp_path / "m")
-    assert exported.largest_error(model, kind, tmp_path / "m") < 1e-5
+    files.write(model, kind, tmp_path / "m")
+    assert files.largest_error(model, kind, tmp_path / "m") < 1e-5
 
 
 @pytest.mark.long
@@ -175,7 +175,7 @@ def test_the_examples_of_the_document_load_the_model(
         pytest.skip("edgeflock[onnx] is not installed")
     model = take(run_dir, "final")
     kind = next(kind for kind, suffix in SUFFIXES.items() if f'"model{suffix}"' in code)
-    exported.write(model, kind, tmp_path / f"model{SUFFIXES[kind]}")
+    files.write(model, kind, tmp_path / f"model{SUFFIXES[kind]}")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"samples": model.samples}
     with warnings.catch_warnings():

@@ -14,7 +14,7 @@ import pytest
 
 from edgeflock.common.command.terminal import Terminal
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.lab.run.demo import compare
+from edgeflock.lab.demo import compare
 from edgeflock.server.console.summary import model_digest
 from edgeflock.server.journal.feed import Event, Feed
 

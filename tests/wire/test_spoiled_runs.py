@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from edgeflock.common.command import entry
+from edgeflock.lab.children import program
 from edgeflock.lab.cli import group
-from edgeflock.lab.run.children import program
 from support.told_run import told_run, writing
 
 pytest.importorskip("matplotlib", reason="edgeflock[lab] is not installed")

@@ -13,7 +13,7 @@ from edgeflock.common.command.options import unknown
 # name: (where the click command stands, what the help says)
 _COMMANDS = {
     "run": ("edgeflock.lab.run.command:command", "Run a server and its clients on this machine, to the end."),
-    "demo": ("edgeflock.lab.run.demo:demo", "Kill a client and the server of a run; the model is the same."),
+    "demo": ("edgeflock.lab.demo:demo", "Kill a client and the server of a run; the model is the same."),
     "compare": (
         "edgeflock.lab.compare.command:compare",
         "Run a grid of methods, seeds ... and compare what they cost.",

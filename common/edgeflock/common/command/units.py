@@ -1,4 +1,4 @@
-"""Units that people read: one for a whole axis, one for a single number. Pure."""
+"""Numbers as people read them: a unit for a whole axis, or for a single number, and counts. Pure."""
 
 from __future__ import annotations
 
@@ -64,6 +64,11 @@ def amount(quantity: str, value: float | None) -> str:
     shown = value / divisor
     digits = 0 if shown == int(shown) or abs(shown) >= 100 else 1 if abs(shown) >= 10 else 2
     return f"{shown:.{digits}f} {unit}".rstrip()
+
+
+def counted(count: int, what: str) -> str:
+    """Return `1 cell`, `2 cells`, `1,000 cells`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def decimal(value: float | None) -> str:

@@ -1,1 +1,1 @@
-"""Grids of runs: what a table of options makes, run cell by cell, resumable."""
+"""Comparisons: the cells of a grid run as processes, resumable, and told of in tables and pictures."""

@@ -12,7 +12,7 @@ import click
 
 from edgeflock.common.command import signals
 from edgeflock.common.command.options import read_toml
-from edgeflock.lab.findings.quantity import product
+from edgeflock.lab.compare.ticker import product
 
 _OPTIONS = {
     "--out": (Path, "DIR", "Where runs and tables lie.  [default: runs/compare-GRID]"),
@@ -45,8 +45,8 @@ def _compare(
     table, out = read_toml(grid), out or Path("runs") / f"compare-{grid.stem}"
     if sys.stdout.isatty():
         click.echo(f"{grid.name}: {size(table)}")
-    from edgeflock.lab.compare.cells import Comparison, spare
-    from edgeflock.lab.compare.grid import make_grid, read_baseline, read_measure, read_targets
+    from edgeflock.lab.compare.comparison import Comparison, spare
+    from edgeflock.lab.grid.grid import make_grid, read_baseline, read_measure, read_targets
 
     asked = make_grid(table, str(grid))
     asked = replace(

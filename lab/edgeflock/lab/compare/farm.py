@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgeflock.common.command import flags
-from edgeflock.lab.compare.grid import Cell
-from edgeflock.lab.run.children import Child, Children, environment_without, program
-from edgeflock.lab.run.started import LabConfig
+from edgeflock.lab.children import Child, Children, environment_without, program
+from edgeflock.lab.grid.grid import Cell, run_dir
+from edgeflock.lab.run.config import LabConfig
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.journal.feed import Feed
 
-CELLS = "cells"  # where the run directories lie in that of a comparison
 _LOGS = "logs"  # of fl-lab run: not beside a run's directory, and not in it, since a refused run leaves none
 _INTERVAL_S = 0.2
 _GRACE_S = 10.0  # above what a run takes to end its own processes
@@ -65,10 +64,6 @@ class Ended:
     cell: Cell
     seconds: float
     failure: str  # a sentence, empty if it went well
-
-
-def run_dir(out: Path, cell: Cell) -> Path:
-    return out / CELLS / cell.folder
 
 
 def command_line(out: Path, cell: Cell) -> list[str]:

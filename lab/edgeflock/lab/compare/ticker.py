@@ -1,11 +1,22 @@
-"""What `fl-lab compare` shows while cells run: a line per finished cell, on a terminal a living one below."""
+"""What `fl-lab compare` shows of a grid and while cells run: how many, a line for each that is finished."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from edgeflock.common.command.terminal import Terminal
+from edgeflock.common.command.units import counted
 
 _BAR = 12  # columns
 _MARKS, _ASCII_MARKS = ("━", "─"), ("=", "-")  # done and to come
+
+
+def product(axes: Mapping[str, Sequence[Any]]) -> str:
+    """Return `6 cells (3 methods x 2 seeds)`."""
+    cells = counted(math.prod(map(len, axes.values())), "cell")
+    return f"{cells} ({' x '.join(counted(len(values), axis) for axis, values in axes.items()) or 'no axes'})"
 
 
 class Ticker:

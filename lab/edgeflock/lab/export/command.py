@@ -48,16 +48,16 @@ def export(run: Path, which: str, kind: str | None, out: Path | None, data_root:
     if kind == "onnx":
         extras.require("--format onnx", *ONNX)
     require_run(run)
-    from edgeflock.lab.export import exported, taken
+    from edgeflock.lab.export import files, taken
 
     model = taken.take(run, which, data_root)
     path = out or run / "report" / f"{which}{SUFFIXES[kind]}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        exported.write(model, kind, path)
+        files.write(model, kind, path)
     except OSError as error:
         raise UsageError(f"--out {str(path)!r} cannot be written: {error.strerror or error}") from None
-    apart = exported.largest_error(model, kind, path)
+    apart = files.largest_error(model, kind, path)
     when = "after the closing task" if model.closing else f"of round {model.round}"
     click.echo(f"{which} model {when} in {path}")
     click.echo(

@@ -1,1 +1,1 @@
-"""What the runs of a comparison say: numbers with intervals, tables, a verdict."""
+"""What the runs of a grid say together: results, groups over seeds, verdicts, tables and notes."""

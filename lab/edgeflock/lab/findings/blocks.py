@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from edgeflock.lab.compare.grid import Grid
-from edgeflock.lab.compare.grid_options import METHOD
-from edgeflock.lab.findings.comparison import Figure, Group, Result
+from edgeflock.lab.findings.groups import Figure, Group
 from edgeflock.lab.findings.outcome import COSTS
 from edgeflock.lab.findings.paired import LEVEL, Spread
 from edgeflock.lab.findings.quantity import DASH, interval, quantity
+from edgeflock.lab.findings.results import Result
+from edgeflock.lab.grid.grid import Grid
+from edgeflock.lab.grid.options import METHOD
 
 Headed = tuple[str, Figure]
 
@@ -25,12 +26,6 @@ class Block:
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-
-
-def blocks(results: Sequence[Result], found: Sequence[Group], grid: Grid) -> list[Block]:
-    """Return the tables: every run where there are several seeds, then those over seeds."""
-    several = any(group.cells > 1 for group in found)
-    return [*(every_run(results, found, grid) if several else []), *over_seeds(found, grid)]
 
 
 def every_run(results: Sequence[Result], found: Sequence[Group], grid: Grid) -> list[Block]:

@@ -1,27 +1,12 @@
-"""Figures as people read them: a count, a mean with its deviation or interval, in a unit that fits. Pure."""
+"""Figures as people read them: a mean with its deviation or interval, in a unit that fits. Pure."""
 
 from __future__ import annotations
-
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 from edgeflock.lab.findings.paired import Difference, Spread
 
 DASH = "-"
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _UNITS = {"bytes": "B", "flops": "", "energy_j": "J"}
-
-
-def counted(count: int, what: str) -> str:
-    """Return `1 cell`, `2 cells`, `1,000 cells`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def product(axes: Mapping[str, Sequence[Any]]) -> str:
-    """Return `6 cells (3 methods x 2 seeds)`."""
-    cells = counted(math.prod(map(len, axes.values())), "cell")
-    return f"{cells} ({' x '.join(counted(len(values), axis) for axis, values in axes.items()) or 'no axes'})"
 
 
 def quantity(name: str, found: Spread | None) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgeflock.lab.compare.grid import SEED, Grid
-from edgeflock.lab.compare.grid_options import METHOD
-from edgeflock.lab.findings.comparison import Figure, Group, Result, groups
+from edgeflock.common.command.units import counted
+from edgeflock.lab.findings.groups import Figure, Group, groups
 from edgeflock.lab.findings.paired import Difference
-from edgeflock.lab.findings.quantity import counted
+from edgeflock.lab.findings.results import Result
+from edgeflock.lab.grid.grid import SEED, Grid
+from edgeflock.lab.grid.options import METHOD
 
 FINAL: Figure = (None, "final_accuracy")
 _SAME = 0.005  # accuracy: an interval within this is of no consequence, wherever 0 is

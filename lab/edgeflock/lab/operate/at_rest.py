@@ -8,13 +8,13 @@ from pathlib import Path
 from edgeflock.common.command.terminal import safe
 from edgeflock.lab.history.history import History
 from edgeflock.lab.history.values import Client
-from edgeflock.lab.run import started
+from edgeflock.lab.run.config import FILE
 from edgeflock.server.console.summary import model_digest
 
 
 def how_to_go_on(run_dir: Path) -> str:
     """Return the command that takes the run up again; fl-lab starts its clients, too."""
-    program = "fl-lab run" if (run_dir / started.FILE).exists() else "fl-server"
+    program = "fl-lab run" if (run_dir / FILE).exists() else "fl-server"
     return f"{program} --run-dir {shlex.quote(str(run_dir))}"
 
 

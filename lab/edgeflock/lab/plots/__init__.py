@@ -1,1 +1,1 @@
-"""Figures of a report: what a run costs and learns, drawn."""
+"""Drawing: lines, piled costs, fields of colour, and how they all look."""

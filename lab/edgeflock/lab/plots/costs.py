@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from edgeflock.common.command.units import means, scale, spans
 from edgeflock.lab.history.history import Numbers, RoundHistory
 from edgeflock.lab.plots.curves import SIZE
+from edgeflock.lab.plots.names import elided
 from edgeflock.lab.plots.stacks import Part, Row, Stack
 from edgeflock.lab.plots.theme import figure
-from edgeflock.lab.report.names import elided
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgeflock.common.command.units import Scale, scale
 from edgeflock.lab.history.history import GLOBAL, History, Point
+from edgeflock.lab.plots.names import elided
 from edgeflock.lab.plots.theme import FAINT, NEUTRAL, Stroke, figure, stroke
-from edgeflock.lab.report.names import elided
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

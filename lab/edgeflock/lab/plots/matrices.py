@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from edgeflock.lab.plots.costs import name_rows
 from edgeflock.lab.plots.curves import SIZE
+from edgeflock.lab.plots.names import elided
 from edgeflock.lab.plots.theme import HUES, INK, NEUTRAL, PAPER, figure
-from edgeflock.lab.report.names import elided
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

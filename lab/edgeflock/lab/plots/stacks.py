@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from edgeflock.lab.history.history import TIME_LINE, Numbers
+from edgeflock.lab.history.history import TIME_LINE, History, Numbers
+from edgeflock.lab.history.ledger import SENSOR, SERVER, STATED, Held, Ledger
 from edgeflock.lab.plots.theme import HUES, NEUTRAL
-from edgeflock.lab.report.ledger import SENSOR, SERVER, STATED, Held
-from edgeflock.lab.report.subject import Subject
 
 _BLUE, _ORANGE, _GREEN, _PURPLE, _RED, _TEAL, _PINK, _BROWN = (light for light, _ in HUES)
 _DOWN, _UP = (_BLUE, _TEAL, _PURPLE, _GREEN), (_ORANGE, _PINK, _BROWN, _RED)
@@ -137,12 +136,12 @@ def _key(what: Held) -> str:
     return " ".join(what)
 
 
-# --------------------------------------------------------------------------------------- of a subject
+# --------------------------------------------------------------------------------------- of a run
 
 
-def of_rounds(subject: Subject) -> list[tuple[Stack, list[Numbers]]]:
+def of_rounds(history: History, ledger: Ledger) -> list[tuple[Stack, list[Numbers]]]:
     """Return every stack with the costs of every round; of clients' seconds the mean over the cohort."""
-    rounds, ledger = subject.history.rounds, subject.ledger
+    rounds = history.rounds
     keys = [(round.epoch, round.number) for round in rounds]
     found: list[tuple[Stack, list[Numbers]]] = [
         (SERVER_TIME, [round.time_line for round in rounds]),
@@ -157,9 +156,9 @@ def of_rounds(subject: Subject) -> list[tuple[Stack, list[Numbers]]]:
     return [*found, (ENERGY, [ledger.joules.get(key, {}) for key in keys])]
 
 
-def of_clients(subject: Subject) -> list[tuple[Stack, list[Row]]]:
+def of_clients(history: History, ledger: Ledger) -> list[tuple[Stack, list[Row]]]:
     """Return the stacks that clients have, with the costs of each."""
-    clients, joules = subject.history.clients, subject.ledger.client_joules
+    clients, joules = history.clients, ledger.client_joules
     costs: list[Row] = [(client.name, client.costs) for client in clients]
     return [
         (CLIENT_TIME, costs),
@@ -168,17 +167,17 @@ def of_clients(subject: Subject) -> list[tuple[Stack, list[Row]]]:
     ]
 
 
-def of_runs(subjects: Sequence[Subject], names: Sequence[str]) -> list[tuple[Stack, list[Row]]]:
+def of_runs(runs: Sequence[tuple[str, History, Ledger]]) -> list[tuple[Stack, list[Row]]]:
     """Return the stacks of whole runs: everything they have cost, rounds that were given up included."""
     found: dict[str, tuple[Stack, list[Row]]] = {}
-    for subject, name in zip(subjects, names, strict=True):
-        rounds = (*subject.history.rounds, *subject.history.others)
+    for name, history, ledger in runs:
+        rounds = (*history.rounds, *history.others)
         costs = _summed([round.costs for round in rounds])
         for stack, total in (
             (SERVER_TIME, _summed([round.time_line for round in rounds])),
             (BYTES, costs),
             (replace(CLIENT_TIME, caption="Of all clients together."), costs),
-            (ENERGY, _summed(list(subject.ledger.joules.values()))),
+            (ENERGY, _summed(list(ledger.joules.values()))),
         ):
             found.setdefault(stack.name, (stack, []))[1].append((name, total))
     return list(found.values())

@@ -10,7 +10,7 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from edgeflock.lab.findings import markdown
+from edgeflock.lab import markdown
 from edgeflock.methods.kit.base import Method
 from edgeflock.methods.kit.options import Params
 from edgeflock.methods.kit.registry import load, names

@@ -11,8 +11,8 @@ from typing import Any
 
 from edgeflock.client.config import ClientConfig
 from edgeflock.common.command.options import Option, public, shown_default
-from edgeflock.lab.findings import markdown
-from edgeflock.lab.run.started import LabConfig
+from edgeflock.lab import markdown
+from edgeflock.lab.run.config import LabConfig
 from edgeflock.server.config import ServerConfig
 
 COMMANDS: dict[str, tuple[Any, str]] = {

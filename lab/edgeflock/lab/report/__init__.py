@@ -1,1 +1,1 @@
-"""The report of runs and of comparisons: pages of numbers, tables and figures."""
+"""The report of runs and of comparisons: pages of numbers, tables and plots."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from edgeflock.lab.findings.quantity import counted
+from edgeflock.common.command.units import counted
 from edgeflock.lab.history.history import History
 from edgeflock.server.core.decisions import Verdict
 

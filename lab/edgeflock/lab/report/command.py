@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import click
 
 from edgeflock.common.command import extras
+from edgeflock.common.command.units import counted
 from edgeflock.common.errors import MissingData, UsageError
-from edgeflock.lab.compare.farm import CELLS
-from edgeflock.lab.findings.quantity import counted
+from edgeflock.lab.grid.grid import CELLS
+from edgeflock.lab.history import ledger
 from edgeflock.lab.plots.theme import LARGEST
-from edgeflock.lab.report import ledger
-from edgeflock.lab.run import browser
+from edgeflock.lab.report import browser
 from edgeflock.server.journal.feed import JOURNAL
 
 if TYPE_CHECKING:
-    from edgeflock.lab.compare.grid import Grid
+    from edgeflock.lab.grid.grid import Grid
     from edgeflock.lab.plots.album import Album
 
 PAGE = "index.html"
@@ -81,7 +81,7 @@ def _grid(given: Path) -> Grid | None:
     """Return what a comparison was asked, None for a run, or if an earlier edgeflock has not kept it."""
     if not (given / CELLS).is_dir():
         return None
-    from edgeflock.lab.compare.asked import recall
+    from edgeflock.lab.grid.grid_toml import recall
 
     return recall(given)
 

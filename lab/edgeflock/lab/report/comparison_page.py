@@ -9,16 +9,18 @@ from functools import partial
 from pathlib import Path
 
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.lab.compare import asked, farm
-from edgeflock.lab.compare.grid import Grid
-from edgeflock.lab.findings import findings
-from edgeflock.lab.findings.blocks import HEADINGS, Block, every_run, over_seeds
-from edgeflock.lab.findings.comparison import Group, Result, groups
-from edgeflock.lab.findings.verdict import verdicts
+from edgeflock.lab.compare import bands, bars
+from edgeflock.lab.findings.blocks import HEADINGS, Block
+from edgeflock.lab.findings.findings import findings
+from edgeflock.lab.findings.groups import Group
+from edgeflock.lab.findings.results import Result, gather
+from edgeflock.lab.grid import grid_toml
+from edgeflock.lab.grid.grid import Grid, run_dir
 from edgeflock.lab.history.history import GLOBAL
-from edgeflock.lab.plots import bands, bars, curves, matrices, plots
+from edgeflock.lab.plots import curves, matrices
 from edgeflock.lab.plots.album import Album, Plot
 from edgeflock.lab.plots.theme import NEUTRAL, Stroke
+from edgeflock.lab.report import plots
 from edgeflock.lab.report.headline import of_all_cells, of_comparison
 from edgeflock.lab.report.labels import distribution
 from edgeflock.lab.report.page import fill
@@ -40,29 +42,28 @@ class Titled:
 
 def render(grid: Grid, out: Path, album: Album, data_root: Path | None) -> str:
     """Draw the plots and return the page of the comparison in that directory."""
-    results = findings.gather(grid, out, {})
-    found = groups(results, grid)
-    looks = bands.strokes(found, grid)
-    marks = _marks(results, found, looks)
-    several = any(group.cells > 1 for group in found)
+    found = findings(gather(grid, out, {}), grid)
+    results, groups = found.results, found.groups
+    looks = bands.strokes(groups, grid)
+    marks = _marks(results, groups, looks)
     return fill(
         "comparison.html.j2",
-        title=of_comparison(found, grid),
+        title=of_comparison(groups, grid),
         sentence=of_all_cells(grid, results),
-        verdicts=[str(one) for one in verdicts(results, grid)],
+        verdicts=[str(one) for one in found.verdicts],
         missing=[*_missing(results), *_strangers(grid, out)],
-        tables=[_titled(block, marks) for block in over_seeds(found, grid)],
-        notes=findings.notes(results, grid),
-        names=[group.name for group in found],
+        tables=[_titled(block, marks) for block in found.over_seeds()],
+        notes=found.notes(),
+        names=[group.name for group in groups],
         strokes=looks,
-        band=_BAND if several else _ALONE,
-        curves=_curves(album, results, found, looks, grid),
-        costs=_costs(album, found, looks, grid),
-        methods=_methods(album, results, found, looks),
+        band=_BAND if found.several else _ALONE,
+        curves=_curves(album, results, groups, looks, grid),
+        costs=_costs(album, groups, looks, grid),
+        methods=_methods(album, results, groups, looks),
         data=_data(album, results, data_root),
-        every=[_titled(block, marks) for block in every_run(results, found, grid)],
+        every=[_titled(block, marks) for block in found.every_run()],
         command=f"fl-lab compare grid.toml --out {shlex.quote(str(out))}",
-        toml=(out / asked.FILE).read_text("utf-8"),
+        toml=(out / grid_toml.FILE).read_text("utf-8"),
     )
 
 
@@ -87,7 +88,7 @@ def _missing(results: Sequence[Result]) -> list[str]:
 
 def _strangers(grid: Grid, out: Path) -> Iterator[str]:
     """Say it if runs lie there that the grid does not ask for."""
-    asked_for = {farm.run_dir(out, cell) for cell in grid.cells}
+    asked_for = {run_dir(out, cell) for cell in grid.cells}
     others = sorted({path for path in next(iter(asked_for)).parent.iterdir() if path.is_dir()} - asked_for)
     if others:
         yield (

@@ -6,14 +6,14 @@ import importlib
 from collections.abc import Callable, Sequence
 
 from edgeflock import methods
-from edgeflock.common.command.units import UNKNOWN, amount, decimal
-from edgeflock.lab.compare.grid import SEED, Grid
-from edgeflock.lab.compare.grid_options import METHOD
-from edgeflock.lab.findings.comparison import Group, Result
-from edgeflock.lab.findings.quantity import counted
+from edgeflock.common.command.units import UNKNOWN, amount, counted, decimal
+from edgeflock.lab.findings.groups import Group
+from edgeflock.lab.findings.results import Result
 from edgeflock.lab.findings.verdict import FINAL
+from edgeflock.lab.grid.grid import SEED, Grid
+from edgeflock.lab.grid.options import METHOD
 from edgeflock.lab.history.history import COMPLETED, History
-from edgeflock.lab.report.figures import measured
+from edgeflock.lab.report.key_figures import measured
 from edgeflock.server.config import ServerConfig
 
 _NAMED = 4  # methods that a title names

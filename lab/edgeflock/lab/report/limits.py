@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeflock.lab.findings.quantity import counted
+from edgeflock.common.command.units import counted
 from edgeflock.lab.history.history import History
 from edgeflock.server.console.summary import spending
 from edgeflock.server.costs import target

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +17,8 @@ _ELSEWHERE = {  # where a run was held says nothing of what it is
     "dashboard", "dashboard_insecure", "metrics_clients", "tensorboard", "keep_every", "credit_mib",
 }  # fmt: skip
 
-_LONG = 12  # characters
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)")
 _CELL = re.compile(r"(?:.*/)?(.+)-[0-9a-f]{12}")
-
-
-def elide(text: str, width: int) -> str:
-    """Return a text of at most that many characters: the middle goes, for names differ at their ends."""
-    if len(text) <= width:
-        return text
-    tail = (width - 1) // 2
-    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
-
-
-def elided(texts: Sequence[str], width: int) -> list[str]:
-    """Return texts cut to about that width, cut less where two would look the same."""
-    while len({elide(text, width) for text in texts}) < len(set(texts)):
-        width += 1
-    return [elide(text, width) for text in texts]
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:
@@ -70,14 +53,6 @@ def order(names: Sequence[str]) -> list[int]:
 def _parts(name: str) -> list[str | float]:
     """Return a name as texts and numbers, one after the other."""
     return [float(part) if place % 2 else part for place, part in enumerate(_NUMBER.split(name))]
-
-
-def without_beginning(names: Sequence[str]) -> list[str]:
-    """Return names without the words that all begin with, if these are long: plots have little room."""
-    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
-    begin = "".join(letters[0] for letters in same) if len(names) > 1 else ""
-    cut = max(begin.rfind(mark) + 1 for mark in "-_/. ")
-    return [f"…{name[cut:]}" for name in names] if cut > _LONG else list(names)
 
 
 def differences(

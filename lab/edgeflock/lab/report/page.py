@@ -13,12 +13,12 @@ import jinja2
 from edgeflock.common.command.units import UNKNOWN
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.lab.history.history import History
-from edgeflock.lab.plots import plots, theme
+from edgeflock.lab.plots import theme
 from edgeflock.lab.plots.album import Album, Plot
-from edgeflock.lab.report import tables
+from edgeflock.lab.report import plots, tables
 from edgeflock.lab.report.caution import caution
-from edgeflock.lab.report.figures import figures
 from edgeflock.lab.report.headline import sentence, title
+from edgeflock.lab.report.key_figures import figures
 from edgeflock.lab.report.limits import limits
 from edgeflock.lab.report.names import differences
 from edgeflock.lab.report.repeat import commands

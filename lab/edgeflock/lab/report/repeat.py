@@ -14,7 +14,7 @@ from edgeflock.common.command.options import public
 from edgeflock.common.errors import UsageError
 from edgeflock.lab.history.history import Client, History
 from edgeflock.lab.report.given import Options
-from edgeflock.lab.run.started import LabConfig, recall, usual
+from edgeflock.lab.run.config import LabConfig, recall, usual
 from edgeflock.server.config import ServerConfig
 
 _CLIENTS = {entry.name: entry for entry in public(ClientConfig)}

@@ -13,10 +13,10 @@ from typing import Generic, TypeVar
 
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.lab.history.history import COMPLETED, History
+from edgeflock.lab.history.ledger import Ledger
 from edgeflock.lab.report.exam import Exam, examine
 from edgeflock.lab.report.given import Options, given
 from edgeflock.lab.report.labels import Table, distribution
-from edgeflock.lab.report.ledger import Ledger
 from edgeflock.lab.report.names import cell_names, order, run_names
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from edgeflock.common.command.units import UNKNOWN, amount, decimal
 from edgeflock.lab.history.history import History, Point
-from edgeflock.lab.report.figures import FINAL, SO_FAR, figures, measured, round_name, total
-from edgeflock.lab.report.ledger import SENSOR, STATED, Ledger
-from edgeflock.lab.report.names import elided
+from edgeflock.lab.history.ledger import SENSOR, STATED, Ledger
+from edgeflock.lab.plots.names import elided
+from edgeflock.lab.report.key_figures import FINAL, SO_FAR, figures, measured, round_name, total
 from edgeflock.lab.report.subject import Subject
 from edgeflock.server.costs import target
 

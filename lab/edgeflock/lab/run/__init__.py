@@ -1,1 +1,1 @@
-"""A run on this machine: real processes, watched to the end."""
+"""A run on this machine: a server and its clients as real processes, watched to the end."""

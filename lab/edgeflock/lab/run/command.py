@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgeflock.common.command import flags
-from edgeflock.lab.run.started import LabConfig
+from edgeflock.lab.run.config import LabConfig
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.start.hints import explain
 

@@ -15,13 +15,13 @@ import click
 
 from edgeflock.common.command import flags, signals
 from edgeflock.common.command.terminal import Terminal
+from edgeflock.common.command.units import counted
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
 from edgeflock.common.wire.address import parse_address
 from edgeflock.common.wire.listen import OFF
-from edgeflock.lab.findings.quantity import counted
-from edgeflock.lab.run.children import Child, Children, environment_without, program
+from edgeflock.lab.children import Child, Children, environment_without, program
+from edgeflock.lab.run.config import CLIENTS, LabConfig, recall, remember, usual
 from edgeflock.lab.run.glance import Glance
-from edgeflock.lab.run.started import CLIENTS, LabConfig, recall, remember, usual
 from edgeflock.server.config import ServerConfig, default_run_dir
 from edgeflock.server.console import onward
 from edgeflock.server.console.display import Display

@@ -8,7 +8,7 @@ from typing import Any
 
 from edgeflock.common.command.options import read_toml
 from edgeflock.common.command.settings_file import value_text
-from edgeflock.lab.compare.grid import Grid, make_grid
+from edgeflock.lab.grid.grid import Grid, make_grid
 from edgeflock.server.files.run_dir import write_small
 
 FILE = "grid.toml"

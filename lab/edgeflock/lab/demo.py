@@ -15,10 +15,10 @@ import click
 from edgeflock.common.command import extras, signals
 from edgeflock.common.command.terminal import Terminal
 from edgeflock.common.errors import EdgeflockError, UsageError
-from edgeflock.lab.run import browser
-from edgeflock.lab.run.children import Child, Children
+from edgeflock.lab.children import Child, Children
+from edgeflock.lab.report import browser
+from edgeflock.lab.run.config import LabConfig
 from edgeflock.lab.run.experiment import UNTOLD, Experiment, check, check_all, end, forget_if_empty
-from edgeflock.lab.run.started import LabConfig
 from edgeflock.server.config import default_run_dir
 from edgeflock.server.console.display import Display
 from edgeflock.server.console.sentences import sentence

@@ -9,7 +9,7 @@ from typing import Any
 from edgeflock.common.command.kinds import plain
 from edgeflock.common.command.options import Option, from_table, public, unknown
 from edgeflock.common.errors import BadValue, UsageError
-from edgeflock.lab.run.started import LabConfig
+from edgeflock.lab.run.config import LabConfig
 from edgeflock.server.config import ServerConfig
 
 METHOD = "method"

@@ -13,7 +13,7 @@ from typing import Any
 from edgeflock.common.command.options import options, public, read_toml, unknown
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
 from edgeflock.common.scores import LOCAL, POOLED
-from edgeflock.lab.compare.grid_options import (
+from edgeflock.lab.grid.options import (
     METHOD,
     Choice,
     axis_of,
@@ -24,11 +24,12 @@ from edgeflock.lab.compare.grid_options import (
     values_of,
 )
 from edgeflock.lab.history.values import GLOBAL
-from edgeflock.lab.run.started import LabConfig
+from edgeflock.lab.run.config import LabConfig
 from edgeflock.methods.kit.registry import load, names
 from edgeflock.server.config import ServerConfig
 
 SEED = "seed"
+CELLS = "cells"  # where the run directories lie in that of a comparison
 _TOP = ("grid", "run", METHOD, "baseline", "target", "measure")
 _INSIDE = "options of the runs stand in [run], or in [grid] as lists"
 _DEFAULT = ServerConfig().method
@@ -69,6 +70,11 @@ class Cell:
     def group(self) -> Mapping[str, str]:
         """The labels that cells have in common over which is averaged: all but the seed."""
         return {axis: label for axis, label in self.labels.items() if axis != SEED}
+
+
+def run_dir(out: Path, cell: Cell) -> Path:
+    """Return where a cell's run lies in the directory of its comparison."""
+    return out / CELLS / cell.folder
 
 
 @dataclass(frozen=True)

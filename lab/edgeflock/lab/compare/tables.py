@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgeflock.common.command import extras
-from edgeflock.lab.findings import markdown
+from edgeflock.lab import markdown
 from edgeflock.lab.findings.blocks import Block
-from edgeflock.lab.findings.comparison import Record
+from edgeflock.lab.findings.groups import Record
 
 _LATEX = {
     "\\": r"\textbackslash{}",

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeflock.common.command import extras
-from edgeflock.lab.compare.grid import Grid
-from edgeflock.lab.findings.comparison import Group, Result
+from edgeflock.lab.compare import bands
+from edgeflock.lab.findings.findings import Findings
+from edgeflock.lab.grid.grid import Grid
 from edgeflock.lab.history.history import GLOBAL
-from edgeflock.lab.plots import bands, theme
+from edgeflock.lab.plots import theme
 from edgeflock.lab.plots.curves import AXES, Against, Line, accuracy_frame, panel
-from edgeflock.lab.report.names import elided
+from edgeflock.lab.plots.names import elided
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,19 +24,21 @@ _LEGEND_WIDTH = 100  # characters of all names in a row of the legend
 _LONGEST = 48  # characters of a name
 
 
-def draw(results: Sequence[Result], found: Sequence[Group], grid: Grid, path: Path) -> str:
+def draw(found: Findings, path: Path) -> str:
     """Write the picture as path.svg and path.png; return why there is none, or nothing."""
-    looks = bands.strokes(found, grid)
-    lines = {axis.name: bands.evaluations(results, found, looks, "accuracy", axis) for axis in AXES}
+    looks = bands.strokes(found.groups, found.grid)
+    lines = {
+        axis.name: bands.evaluations(found.results, found.groups, looks, "accuracy", axis) for axis in AXES
+    }
     shown = [axis for axis in AXES if lines[axis.name]]
     if not shown:
         return "no picture: no model was evaluated"
-    if len(found) > theme.LARGEST:
-        return f"no picture: at most {theme.LARGEST} lines can be told apart, here are {len(found)}"
+    if len(found.groups) > theme.LARGEST:
+        return f"no picture: at most {theme.LARGEST} lines can be told apart, here are {len(found.groups)}"
     if not extras.installed("matplotlib"):
         return f"no picture: it {extras.needs('matplotlib')}"
     with theme.styled():
-        made = _figure([(axis, lines[axis.name]) for axis in shown], grid)
+        made = _figure([(axis, lines[axis.name]) for axis in shown], found.grid)
         path.with_suffix(".svg").write_text(theme.standing_alone(theme.svg(made)), "utf-8")
         theme.png(made, path.with_suffix(".png"))
     return ""

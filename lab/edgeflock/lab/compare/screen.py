@@ -1,4 +1,4 @@
-"""What `fl-lab compare` prints in the end: one table, the verdict and what next, on a screen. Pure."""
+"""What `fl-lab compare` prints in the end: one table, the verdict and what next, or all tables."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgeflock.lab.compare.grid import Grid
-from edgeflock.lab.findings import tables
+import click
+
+from edgeflock.common.command.units import counted
+from edgeflock.lab.compare import files, tables
 from edgeflock.lab.findings.blocks import HEADINGS, Block, known_costs
-from edgeflock.lab.findings.comparison import Figure, Group
-from edgeflock.lab.findings.quantity import counted, quantity
+from edgeflock.lab.findings.findings import Findings
+from edgeflock.lab.findings.groups import Figure, Group
+from edgeflock.lab.findings.quantity import quantity
 from edgeflock.lab.findings.verdict import Verdict
-from edgeflock.lab.report.names import elided
+from edgeflock.lab.grid.grid import Grid
+from edgeflock.lab.plots.names import elided
+from edgeflock.server.console.onward import command
 
 LINES, COLUMNS = 24, 80
 _LEAST_ROWS = 3
@@ -22,24 +27,28 @@ _SETTINGS = 3  # verdicts that are printed
 _FINAL, _BEST = "final_accuracy", "best_accuracy"
 
 
-def screen(
-    found: Sequence[Group],
-    grid: Grid,
-    verdicts: Sequence[Verdict],
-    notes: Sequence[str],
-    out: Path,
-    onward: str,
-    width: int,
-) -> str:
+def tell(found: Findings, out: Path, *, width: int, full: bool) -> None:
+    """Write the files, and print the tables: one screen of that width, or all of them."""
+    written = files.write(found, out)
+    onward = command("fl-lab", "report", out)
+    if not full:
+        click.echo(screen(found, out, onward, width))
+        return
+    click.echo("\n" + "\n\n".join(map(tables.as_text, found.blocks())) + "\n")
+    for line in (*found.notes(), written, *(f"verdict: {one}" for one in found.verdicts), f"next: {onward}"):
+        click.echo(line)
+
+
+def screen(found: Findings, out: Path, onward: str, width: int) -> str:
     """Return the end of a comparison, in at most `LINES` lines of that width."""
     below = [
-        *_verdict(verdicts, width),
-        *(line for note in notes for line in _wrapped(note, width)),
+        *_verdict(found.verdicts, width),
+        *(line for note in found.urgent() for line in _wrapped(note, width)),
         *_wrapped(f"every table: {out / 'comparison.md'} (or --full); CSV and pictures beside it", width),
         f"next: {onward}",
     ]
     rows = max(_LEAST_ROWS, LINES - len(below) - 5)  # title, heads, two empty lines, the prompt
-    return "\n".join(["", tables.as_text(overview(found, grid, width, rows)), "", *below])
+    return "\n".join(["", tables.as_text(overview(found.groups, found.grid, width, rows)), "", *below])
 
 
 def _verdict(verdicts: Sequence[Verdict], width: int) -> list[str]:

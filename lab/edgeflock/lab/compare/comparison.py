@@ -1,4 +1,4 @@
-"""The cells of a grid, each a run with real processes, and tables of what came of them."""
+"""A comparison on its way: the cells of its grid, each a run with real processes, and what came of them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from typing import Any
 import click
 
 from edgeflock.common.command.terminal import Terminal
+from edgeflock.common.command.units import counted
 from edgeflock.common.errors import EdgeflockError, Locked, UsageError
-from edgeflock.lab.compare import asked as kept
 from edgeflock.lab.compare import farm, time_left
 from edgeflock.lab.compare.farm import Ended, Living
-from edgeflock.lab.compare.grid import Cell, Grid
-from edgeflock.lab.compare.ticker import Ticker
+from edgeflock.lab.compare.screen import COLUMNS, tell
+from edgeflock.lab.compare.ticker import Ticker, product
 from edgeflock.lab.compare.time_left import Ahead, Took
-from edgeflock.lab.findings import findings
+from edgeflock.lab.findings.findings import findings
 from edgeflock.lab.findings.outcome import lives
-from edgeflock.lab.findings.quantity import counted, product
-from edgeflock.lab.findings.screen import COLUMNS
+from edgeflock.lab.findings.results import gather
+from edgeflock.lab.grid import grid_toml
+from edgeflock.lab.grid.grid import Cell, Grid, run_dir
 from edgeflock.lab.history import history
 from edgeflock.lab.history.history import History
 
@@ -58,7 +59,7 @@ class Comparison:
         ahead = [cell for cell in self.grid.cells if cell.folder not in finished]
         _require_data(ahead)
         with _held(self.out):
-            kept.keep(self.out, table, self.grid)
+            grid_toml.keep(self.out, table, self.grid)
             click.echo(self._first_line(ahead))
             try:
                 with closing(Ticker(Terminal(sys.stdout), len(self.grid.cells))) as shown:
@@ -72,10 +73,10 @@ class Comparison:
 
     def tell(self, *, full: bool) -> int:
         """Show what was found, name what failed, and return the exit code."""
-        results = findings.gather(self.grid, self.out, self.failures)
+        found = findings(gather(self.grid, self.out, self.failures), self.grid)
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else COLUMNS
-        findings.tell(results, self.grid, self.out, width=width, full=full)
-        failed = [result for result in results if result.outcome is None]
+        tell(found, self.out, width=width, full=full)
+        failed = [result for result in found.results if result.outcome is None]
         for result in failed:
             alone = shlex.join(["fl-lab", *farm.command_line(self.out, result.cell)])
             click.echo(f"failed: {result.cell.name}: {result.failure}\n  alone: {alone}", err=True)
@@ -125,7 +126,7 @@ class Comparison:
         from edgeflock.server.start.resolve import combine
         from edgeflock.server.start.startup import already_over  # brings torch
 
-        folder = farm.run_dir(self.out, cell)
+        folder = run_dir(self.out, cell)
         try:
             over = already_over(folder, combine({**cell.given, "run_dir": folder}))
             return history.read(folder) if over is not None and over.kind is EndingKind.COMPLETED else None

@@ -5,27 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from edgeflock.lab.compare.grid import SEED, Cell, Grid
-from edgeflock.lab.compare.grid_options import METHOD
-from edgeflock.lab.findings.outcome import COSTS, Outcome
+from edgeflock.lab.findings.outcome import COSTS
 from edgeflock.lab.findings.paired import Difference, Spread, difference, spread
-from edgeflock.lab.history.values import History
-from edgeflock.lab.report.ledger import Ledger
+from edgeflock.lab.findings.results import Result
+from edgeflock.lab.grid.grid import SEED, Grid
+from edgeflock.lab.grid.options import METHOD
 
 Record = Mapping[str, str | float | int | None]
 Figure = tuple[float | None, str]  # target (None: of the whole run), name
-
-
-@dataclass(frozen=True)
-class Result:
-    """One cell with what came of it."""
-
-    cell: Cell
-    outcome: Outcome | None
-    failure: str = ""  # why there is no outcome
-    run_dir: str = ""
-    history: History | None = None
-    ledger: Ledger | None = None
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from edgeflock.common.command.units import UNKNOWN, amount, decimal
-from edgeflock.lab.findings.quantity import counted
+from edgeflock.common.command.units import UNKNOWN, amount, counted, decimal
 from edgeflock.lab.history.history import History, Point
-from edgeflock.lab.report.ledger import SENSOR, SERVER, STATED, Ledger
+from edgeflock.lab.history.ledger import SENSOR, SERVER, STATED, Ledger
 
 FINAL, SO_FAR = "final accuracy", "accuracy so far"
 

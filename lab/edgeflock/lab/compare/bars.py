@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgeflock.common.command.units import Scale, scale
-from edgeflock.lab.findings.comparison import Figure as What
-from edgeflock.lab.findings.comparison import Group
+from edgeflock.lab.findings.groups import Figure as What
+from edgeflock.lab.findings.groups import Group
 from edgeflock.lab.plots.costs import name_rows
 from edgeflock.lab.plots.curves import SIZE
 from edgeflock.lab.plots.theme import FAINT, INK, Stroke, figure

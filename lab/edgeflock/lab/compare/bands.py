@@ -6,10 +6,11 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from edgeflock.lab.compare.grid import Grid
-from edgeflock.lab.compare.grid_options import METHOD
-from edgeflock.lab.findings.comparison import Group, Result
+from edgeflock.lab.findings.groups import Group
 from edgeflock.lab.findings.outcome import Outcome
+from edgeflock.lab.findings.results import Result
+from edgeflock.lab.grid.grid import Grid
+from edgeflock.lab.grid.options import METHOD
 from edgeflock.lab.history.history import History, Point
 from edgeflock.lab.plots import theme
 from edgeflock.lab.plots.curves import SHARE, UNBOUNDED, Against, Line

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from edgeflock.lab.history.history import History
 from edgeflock.lab.plots import costs, curves, matrices, stacks
 from edgeflock.lab.plots.album import Album, Plot
-from edgeflock.lab.report.names import without_beginning
+from edgeflock.lab.plots.names import without_beginning
 from edgeflock.lab.report.subject import Subject
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def totals(album: Album, subjects: Sequence[Subject]) -> list[Plot]:
     if len(subjects) < 2:
         return []
     _, names = _of(subjects)
+    runs = [(name, one.history, one.ledger) for name, one in zip(names, subjects, strict=True)]
     return drawn(
         album.add(
             f"runs-{stack.name}",
@@ -88,18 +89,18 @@ def totals(album: Album, subjects: Sequence[Subject]) -> list[Plot]:
             stack.caption,
             partial(costs.lying, stack, rows, "run"),
         )
-        for stack, rows in stacks.of_runs(subjects, names)
+        for stack, rows in stacks.of_runs(runs)
     )
 
 
 def by_round(album: Album, subject: Subject) -> list[Plot]:
     """Return the costs of a run's rounds and of its clients."""
     found = []
-    for stack, numbers in stacks.of_rounds(subject):
+    for stack, numbers in stacks.of_rounds(subject.history, subject.ledger):
         draw = partial(costs.per_round, subject.history.rounds, stack, numbers)
         title = f"{stack.title}, by round"
         found.append(album.add(_stem(subject, f"rounds-{stack.name}"), title, stack.caption, draw))
-    for stack, rows in stacks.of_clients(subject):
+    for stack, rows in stacks.of_clients(subject.history, subject.ledger):
         draw = partial(costs.lying, stack, rows, "client")
         found.append(
             album.add(_stem(subject, f"clients-{stack.name}"), f"{stack.title}, by client", "", draw)

@@ -1,0 +1,44 @@
+"""The files of a comparison: tables for people and for machines, and the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from edgeflock.common.command import extras
+from edgeflock.lab.compare import picture, tables
+from edgeflock.lab.findings.findings import Findings
+from edgeflock.lab.findings.groups import Record, cell_records, curve_records, summary_records
+
+PICTURE = "comparison"
+
+
+def write(found: Findings, out: Path) -> str:
+    """Write all files; return which, in a sentence."""
+    blocks, targets = found.blocks(), found.grid.targets
+    verdict = ["## Verdict", "", *(f"- {one}" for one in found.verdicts), ""]
+    notes = [f"{note}\n" for note in found.notes()]
+    markdown = ["\n".join(verdict), *map(tables.as_markdown, blocks), *notes]
+    (out / "comparison.md").write_text("\n".join(markdown), "utf-8")
+    latex = ["% \\usepackage{booktabs,graphicx}", *map(tables.as_latex, blocks)]
+    (out / "comparison.tex").write_text("\n".join(latex), "utf-8")
+    lacking = picture.draw(found, out / PICTURE)
+    records = {
+        "cells": cell_records(found.results, targets),
+        "summary": summary_records(found.groups, targets),
+        "curves": curve_records(found.results),
+    }
+    parquet = _write_records(out, records)
+    texts, kinds = "md,tex" if lacking else "md,tex,svg,png", "{csv,parquet}" if parquet else "csv"
+    hints = [lacking, "" if parquet else f"Parquet {extras.needs('pyarrow')}"]
+    files = f"comparison.{{{texts}}} and {{{','.join(records)}}}.{kinds} in {out}"
+    return "; ".join(["Written: " + files, *filter(None, hints)])
+
+
+def _write_records(out: Path, records: Mapping[str, Sequence[Record]]) -> bool:
+    """Write the files for machines; return whether Parquet could be written, too."""
+    parquet = True
+    for name, rows in records.items():
+        tables.write_csv(out / f"{name}.csv", rows)
+        parquet = tables.write_parquet(out / f"{name}.parquet", rows) and parquet
+    return parquet

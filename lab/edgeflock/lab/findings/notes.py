@@ -1,0 +1,107 @@
+"""What the tables of a grid cannot say, in sentences: what is missing or shared, what is a model. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgeflock.lab.findings.outcome import overlap
+from edgeflock.lab.findings.results import Result
+from edgeflock.lab.grid.grid import Grid
+from edgeflock.lab.history.ledger import STATED
+from edgeflock.methods.kit import registry
+
+_MUCH = 0.1  # a share of seconds that is worth a sentence
+_READING = (
+    "± is the standard deviation over seeds. Seconds are those of the server's rounds, without the start of "
+    "processes; bytes are payload, both ways."
+)
+
+
+def notes(results: Sequence[Result], grid: Grid) -> list[str]:
+    """Return all that there is to say."""
+    return [
+        *_silent(results, grid.measure),
+        *_missed(results, grid),
+        *_shared(results),
+        *_tested(results),
+        *_by_servers(results),
+        *_energy(results),
+        _READING,
+    ]
+
+
+def urgent(results: Sequence[Result], grid: Grid) -> list[str]:
+    """Return what must be said where there is room for little."""
+    return [*_silent(results, grid.measure), *_shared(results)]
+
+
+def _silent(results: Sequence[Result], measure: str) -> list[str]:
+    """Say which methods have no accuracy of the model that counts, and which they have."""
+    silent = {r.cell.method: r.outcome.models for r in results if r.outcome and r.outcome.final is None}
+    return [
+        f"{name} has no accuracy of {measure!r}, "
+        + (f"--measure can be {', '.join(models)}." if models else "no model was evaluated (eval_every).")
+        for name, models in silent.items()
+    ]
+
+
+def _missed(results: Sequence[Result], grid: Grid) -> list[str]:
+    """Say where a mean is one of those runs alone that reached a target."""
+    found: list[str] = []
+    for target in grid.targets:
+        reached = [bool(result.outcome and result.outcome.reached[target]) for result in results]
+        if not any(reached):
+            found.append(f"No run reached {target:g}.")
+        elif not all(reached):
+            found.append(
+                f"{reached.count(False)} of {len(reached)} runs did not reach {target:g}: "
+                "means and differences are of those that did."
+            )
+    return found
+
+
+def _shared(results: Sequence[Result]) -> list[str]:
+    """Say it if cells have disturbed each other; their journals know when they ran."""
+    ran = [life for result in results if result.outcome for life in result.outcome.lives]
+    return (
+        ["Some cells ran at the same time and shared the machine: seconds are longer for it."]
+        if overlap(ran)
+        else []
+    )
+
+
+def _tested(results: Sequence[Result]) -> list[str]:
+    """Say whose seconds are to a good part those of tests: a method that has many models is slow to test."""
+    shares: dict[str, list[float]] = {}
+    for result in results:
+        if result.outcome:
+            shares.setdefault(result.cell.method, []).append(result.outcome.tests)
+    means = {method: sum(found) / len(found) for method, found in shares.items()}
+    return [
+        f"{share:.0%} of the seconds of {method} went into testing its models, while no round was open."
+        for method, share in means.items()
+        if share >= _MUCH
+    ]
+
+
+def _by_servers(results: Sequence[Result]) -> list[str]:
+    """Say whose operations are not all in the tables."""
+    names = dict.fromkeys(r.cell.method for r in results if registry.load(r.cell.config.method).public_data)
+    if not names:
+        return []
+    verb = "train" if len(names) > 1 else "trains"
+    return [f"FLOPs are the clients': {', '.join(names)} {verb} on the server, too, which is not in them."]
+
+
+def _energy(results: Sequence[Result]) -> list[str]:
+    """Say where energy comes from if no sensor tells it, or why its column is not there."""
+    known = {
+        name for r in results if r.outcome for name, value in r.outcome.total.items() if value is not None
+    }
+    sources = frozenset[str]().union(*(result.ledger.sources for result in results if result.ledger))
+    if STATED in sources:
+        partly = " in part" if sources != {STATED} else ""
+        return [f"Energy is{partly} a model, not measured: seconds times the watts that clients state."]
+    if not known or "energy_j" in known:
+        return []
+    return ["Energy is not known: no client has a sensor that can be read, and none was told its watts."]
