@@ -11,18 +11,24 @@ from edgeflock.server.core.events import (
     Event,
     Folded,
     Online,
+    PauseAsked,
     Persisted,
     Ready,
     RoundPrepared,
     Started,
+    StopAsked,
     Ticked,
     UpdateReceived,
 )
-from edgeflock.server.core.rounds import RunMachine
+from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.rules import Rules
+from edgeflock.server.core.run import RunMachine
 
 E = TypeVar("E")
 NOTHING: dict[int, Verdict] = {}
+HELD: dict[Phase, tuple[type[Effect], ...]] = {  # what is not carried out, so that the phase lasts
+    Phase.OPENING: (PrepareRound,), Phase.FOLDING: (FoldRound,), Phase.COMMITTING: (CommitRound,)
+}  # fmt: skip
 
 
 class Desk:
@@ -108,3 +114,24 @@ class Desk:
     def verdicts(self) -> dict[int, Verdict]:
         """Outcomes of the last commit."""
         return {outcome.seat: outcome.verdict for outcome in self.of(CommitRound)[-1].outcomes}
+
+
+def desk_in(phase: Phase) -> Desk:
+    """Return a desk whose machine stands in that phase of its first round; what was begun is held back."""
+    desk = Desk(2, rounds=3)
+    if phase is Phase.IDLE:
+        return desk
+    if phase is Phase.GATHERING:
+        desk.post(Started(0.0))
+        return desk
+    desk.holding = HELD.get(phase, ())
+    desk.gather()
+    if phase is Phase.COMMITTED:
+        desk.post(PauseAsked(desk.now))
+    if phase in (Phase.FOLDING, Phase.COMMITTING, Phase.COMMITTED):
+        desk.deliver(0, 1)
+    if phase in (Phase.ENDING, Phase.ENDED):
+        desk.holding = (Persist,) if phase is Phase.ENDING else ()
+        desk.post(StopAsked("enough", desk.now))
+    assert desk.machine.phase is phase
+    return desk

@@ -17,9 +17,10 @@ from edgeflock.common.payload.checksum import extend
 from edgeflock.common.wire.transport import PROTOCOL, channel_options, server_options
 from edgeflock.methods.kit.base import Method
 from edgeflock.methods.kit.registry import load
-from edgeflock.server.core.events import Event, Phase
-from edgeflock.server.core.rounds import RunMachine
+from edgeflock.server.core.events import Event
+from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.rules import Rules
+from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.engine.engine import Engine
 from edgeflock.server.engine.scoring import Scoring

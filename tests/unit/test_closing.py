@@ -18,7 +18,8 @@ from structlog.testing import capture_logs
 
 from edgeflock.methods.kit.base import Method, Plan, Round, ServerHalf, State
 from edgeflock.server.core.decisions import Verdict
-from edgeflock.server.core.events import PauseAsked, Phase, Ready, ResumeAsked, StopAsked, Ticked
+from edgeflock.server.core.events import PauseAsked, Ready, ResumeAsked, StopAsked, Ticked
+from edgeflock.server.core.phases import Phase
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.journal.journal import connect, read_only
 from edgeflock.server.start import startup
@@ -64,7 +65,7 @@ def play(of: Home, then: Then | None = None, *, train: int = 99) -> None:
                 engine.post(Ready(index, 0.0))
             for number in range(engine.machine.committed + 1, min(train, of.rules.rounds) + 1):
                 await engine.until(lambda: engine.machine.phase in (Phase.OPEN, Phase.ENDED))
-                if engine.machine.closing or engine.machine.ending:
+                if engine.machine.over or engine.machine.ending:
                     break
                 await one_round(engine, of, number)
             await (then or everybody_answers)(engine)
@@ -80,7 +81,7 @@ async def one_round(engine: WatchedEngine, of: Home, number: int) -> None:
 
 
 async def closing(engine: WatchedEngine) -> None:
-    await engine.until(lambda: bool(engine.machine.closing) and engine.machine.phase is Phase.OPEN)
+    await engine.until(lambda: bool(engine.machine.over) and engine.machine.phase is Phase.OPEN)
 
 
 def wish(index: int) -> float:
@@ -148,7 +149,7 @@ def test_everybody_is_asked_once_more_and_the_answers_settle_the_result(tmp_path
         assert engine.opened is not None
         work.update(vars(engine.opened.work))
         await everybody_answers(engine)
-        assert (engine.machine.counted, engine.machine.committed) == (2, 3)
+        assert (engine.machine.trained, engine.machine.committed) == (2, 3)
 
     play(made, look)
     assert work["plan"].steps == 0

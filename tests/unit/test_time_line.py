@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from edgeflock.server.core.events import Phase
-from edgeflock.server.core.rules import Rules
-from edgeflock.server.core.standing import Standing
+from edgeflock.server.core.events import SpaceMissing
+from edgeflock.server.core.phases import Phase
 from edgeflock.server.costs import time_line
 from edgeflock.server.costs.time_line import OF_A_ROUND, TimeLine, doing
+from support.desk import desk_in
 
 
 class Clock:
@@ -61,25 +61,31 @@ def test_a_test_within_the_commit_is_moved_and_the_sum_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "hold", "expected"),
+    ("phase", "expected"),
     [
-        (Phase.IDLE, "", ("gather_s", 5)),
-        (Phase.GATHERING, "", ("gather_s", 5)),
-        (Phase.OPENING, "", ("select_s", 5)),
-        (Phase.OPEN, "", ("open_s", 5)),
-        (Phase.OPEN, "too few", ("paused_s", 5)),
-        (Phase.FOLDING, "", ("fold_s", 5)),
-        (Phase.COMMITTING, "no space", ("paused_s", 5)),
-        (Phase.COMMITTING, "", ("commit_s", 5)),
-        (Phase.COMMITTED, "paused by the operator", ("paused_s", 5)),
-        (Phase.ENDING, "", ("commit_s", 5)),
-        (Phase.ENDED, "", None),
+        (Phase.IDLE, ("gather_s", 1)),
+        (Phase.GATHERING, ("gather_s", 1)),
+        (Phase.OPENING, ("select_s", 1)),
+        (Phase.OPEN, ("open_s", 1)),
+        (Phase.FOLDING, ("fold_s", 1)),
+        (Phase.COMMITTING, ("commit_s", 1)),
+        (Phase.COMMITTED, ("paused_s", 2)),
+        (Phase.ENDING, ("commit_s", 1)),
+        (Phase.ENDED, None),
     ],
 )
-def test_every_phase_is_one_thing(phase: Phase, hold: str, expected: tuple[str, int] | None) -> None:
-    machine = Standing(Rules(rounds=9, clients=2, cohort=2, min_updates=2))
-    machine.phase, machine.hold, machine.committed, machine.round = phase, hold, 4, 5
-    assert doing(machine) == expected
+def test_every_phase_is_one_thing(phase: Phase, expected: tuple[str, int] | None) -> None:
+    assert doing(desk_in(phase).machine) == expected
+
+
+def test_a_pause_takes_the_place_of_the_phase() -> None:
+    desk = desk_in(Phase.COMMITTING)
+    desk.post(SpaceMissing(desk.held[0], "no space left on the disk", desk.now))
+    assert doing(desk.machine) == ("paused_s", 1)
+    desk = desk_in(Phase.OPEN)
+    for _ in range(2):
+        desk.pass_deadline()
+    assert doing(desk.machine) == ("paused_s", 1)
 
 
 def test_the_lab_knows_the_parts_of_a_round() -> None:

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from edgeflock.server.core.decisions import EndingKind
-from edgeflock.server.core.events import Phase
+from edgeflock.server.core.phases import Phase
 from edgeflock.v1 import aggregator_pb2, control_pb2_grpc
 from edgeflock.v1 import control_pb2 as pb
 from support.tiny_server import MIB, WAIT_S, Home, Served

@@ -78,8 +78,8 @@ async def offend(served: Served, peer: Peer, times: int = AFTER) -> None:
 
 async def counted(served: Served, index: int, times: int) -> None:
     """Wait until the journal has so many bad updates of a client."""
-    of = served.engine.machine.quarantine
-    await served.engine.until(lambda: (told := of.told(index)) is not None and told.refused == times)
+    of = served.engine.machine.conduct
+    await served.engine.until(lambda: (told := of.known(index)) is not None and told.refused == times)
 
 
 async def quarantined(peer: Peer) -> pb.View:

@@ -22,7 +22,8 @@ from edgeflock.common.payload.checksum import GRANULE, extend
 from edgeflock.common.payload.package import Package
 from edgeflock.common.wire.transport import PROTOCOL
 from edgeflock.server.core.decisions import EndingKind
-from edgeflock.server.core.events import DrainAsked, Phase, StopAsked, Ticked
+from edgeflock.server.core.events import DrainAsked, StopAsked, Ticked
+from edgeflock.server.core.phases import Phase
 from edgeflock.server.files.spool import Entry
 from edgeflock.server.journal.journal import read_only
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -269,7 +270,7 @@ def test_a_small_model_comes_with_the_first_view_of_its_task_only(tmp_path: Path
         (download,) = (await peers[0].view(lambda view: view.HasField("task"))).task.downloads
         assert len(download.payload) == download.package.size_bytes
         assert extend(0, download.payload) == download.package.crc32c
-        served.engine.machine.deadline = None  # something changes in the view, the task stays
+        served.engine.machine.current.deadline = None  # something changes in the view, the task stays
         served.engine.machine.hold = "waiting"
         served.engine.sessions.publish()
         view = await peers[0].view(lambda view: view.reason == "waiting")

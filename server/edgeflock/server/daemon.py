@@ -29,7 +29,7 @@ from edgeflock.server.config import ServerConfig, listen_address
 from edgeflock.server.console.console import Console
 from edgeflock.server.core.decisions import Ended, EndingKind
 from edgeflock.server.core.events import DrainAsked
-from edgeflock.server.core.rounds import RunMachine
+from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs import budget, target
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.engine.engine import Engine

@@ -1,22 +1,21 @@
-"""Who is left out for a while: bad updates counted for each client, and what follows from too many. Pure."""
+"""How clients behave: bad updates counted for each, and who takes no part for a while after too many."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from edgeflock.server.core.decisions import Conduct, Outcome, Verdict
-from edgeflock.server.core.effects import Announce
 from edgeflock.server.core.rules import Rules
 
-WORDS = ("client_quarantined", "client_released")
-BAD = (Verdict.NON_FINITE, Verdict.MALFORMED)  # verdicts that speak against a client
+_BAD = (Verdict.NON_FINITE, Verdict.MALFORMED)  # verdicts that speak against a client
 
 
-class Quarantine:
+class ConductBook:
     """The conduct of the clients of a run, as decided and as the journal has it."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
+        # Invariant: who has a durable conduct has a decided one, which is the same or a later one.
         self._decided: dict[int, Conduct] = {}  # what the next decision goes by
         self._durable: dict[int, Conduct] = {}  # what may be spoken of
 
@@ -26,18 +25,22 @@ class Quarantine:
             self._durable[one.seat] = one
             self._decided.setdefault(one.seat, one)
 
+    def known(self, seat: int) -> Conduct | None:
+        """Return what may be said of a client's bad updates, if it has sent any."""
+        return self._durable.get(seat)
+
+    def quarantine(self, seat: int, round: int) -> Conduct | None:
+        """Return why a client takes no part in that round, as far as may be said; None if it may."""
+        known = self.known(seat)
+        return known if known is not None and self._holds(known, round) else None
+
     def held(self, round: int) -> set[int]:
         """Return who takes no part in that round."""
         return {seat for seat, one in self._decided.items() if self._holds(one, round)}
 
-    def told(self, seat: int) -> Conduct | None:
-        """Return what may be said of a client's bad updates, if it has sent any."""
-        return self._durable.get(seat)
-
-    def keeps(self, seat: int, round: int) -> bool:
-        """Whether a client takes no part in that round, and may know."""
-        told = self.told(seat)
-        return told is not None and self._holds(told, round)
+    def released_after(self, round: int) -> list[int]:
+        """Return whose quarantine ends with that round."""
+        return sorted(seat for seat, one in self._decided.items() if one.until == round)
 
     def _holds(self, conduct: Conduct, round: int) -> bool:
         return bool(self._rules.quarantine_after) and conduct.until >= round
@@ -60,36 +63,24 @@ class Quarantine:
         return self._rules.clients - len(self.held(round)) > self._rules.min_updates
 
     def settle(self, round: int, outcomes: Iterable[Outcome]) -> tuple[Conduct, ...]:
-        """Draw the conclusions from the final words on a round; return what is to be written with them."""
+        """Draw the conclusions from the final verdicts of a round; return what is to be written with them."""
         return tuple(now for item in outcomes if (now := self._settle(round, item)) is not None)
 
     def _settle(self, round: int, outcome: Outcome) -> Conduct | None:
         before = self._decided.get(outcome.seat)
-        if outcome.verdict in BAD:
+        if outcome.verdict in _BAD:
             return self.offence(outcome.seat, str(outcome.verdict), round)
         if outcome.verdict is not Verdict.COUNTED or before is None or not before.row:
             return None
-        now = Conduct(before.seat, before.refused, 0, 0, before.reason)
-        self._decided[before.seat] = now
+        now = self._decided[before.seat] = _forgiven(before)
         return now
 
     def release(self, seat: int) -> None:
         """An operator trusts it again, and the journal says so."""
         for known in (self._decided, self._durable):
             if (one := known.get(seat)) is not None:
-                known[seat] = Conduct(seat, one.refused, 0, 0, one.reason)
+                known[seat] = _forgiven(one)
 
-    # ----------------------------------------------------------------------------------- words
 
-    def words(self, conduct: Conduct, names: Mapping[int, str]) -> list[Announce]:
-        """Return what is said of a decision: something only if it puts a client into quarantine."""
-        if not conduct.until:
-            return []
-        fields = {"client": names[conduct.seat], "until": conduct.until, "refused": conduct.refused}
-        return [Announce("client_quarantined", {**fields, "reason": conduct.reason})]
-
-    def over(self, round: int, names: Mapping[int, str]) -> list[Announce]:
-        """Return what is said when a round is over: whose quarantine ends with it."""
-        ended = sorted(seat for seat, one in self._decided.items() if one.until == round)
-        why = f"its quarantine ends with round {round}"
-        return [Announce("client_released", {"client": names[seat], "reason": why}) for seat in ended]
+def _forgiven(conduct: Conduct) -> Conduct:
+    return Conduct(conduct.seat, conduct.refused, 0, 0, conduct.reason)

@@ -46,12 +46,12 @@ class Seated:
 class RoundOpened:
     """A round begins with this cohort.
 
-    `closing`: it is the one after the last that counts, and this is why none follows.
+    `last`: training is over for this reason, and all are asked once more; no round follows.
     """
 
     round: int
     cohort: tuple[int, ...]
-    closing: str = ""
+    last: str = ""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class PrepareRound:
 
     round: int
     cohort: tuple[int, ...]  # with whom it was opened
-    closing: bool = False
+    last: bool = False
     added: tuple[int, ...] = ()  # by an extension before a restart
 
 
@@ -40,7 +40,7 @@ class CommitRound:
     outcomes: tuple[Outcome, ...]
     next: RoundOpened | None = None
     conduct: tuple[Conduct, ...] = ()  # becomes durable with it
-    words: tuple[Announce, ...] = ()  # so does what is said of that
+    announcements: tuple[Announce, ...] = ()  # so does what is said of that
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Announce:
 
     name: str
     fields: dict[str, object] = field(default_factory=dict)
+    written: bool = False  # the journal has it: it went with its decision
 
 
 @dataclass(frozen=True)

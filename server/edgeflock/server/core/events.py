@@ -4,35 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from edgeflock.server.core.decisions import Conduct, Ended, Record, Verdict
 from edgeflock.server.core.effects import Effect
 
 
-class Phase(StrEnum):
-    """Where the run is."""
-
-    IDLE = "idle"
-    GATHERING = "gathering"  # waiting for the roster
-    OPENING = "opening"  # the round is decided; broadcast and spool are being made
-    OPEN = "open"  # updates come in
-    FOLDING = "folding"  # closed; the counted set is decided
-    COMMITTING = "committing"
-    COMMITTED = "committed"  # between two rounds: paused or draining
-    ENDING = "ending"  # the end is decided and on its way to the journal
-    ENDED = "ended"
-
-
 @dataclass(frozen=True)
-class OpenRound:
+class ResumedRound:
     """A round as the journal knows it when a run is resumed."""
 
     round: int
     cohort: tuple[int, ...]
     added: tuple[int, ...] | None = None  # by an extension; None: there was none
-    closed: tuple[int, ...] | None = None
-    closing: str = ""
+    counted: tuple[int, ...] | None = None
+    last: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,8 +27,8 @@ class Started:
     now: float
     seats: tuple[tuple[int, str], ...] = ()
     committed: int = 0
-    open: OpenRound | None = None
-    closed: str = ""  # the last one committed is the closing round: why the run is over
+    open: ResumedRound | None = None
+    over: str = ""  # the last round is committed, too: why training was over
     limit: str = ""  # a budget is used up: a round that is decided is committed, and none follows
     reached: str = ""  # the last one committed has reached the target: what is open is discarded
     ended: Ended | None = None  # the run is over, but not every client may have heard
@@ -171,7 +156,7 @@ class SpaceMissing:
 
 @dataclass(frozen=True)
 class Done:
-    """The method or a budget wants no further round, or no closing task: the one being opened is not."""
+    """The method or a budget wants no further round, or no last one: the one being opened is not."""
 
     reason: str
     now: float

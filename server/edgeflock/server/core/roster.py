@@ -1,22 +1,28 @@
-"""Who takes part: seats of the roster, who is here, who can be in a cohort. Pure."""
+"""Who takes part: seats in natural order, who is here, and who is chosen for a round."""
 
 from __future__ import annotations
 
-from edgeflock.server.core.cohort import extension, natural_order, select
-from edgeflock.server.core.conduct import Quarantine
+import re
+from collections.abc import Collection, Iterable
+
+from edgeflock.common.seeds import numpy_generator
+from edgeflock.server.core.conduct import ConductBook
 from edgeflock.server.core.decisions import RoundOpened, Seated
 from edgeflock.server.core.rules import Rules
 
+_PARTS = re.compile(r"(\d+)")
+
 
 class Roster:
-    """The clients of a run as the round machine knows them."""
+    """The clients of a run as the machine knows them."""
 
-    def __init__(self, rules: Rules, quarantine: Quarantine) -> None:
-        self._rules, self._quarantine = rules, quarantine
-        self.names: dict[int, str] = {}  # seat -> client id
-        self.seat_of: dict[str, int] = {}  # Invariant: the inverse of names
-        self.coming: dict[str, int] = {}  # ids whose seats are on the way to the journal
-        self.online: set[str] = set()
+    def __init__(self, rules: Rules, conduct: ConductBook) -> None:
+        self._rules, self._conduct = rules, conduct
+        # Invariant: names and seat_of are each other's inverse, and the journal holds them.
+        self.names: dict[int, str] = {}  # client id by seat
+        self.seat_of: dict[str, int] = {}
+        self.coming: dict[str, int] = {}  # ids whose seats are on the way to the journal; none is in seat_of
+        self.online: set[str] = set()  # with or without a seat
         self.ready: set[int] = set()
 
     def has_room_for(self, client_id: str) -> bool:
@@ -65,7 +71,7 @@ class Roster:
     def complete(self, committed: int) -> bool:
         """Whether those are here who are needed to open the round after that one."""
         if self._rules.online:
-            able = self._rules.clients - len(self._quarantine.held(committed + 1))
+            able = self._rules.clients - len(self._conduct.held(committed + 1))
             return len(self._candidates(committed + 1)) >= min(self._rules.cohort, able)
         return bool(self.names) and (committed > 0 or len(self.ready) == self._rules.clients)
 
@@ -77,9 +83,9 @@ class Roster:
         size = self._rules.cohort + self._rules.over_select
         return RoundOpened(round, select(self._rules.seed, round, self._candidates(round), size))
 
-    def everybody(self, round: int, closing: str) -> RoundOpened:
-        """Return the closing round: all who have a seat, here or not."""
-        return RoundOpened(round, tuple(sorted(self.names)), closing)
+    def everybody(self, round: int, reason: str) -> RoundOpened:
+        """Return the last round: all who have a seat, here or not."""
+        return RoundOpened(round, tuple(sorted(self.names)), reason)
 
     def spare(self, round: int, cohort: tuple[int, ...], wanted: int) -> tuple[int, ...]:
         """Return who can extend a short round."""
@@ -87,7 +93,7 @@ class Roster:
         return extension(self._rules.seed, round, self._candidates(round) - set(cohort), wanted)
 
     def _candidates(self, round: int) -> set[int]:
-        able = set(self.names) - self._quarantine.held(round)
+        able = set(self.names) - self._conduct.held(round)
         if not self._rules.online:
             return able
         return {seat for seat in able if self.names[seat] in self.online} & self.ready
@@ -98,3 +104,31 @@ class Roster:
         missing = [name for seat, name in self.names.items() if seat not in self.ready]
         names = f"; not ready: {', '.join(missing)}" if missing else ""
         return f"{here} of {self._rules.clients} clients came within {self._rules.gather_s:g} s{names}"
+
+
+# ------------------------------------------------------------------------------ order and selection
+
+
+def natural_order(ids: Iterable[str]) -> tuple[str, ...]:
+    """Return ids sorted with numbers by value: c2 before c10."""
+    return tuple(sorted(ids, key=_natural_key))
+
+
+def _natural_key(client_id: str) -> tuple[tuple[int, int, str], ...]:
+    parts = [part for part in _PARTS.split(client_id) if part]
+    key = tuple((0, int(part), part) if part.isdigit() else (1, 0, part) for part in parts)
+    return (*key, (2, 0, client_id))
+
+
+def select(seed: int, round: int, candidates: Collection[int], size: int) -> tuple[int, ...]:
+    """Return `size` of the candidates (all if there are fewer), ascending; a function of its arguments."""
+    ordered = sorted(candidates)
+    if size >= len(ordered):
+        return tuple(ordered)
+    chosen = numpy_generator(seed, "cohort", round).choice(len(ordered), size=size, replace=False)
+    return tuple(sorted(ordered[place] for place in chosen))
+
+
+def extension(seed: int, round: int, candidates: Collection[int], size: int) -> tuple[int, ...]:
+    """Return the members by whom a short round is extended, from those not in it."""
+    return select(seed, -round, candidates, size)

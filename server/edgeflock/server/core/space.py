@@ -25,7 +25,7 @@ class Space:
         self.missing = event.reason
         return news
 
-    def due(self, now: float) -> list[Effect]:
+    def retries(self, now: float) -> list[Effect]:
         """Return the effects that are to be tried again now."""
         if self.retry_at is None or now < self.retry_at:
             return []

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from edgeflock.common.energy import Share
 from edgeflock.common.sensors import Sensors
-from edgeflock.server.core.rounds import RunMachine
+from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs import time_line
 from edgeflock.server.costs.time_line import Seconds, TimeLine
 from edgeflock.server.engine.open_round import Opened

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from edgeflock.server.core.events import Phase
+from edgeflock.server.core.phases import Phase
 
 if TYPE_CHECKING:
-    from edgeflock.server.core.standing import Standing
+    from edgeflock.server.core.run import RunMachine
 
 GATHER, SELECT, OPEN, FOLD = "gather_s", "select_s", "open_s", "fold_s"
 COMMIT, EVALUATE, PAUSED = "commit_s", "evaluate_s", "paused_s"
@@ -32,7 +32,7 @@ _DOING = {  # and whether it is for the round to come
 _MOST = 64  # amounts that wait to be counted
 
 
-def doing(machine: Standing) -> tuple[str, int] | None:
+def doing(machine: RunMachine) -> tuple[str, int] | None:
     """Return what the server does and for which round; None: the run is over."""
     found = _DOING.get(machine.phase)
     if found is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from edgeflock.server.core.decisions import Verdict
 from edgeflock.server.core.effects import CommitRound
-from edgeflock.server.core.rounds import RunMachine
+from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs.ledger import Pending, RoundBooks
 from edgeflock.server.costs.time_line import OF_A_ROUND
 from edgeflock.server.engine.client_scores import ClientScores
@@ -50,7 +50,7 @@ class Commit:
         if following is not None and not self.stop:
             records.write(connection, epoch, following)
         conduct_rows.write(connection, self.effect.conduct)
-        for word in self.effect.words:
+        for word in self.effect.announcements:
             write_event(connection, word.name, word.fields)
         write_event(connection, self.name, self.line)
 

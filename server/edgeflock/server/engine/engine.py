@@ -27,8 +27,7 @@ from edgeflock.server.core.effects import (
     Publish,
 )
 from edgeflock.server.core.events import Broken, Done, Event, Persisted, Ready, RoundPrepared
-from edgeflock.server.core.leaving import WORDS
-from edgeflock.server.core.rounds import RunMachine
+from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.costs.ledger import Ledger
 from edgeflock.server.costs.target import Target
@@ -120,9 +119,9 @@ class Engine(Drive):
                 self.start(self.committing.commit(effect, self._at_hand), effect)
             case Publish():
                 self.sessions.publish()
-            case Announce(name=name, fields=fields):
+            case Announce(name=name, fields=fields, written=written):
                 log.info(name, **fields)
-                if name not in WORDS:  # these went with their decisions
+                if not written:
                     self.journal.note(name, **fields)
             case Exit(ending=ending):
                 if not self.ended.done():
@@ -184,7 +183,7 @@ class Engine(Drive):
 
     async def _write(self, effect: Persist, *rest: Work, **told: object) -> None:
         """Make decisions durable, in one transaction with their words and the rest; `told` is of the end."""
-        words = [word for record in effect.records for word in self.machine.words(record)]
+        words = [word for record in effect.records for word in self.machine.announcements(record)]
 
         def transaction(connection: sqlite3.Connection) -> None:
             for record in effect.records:

@@ -10,7 +10,8 @@ import structlog
 
 from edgeflock.common.payload.package import Package
 from edgeflock.server.core.effects import FoldRound
-from edgeflock.server.core.events import Folded, Phase, UpdateReceived
+from edgeflock.server.core.events import Folded, UpdateReceived
+from edgeflock.server.core.phases import Phase
 from edgeflock.server.costs.ledger import Ledger
 from edgeflock.server.engine.loop import Drive
 from edgeflock.server.engine.open_round import Opened

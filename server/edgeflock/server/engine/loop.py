@@ -18,7 +18,7 @@ import structlog
 from edgeflock.common.errors import EdgeflockError, NonFinite
 from edgeflock.server.core.effects import Effect
 from edgeflock.server.core.events import Broken, Diverged, Event, SpaceMissing, Ticked
-from edgeflock.server.core.rounds import RunMachine
+from edgeflock.server.core.run import RunMachine
 from edgeflock.server.engine.pools import started_pool
 from edgeflock.server.journal.journal import FULL, JournalBroken
 

@@ -45,7 +45,7 @@ class Opening:
 
     def wants_no(self, wanted: RoundOpened, used: Mapping[str, float], before: Opened | None) -> str:
         """Return why there is no such round: the method wants none, or the budgets leave no room."""
-        closing, budget = bool(wanted.closing), self.accounts.budget
+        closing, budget = bool(wanted.last), self.accounts.budget
         following = self.learner.round(wanted.round, wanted.cohort, self.samples, closing=closing)
         if (stop := self.learner.wants_no(following)) or not budget.limits:
             return stop
@@ -61,12 +61,13 @@ class Opening:
         """Return the open round with its allowances, and what the spool holds of it; S0 is on its way."""
         roster = await self._read(records.read_roster, effect.round)
         kept = await self._read(costs.read_costs, effect.round) if self._first else None
-        round = self.learner.round(effect.round, effect.cohort, roster, closing=effect.closing)
+        round = self.learner.round(effect.round, effect.cohort, roster, closing=effect.last)
         opened, received = await self.drive.compute(self._open, round, effect.added, began)
         if kept is not None:
             self.accounts.ledger.resume(kept, opened)
             self._first = False
-        opened.allow(self.accounts.budget, self.accounts.used_with(opened), spare=self.drive.machine.spare)
+        spare = self.drive.machine.current.spare
+        opened.allow(self.accounts.budget, self.accounts.used_with(opened), spare=spare)
         if self.learner.prepares(round):
             opened.preparing = asyncio.ensure_future(self._prepare(round))
         return opened, received

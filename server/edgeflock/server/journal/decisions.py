@@ -67,10 +67,10 @@ def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
     match record:
         case Seated(seats=seats):
             connection.executemany("INSERT INTO seats (idx, client_id) VALUES (?, ?)", seats)
-        case RoundOpened(round=round, cohort=cohort, closing=closing):
+        case RoundOpened(round=round, cohort=cohort, last=last):
             connection.execute(
                 "INSERT INTO rounds (epoch, round, cohort, roster, closing) VALUES (?, ?, ?, ?, ?)",
-                (epoch, round, json.dumps(cohort), _write_roster(connection), closing or None),
+                (epoch, round, json.dumps(cohort), _write_roster(connection), last or None),
             )
         case RoundExtended(round=round, added=added):
             connection.execute(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from edgeflock.server.core.events import Phase
+from edgeflock.server.core.phases import Phase
 from edgeflock.server.engine.engine import Engine
 from edgeflock.server.service.sessions import Session
 from edgeflock.server.service.views import quarantine_of, run_state
@@ -25,7 +25,7 @@ def status_of(engine: Engine, run_id: str, run_dir: str) -> pb.StatusResponse:
         run_dir=run_dir,
         state=run_state(engine),
         reason=reason,
-        round=machine.counted,
+        round=machine.trained,
         rounds=machine.rules.rounds,
         clients=machine.rules.clients,
         members=_members(engine, now),
@@ -39,7 +39,7 @@ def status_of(engine: Engine, run_id: str, run_dir: str) -> pb.StatusResponse:
 
 def _open_round(engine: Engine, now: float) -> pb.OpenRound:
     machine, opened = engine.machine, engine.opened
-    found = pb.OpenRound(round=machine.round, phase=str(machine.phase), closing=bool(machine.closing))
+    found = pb.OpenRound(round=machine.round, phase=str(machine.phase), closing=bool(machine.over))
     if opened is not None and opened.number == machine.round:
         found.elapsed_s = now - opened.began
     if machine.deadline is not None:
@@ -67,7 +67,7 @@ def _members(engine: Engine, now: float) -> list[pb.ClientStatus]:
 
 
 def _seated(engine: Engine, client_id: str, seat: int, in_cohort: bool) -> pb.ClientStatus:
-    machine, conduct = engine.machine, engine.machine.quarantine.told(seat)
+    machine, conduct = engine.machine, engine.machine.conduct.known(seat)
     return pb.ClientStatus(
         client_id=client_id,
         index=seat,

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from edgeflock.common.wire.messages import choice_to_wire, kind_to_wire, package_to_wire
 from edgeflock.server.core.decisions import EndingKind, Outcome, Verdict
-from edgeflock.server.core.events import Phase
+from edgeflock.server.core.phases import Phase
 from edgeflock.server.engine.engine import Engine
 from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.learning.work import RoundWork

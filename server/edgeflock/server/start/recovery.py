@@ -50,7 +50,7 @@ def recover(
 def _is_unwanted(story: Story, learner: Learner, asked: Asked) -> bool:
     """Whether what follows the last round of training is not what is asked for now: training goes on after a
     closing task, or a closing task takes the place of the round that is open."""
-    if story.over or (story.open_round and story.open_round.closing):
+    if story.over or (story.open_round and story.open_round.last):
         return asked.more and asked.rounds > story.committed
     return story.open_round is not None and learner.method.closes and asked.rounds <= story.committed
 

@@ -14,7 +14,7 @@ from edgeflock.common.flat import FlatModel
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.core.decisions import Ended, EndingKind
-from edgeflock.server.core.events import OpenRound, Started
+from edgeflock.server.core.events import ResumedRound, Started
 from edgeflock.server.costs import budget, target
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.checkpoints import Checkpoints
@@ -100,7 +100,7 @@ def started(story: Story, now: float, reached: str = "") -> Started:
     """Return the round machine's first event."""
     opened, going = story.open_round, None
     if opened is not None:
-        going = OpenRound(opened.round, opened.cohort, story.added, story.closed, opened.closing)
+        going = ResumedRound(opened.round, opened.cohort, story.added, story.closed, opened.last)
     ended = story.ended if story.finished else None
     known = story.seats, story.newest, going, story.over, story.limit
     return Started(now, *known, reached, ended, story.conduct)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeflock.server.core.cohort import extension, natural_order, select
+from edgeflock.server.core.roster import extension, natural_order, select
 
 IDS = st.lists(st.text("ab0129._-", min_size=1, max_size=6), unique=True, max_size=12)
 

@@ -35,11 +35,10 @@ from edgeflock.server.core.events import (
     LimitReached,
     Offline,
     Online,
-    OpenRound,
     PauseAsked,
-    Phase,
     Ready,
     ResumeAsked,
+    ResumedRound,
     RoundPrepared,
     SpaceMissing,
     Started,
@@ -49,8 +48,9 @@ from edgeflock.server.core.events import (
     Ticked,
     UpdateReceived,
 )
+from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.space import RETRY_S
-from support.desk import NOTHING, Desk
+from support.desk import NOTHING, Desk, desk_in
 
 # --------------------------------------------------------------------------------- gathering, seats
 
@@ -224,15 +224,15 @@ def _trained(**rules: object) -> Desk:
 def test_after_the_last_round_everybody_is_asked_once_more() -> None:
     desk = _trained(cohort=1)
     assert desk.records()[-1] == RoundOpened(3, (0, 1, 2), ALL_DONE)
-    assert desk.of(PrepareRound)[-1] == PrepareRound(3, (0, 1, 2), closing=True)
-    assert (desk.machine.phase, desk.machine.counted) == (Phase.OPEN, 2)
+    assert desk.of(PrepareRound)[-1] == PrepareRound(3, (0, 1, 2), last=True)
+    assert (desk.machine.phase, desk.machine.trained) == (Phase.OPEN, 2)
     assert Announce("closing_opened", {"round": 3, "cohort": ["c0", "c1", "c2"]}) in desk.done
     assert desk.exits() == []
     desk.deliver(1, 0)
     assert desk.machine.phase is Phase.OPEN
     desk.deliver(2)
     assert desk.exits() == [Ended(EndingKind.COMPLETED, ALL_DONE, 3)]
-    assert (desk.machine.committed, desk.machine.counted) == (3, 2)
+    assert (desk.machine.committed, desk.machine.trained) == (3, 2)
     assert desk.verdicts() == dict.fromkeys(range(3), Verdict.COUNTED)
 
 
@@ -329,9 +329,9 @@ def test_a_pause_holds_it_and_a_drain_leaves_it_to_the_next_process() -> None:
 
 def test_an_open_closing_round_goes_on_after_a_crash() -> None:
     """Although fewer rounds are committed than may be: its method had stopped."""
-    going = OpenRound(3, (0, 1, 2), closing="two are enough")
+    going = ResumedRound(3, (0, 1, 2), last="two are enough")
     desk = _back(going, committed=2, rounds=9, closes=True, c1=b"one")
-    assert desk.of(PrepareRound) == [PrepareRound(3, (0, 1, 2), closing=True)]
+    assert desk.of(PrepareRound) == [PrepareRound(3, (0, 1, 2), last=True)]
     assert desk.machine.current.received == {1: b"one"}
     desk.deliver(0, 2)
     assert desk.exits() == [Ended(EndingKind.COMPLETED, "two are enough", 3)]
@@ -339,14 +339,14 @@ def test_an_open_closing_round_goes_on_after_a_crash() -> None:
 
 def test_a_closing_round_that_is_committed_ends_the_run() -> None:
     desk = Desk(3, closes=True)
-    desk.post(Started(0.0, SEATS, 3, closed=ALL_DONE))
+    desk.post(Started(0.0, SEATS, 3, over=ALL_DONE))
     assert desk.exits() == [Ended(EndingKind.COMPLETED, ALL_DONE, 3)]
-    assert desk.machine.counted == 2
+    assert desk.machine.trained == 2
 
 
 def test_an_open_round_of_training_beyond_fewer_rounds_is_discarded_and_nobody_is_asked() -> None:
     """The recovery takes it from a method that closes before it comes to that."""
-    desk = _back(OpenRound(2, (0, 1, 2)), committed=1, rounds=1, closes=True)
+    desk = _back(ResumedRound(2, (0, 1, 2)), committed=1, rounds=1, closes=True)
     (ending,) = desk.exits()
     assert ending is not None
     assert (ending.kind, ending.reason) == (EndingKind.COMPLETED, "all 1 rounds are done")
@@ -528,32 +528,13 @@ def test_a_pause_during_the_commit_lets_the_round_that_is_decided_go_on() -> Non
     assert (desk.machine.round, desk.machine.phase) == (2, Phase.COMMITTED)
 
 
-def _at(phase: Phase) -> Desk:
-    """A desk whose machine stands in that phase of round 1 (round 1 committed for COMMITTED)."""
-    desk = Desk(2, rounds=3)
-    if phase is Phase.GATHERING:
-        desk.post(Started(0.0))
-        return desk
-    hold: dict[Phase, type[Effect]] = {Phase.OPENING: PrepareRound, Phase.FOLDING: FoldRound}
-    desk.holding = (hold.get(phase, CommitRound),)
-    desk.gather()
-    if phase is Phase.COMMITTED:
-        desk.post(PauseAsked(0.0))
-    if phase not in (Phase.OPENING, Phase.OPEN):
-        desk.deliver(0, 1)
-    if phase is Phase.COMMITTED:
-        desk.release()
-    assert desk.machine.phase is phase
-    return desk
-
-
 PHASES = (Phase.GATHERING, Phase.OPENING, Phase.OPEN, Phase.FOLDING, Phase.COMMITTING, Phase.COMMITTED)
 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_stop_ends_the_run_from_every_phase(phase: Phase) -> None:
     """What is closed is still committed; what is open is discarded, and each member is told so."""
-    desk = _at(phase)
+    desk = desk_in(phase)
     desk.post(StopAsked("enough", desk.now))
     desk.release()
     (ending,) = desk.exits()
@@ -582,7 +563,7 @@ def test_a_stop_before_the_opening_is_durable_discards_a_round_that_nobody_knows
 @pytest.mark.parametrize("phase", PHASES)
 def test_drain_parks_the_run_in_every_phase(phase: Phase) -> None:
     """A commit under way is finished first; nothing is decided after the exit."""
-    desk = _at(phase)
+    desk = desk_in(phase)
     desk.post(DrainAsked(desk.now))
     busy = phase in (Phase.FOLDING, Phase.COMMITTING)
     assert desk.exits() == ([] if busy else [None])
@@ -750,7 +731,12 @@ SEATS = ((0, "c0"), (1, "c1"), (2, "c2"))
 
 
 def _back(
-    opened: OpenRound | None, *, committed: int = 0, rounds: int = 3, closes: bool = False, **spooled: bytes
+    opened: ResumedRound | None,
+    *,
+    committed: int = 0,
+    rounds: int = 3,
+    closes: bool = False,
+    **spooled: bytes,
 ) -> Desk:
     desk = Desk(3, rounds=rounds, min_updates=2, closes=closes)
     desk.spooled = {int(name[1:]): digest for name, digest in spooled.items()}
@@ -759,7 +745,7 @@ def _back(
 
 
 def test_an_open_round_goes_on_with_what_the_spool_holds() -> None:
-    desk = _back(OpenRound(1, (0, 1, 2)), c1=b"one")
+    desk = _back(ResumedRound(1, (0, 1, 2)), c1=b"one")
     assert desk.records() == []
     assert (desk.machine.phase, desk.machine.current.received) == (Phase.OPEN, {1: b"one"})
     assert desk.machine.deadline == desk.now + 600.0
@@ -769,19 +755,19 @@ def test_an_open_round_goes_on_with_what_the_spool_holds() -> None:
 
 
 def test_a_round_whose_updates_are_all_in_the_spool_closes_at_once() -> None:
-    desk = _back(OpenRound(2, (0, 1, 2)), committed=1, c0=b"a", c1=b"b", c2=b"c")
+    desk = _back(ResumedRound(2, (0, 1, 2)), committed=1, c0=b"a", c1=b"b", c2=b"c")
     assert desk.machine.committed == 2
 
 
 def test_a_closed_round_counts_who_was_decided_and_nobody_else() -> None:
-    desk = _back(OpenRound(1, (0, 1, 2), closed=(0, 2)), c0=b"a", c1=b"b", c2=b"c")
+    desk = _back(ResumedRound(1, (0, 1, 2), counted=(0, 2)), c0=b"a", c1=b"b", c2=b"c")
     assert desk.of(FoldRound) == [FoldRound(1, (0, 2))]
     assert desk.verdicts() == {0: Verdict.COUNTED, 1: Verdict.LATE, 2: Verdict.COUNTED}
 
 
 def test_a_closed_round_whose_spool_has_lost_an_update_is_open_again() -> None:
-    desk = _back(OpenRound(1, (0, 1, 2), closed=(0, 2)), c0=b"a")
-    assert (desk.machine.phase, desk.machine.current.closed) == (Phase.OPEN, None)
+    desk = _back(ResumedRound(1, (0, 1, 2), counted=(0, 2)), c0=b"a")
+    assert (desk.machine.phase, desk.machine.current.counted) == (Phase.OPEN, None)
     desk.deliver(1, 2)
     assert desk.of(FoldRound) == [FoldRound(1, (0, 1, 2))]
 
@@ -789,14 +775,14 @@ def test_a_closed_round_whose_spool_has_lost_an_update_is_open_again() -> None:
 def test_what_the_spool_holds_of_strangers_is_not_received() -> None:
     desk = Desk(3, cohort=2, min_updates=2)
     desk.spooled = {0: b"a", 2: b"b"}
-    desk.post(Started(0.0, SEATS, 0, OpenRound(1, (0, 1))))
+    desk.post(Started(0.0, SEATS, 0, ResumedRound(1, (0, 1))))
     assert desk.machine.current.received == {0: b"a"}
 
 
 def test_a_round_that_was_extended_is_not_extended_again() -> None:
-    desk = _back(OpenRound(1, (0, 1, 2), added=()))
+    desk = _back(ResumedRound(1, (0, 1, 2), added=()))
     desk.pass_deadline()
-    assert desk.machine.current.short
+    assert desk.machine.current.shortage
     assert desk.records() == []
 
 
@@ -804,7 +790,7 @@ def test_an_extended_round_is_the_same_after_a_restart() -> None:
     """With whom it was opened, and how many it waits for: crashes are no matter of a method."""
     after = Desk(6, cohort=6, min_updates=2, online=True)
     after.spooled = {4: b"kept"}
-    after.post(Started(0.0, tuple(enumerate("abcdef")), 0, OpenRound(1, (0, 1, 3), (4,))))
+    after.post(Started(0.0, tuple(enumerate("abcdef")), 0, ResumedRound(1, (0, 1, 3), (4,))))
     assert after.of(PrepareRound) == [PrepareRound(1, (0, 1, 3), added=(4,))]
     assert (after.machine.current.cohort, after.machine.current.size) == ((0, 1, 3, 4), 3)
     assert after.machine.current.received == {4: b"kept"}
@@ -901,7 +887,7 @@ def test_a_script_that_cannot_be_followed_ends_the_run_with_a_sentence(
 ) -> None:
     desk = Desk(3, script=script, min_updates=1)
     if resumed:
-        desk.post(Started(0.0, SEATS, 0, OpenRound(1, (0,))))
+        desk.post(Started(0.0, SEATS, 0, ResumedRound(1, (0,))))
     else:
         desk.gather()
     discarded = (Outcome(0, b"", Verdict.DISCARDED),) if resumed else ()
@@ -909,7 +895,7 @@ def test_a_script_that_cannot_be_followed_ends_the_run_with_a_sentence(
 
 
 def test_an_open_round_beyond_the_last_one_asked_for_is_discarded() -> None:
-    desk = _back(OpenRound(2, (0, 1)), committed=1, rounds=1, c0=b"a")
+    desk = _back(ResumedRound(2, (0, 1)), committed=1, rounds=1, c0=b"a")
     (ending,) = desk.exits()
     assert ending is not None
     assert ending.discarded == (Outcome(0, b"", Verdict.DISCARDED), Outcome(1, b"", Verdict.DISCARDED))
@@ -1012,7 +998,7 @@ def test_a_limit_while_a_round_is_opened_waits_for_what_the_spool_holds() -> Non
         desk.spooled = {index: b"digest%d" % index for index in held}
         desk.holding = (PrepareRound,)
         seats = tuple((index, f"c{index}") for index in range(3))
-        desk.post(Started(0.0, seats, open=OpenRound(1, (0, 1, 2))))
+        desk.post(Started(0.0, seats, open=ResumedRound(1, (0, 1, 2))))
         assert limit(desk) == []
         desk.release()
         assert desk.machine.committed == committed
@@ -1025,7 +1011,7 @@ def test_a_cut_round_goes_on_after_a_crash_and_ends_the_run() -> None:
     seats = ((0, "c0"), (1, "c1"))
     desk = Desk(2, min_updates=1)
     desk.spooled = {0: b"digest0"}
-    desk.post(Started(0.0, seats, open=OpenRound(1, (0, 1), closed=(0,)), limit=USED_UP))
+    desk.post(Started(0.0, seats, open=ResumedRound(1, (0, 1), counted=(0,)), limit=USED_UP))
     assert desk.verdicts() == {0: Verdict.COUNTED, 1: Verdict.LATE}
     assert desk.exits() == [Ended(EndingKind.COMPLETED, USED_UP, 1)]
 
@@ -1056,7 +1042,7 @@ def test_no_closing_task_is_asked_when_a_limit_is_reached_in_mid_round() -> None
 def test_a_limit_closes_a_closing_task_with_whoever_has_answered() -> None:
     desk = Desk(2, rounds=1, closes=True).gather()
     desk.deliver(0, 1)
-    assert desk.machine.closing == "all 1 rounds are done"
+    assert desk.machine.over == "all 1 rounds are done"
     desk.deliver(1)
     limit(desk)
     assert desk.verdicts() == {0: Verdict.LATE, 1: Verdict.COUNTED}
@@ -1088,7 +1074,7 @@ def test_a_target_discards_a_round_in_whatever_state_it_is(held: type[Effect]) -
     if held is PrepareRound:
         desk = Desk(2)
         desk.holding = (held,)
-        desk.post(Started(0.0, ((0, "c0"), (1, "c1")), committed=1, open=OpenRound(2, (0, 1))))
+        desk.post(Started(0.0, ((0, "c0"), (1, "c1")), committed=1, open=ResumedRound(2, (0, 1))))
     else:
         desk.deliver(0, 1)
     reach(desk, 1)
@@ -1103,7 +1089,7 @@ def test_a_target_that_was_reached_before_a_crash_ends_the_run_whatever_was_deci
     None
 ):
     desk = Desk(2)
-    opened = OpenRound(2, (0, 1), closed=(0, 1))
+    opened = ResumedRound(2, (0, 1), counted=(0, 1))
     desk.post(Started(0.0, ((0, "c0"), (1, "c1")), committed=1, open=opened, reached=REACHED))
     (ending,) = desk.exits()
     assert ending is not None

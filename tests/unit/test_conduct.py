@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from edgeflock.server.core.conduct import Quarantine
+from edgeflock.server.core.conduct import ConductBook
 from edgeflock.server.core.decisions import Conduct, Released, Verdict
 from edgeflock.server.core.effects import Announce, CommitRound, Persist
 from edgeflock.server.core.events import (
     Offended,
-    OpenRound,
     Ready,
     ReleaseAsked,
+    ResumedRound,
     RoundPrepared,
     Started,
     UpdateReceived,
 )
-from edgeflock.server.core.rounds import RunMachine
 from edgeflock.server.core.rules import Rules
+from edgeflock.server.core.run import RunMachine
 from support.desk import Desk
 
 AFTER, ROUNDS = 3, 4
@@ -101,7 +101,7 @@ def test_updates_that_the_fold_rejects_are_bad_ones_and_the_next_cohort_knows(ve
     assert [(one.seat, one.until, one.reason) for one in commit.conduct] == [
         (3, AFTER + ROUNDS, str(verdict))
     ]
-    assert [word.name for word in commit.words] == ["client_quarantined"]
+    assert [word.name for word in commit.announcements] == ["client_quarantined"]
     assert commit.next is not None
     assert 3 not in commit.next.cohort
     assert 3 not in at.machine.current.cohort
@@ -157,7 +157,7 @@ def back(*conduct: Conduct) -> RunMachine:
         rounds=9, clients=3, cohort=3, min_updates=1, quarantine_after=AFTER, quarantine_rounds=ROUNDS
     )
     machine = RunMachine(rules)
-    machine.handle(Started(0.0, tuple(enumerate("abc")), 1, OpenRound(2, (0, 1, 2)), conduct=conduct))
+    machine.handle(Started(0.0, tuple(enumerate("abc")), 1, ResumedRound(2, (0, 1, 2)), conduct=conduct))
     return machine
 
 
@@ -175,11 +175,11 @@ def test_a_cohort_that_was_decided_before_a_restart_waits_for_its_others_only() 
     for index in (0, 2):
         machine.handle(Ready(index, 0.0))
     machine.handle(RoundPrepared(2, ((0, b"a"), (2, b"c")), 0.0))
-    assert machine.current.closed == (0, 2)
+    assert machine.current.counted == (0, 2)
 
 
 def test_a_quarantine_that_the_configuration_no_longer_knows_is_over() -> None:
-    held = Quarantine(Rules(rounds=9, clients=3, cohort=3, min_updates=1, quarantine_after=0))
+    held = ConductBook(Rules(rounds=9, clients=3, cohort=3, min_updates=1, quarantine_after=0))
     held.take((Conduct(1, 3, 0, 50, "malformed"),))
     assert held.held(2) == set()
 

@@ -30,13 +30,12 @@ from edgeflock.server.core.events import (
     Offended,
     Offline,
     Online,
-    OpenRound,
     PauseAsked,
     Persisted,
-    Phase,
     Ready,
     ReleaseAsked,
     ResumeAsked,
+    ResumedRound,
     RoundPrepared,
     SpaceMissing,
     Started,
@@ -46,8 +45,9 @@ from edgeflock.server.core.events import (
     Ticked,
     UpdateReceived,
 )
-from edgeflock.server.core.rounds import RunMachine
+from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.rules import Rules
+from edgeflock.server.core.run import RunMachine
 
 NAMES = [f"c{index}" for index in range(5)]  # one more than there are seats
 FULL = "no space left on the disk"
@@ -134,19 +134,21 @@ class World(RuleBasedStateMachine):
                 members |= set(record.added)
         return None if members is None else tuple(sorted(members))
 
-    def open_round(self, round: int) -> OpenRound | None:
+    def open_round(self, round: int) -> ResumedRound | None:
         opened = [r for r in self.journal if isinstance(r, RoundOpened) and r.round == round]
         if not opened:
             return None
         mine = [r for r in self.journal if isinstance(r, RoundExtended | RoundClosed) and r.round == round]
         closed = [record.counted for record in mine if isinstance(record, RoundClosed)]
         added = next((record.added for record in mine if isinstance(record, RoundExtended)), None)
-        return OpenRound(round, opened[-1].cohort, added, closed[-1] if closed else None, self.closing(round))
+        return ResumedRound(
+            round, opened[-1].cohort, added, closed[-1] if closed else None, self.closing(round)
+        )
 
     def closing(self, round: int) -> str:
         """Why training was over when that round was opened; empty for a round of training."""
         opened = [r for r in self.journal if isinstance(r, RoundOpened) and r.round == round]
-        return opened[-1].closing if opened else ""
+        return opened[-1].last if opened else ""
 
     def post(self, event: Event) -> None:
         before = self.machine.phase
@@ -170,7 +172,7 @@ class World(RuleBasedStateMachine):
         assert machine.committed <= len(self.commits)
         if machine.phase is Phase.OPEN:
             assert self.cohort(machine.round) == machine.current.cohort
-        told = {machine.quarantine.told(index) for index in machine.roster.names}
+        told = {machine.conduct.known(index) for index in machine.roster.names}
         assert told - {None} <= set(self.conduct())
         if machine.ending is not None:
             assert machine.ending in self.journal
@@ -325,15 +327,15 @@ class World(RuleBasedStateMachine):
         assert {name: index for index, name in machine.roster.names.items()} == machine.roster.seat_of
         assert len(machine.roster.names) <= self.run.clients
         assert set(machine.current.received) <= set(machine.current.cohort)
-        assert not machine.current.excused & set(machine.current.received)
+        assert not (machine.current.refused | machine.current.barred) & set(machine.current.received)
         assert machine.current.cohort == tuple(sorted(set(machine.current.cohort)))
-        if machine.current.closed is not None and machine.phase in (Phase.FOLDING, Phase.COMMITTING):
-            assert set(machine.current.closed) <= set(machine.current.received)
+        if machine.current.counted is not None and machine.phase in (Phase.FOLDING, Phase.COMMITTING):
+            assert set(machine.current.counted) <= set(machine.current.received)
 
     @invariant()
     def an_open_round_never_waits_for_nothing(self) -> None:
         machine = self.machine
-        if machine.phase is Phase.OPEN and not machine.current.short and not self.gone:
+        if machine.phase is Phase.OPEN and not machine.current.shortage and not self.gone:
             assert machine.wake_at is not None
 
     def teardown(self) -> None:

@@ -1,0 +1,225 @@
+"""One round, from its opening to its commit: who owes an update, when it closes, and what counts.
+
+It closes when as many have delivered as it waits for. At its deadline it closes with whatever came, if that
+is enough; else it gets more time and more members, once; then it waits until enough came, or an operator says
+so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from edgeflock.server.core.conduct import ConductBook
+from edgeflock.server.core.decisions import Outcome, RoundClosed, RoundExtended, RoundOpened, Verdict
+from edgeflock.server.core.effects import Announce, Effect, FoldRound, Persist, Publish
+from edgeflock.server.core.phases import Phase, Position
+from edgeflock.server.core.roster import Roster
+from edgeflock.server.core.rules import Rules
+
+_DIVERGED = "; what is not finite comes of training that diverges: try a smaller --lr"
+
+
+class RoundMachine:
+    """The round at hand, stepped by the machine of its run."""
+
+    def __init__(
+        self, opened: RoundOpened, rules: Rules, roster: Roster, conduct: ConductBook, position: Position
+    ) -> None:
+        self._rules, self._roster, self._conduct, self._position = rules, roster, conduct, position
+        self.number = opened.round
+        self.last = opened.last  # why training is over; empty in a round of training
+        self.cohort = opened.cohort  # Invariant: ascending, each seat once
+        everybody = rules.script or opened.last
+        self.size = len(self.cohort) if everybody else min(rules.cohort, len(self.cohort))  # to wait for
+        self.least = 0 if opened.last else rules.min_updates  # updates with which it may close
+        # Invariant: received, refused and barred are members; who is in received is in neither of the others.
+        self.received: dict[int, bytes] = {}  # digests by seat
+        self.refused: set[int] = set()
+        self.barred: set[int] = set()  # in quarantine, and nothing of theirs is here
+        # Invariant: while the round is open, it has a deadline or a shortage, and never both.
+        self.deadline: float | None = None
+        self.shortage = ""  # extended, and still too few: what is missing
+        self.extended = False
+        # Invariant: from folding on, counted is a part of received and stays what it is.
+        self.counted: tuple[int, ...] | None = None  # the counted set, once decided
+        self.durable = False  # the journal holds that decision
+        self.rejected: Mapping[int, Verdict] | None = None  # by the fold; None until it is done
+
+    # --------------------------------------------------------------------------------- opening
+
+    def resume(self, added: tuple[int, ...] | None, counted: tuple[int, ...] | None) -> None:
+        """Go on as the journal knows it: extended by these, closed with those."""
+        self.extended, self.counted = added is not None, counted
+        self._add(added or ())
+
+    def take(self, received: Iterable[tuple[int, bytes]]) -> None:
+        """The spool is there, with these updates of a life before; a counted set that is torn is void."""
+        self.received = {seat: digest for seat, digest in received if seat in self.cohort}
+        self._bar_held()
+        if not set(self.counted or ()) <= set(self.received):
+            self.counted = None
+
+    def open(self, now: float) -> list[Effect]:
+        """Let the members work."""
+        self._position.become(Phase.OPEN)
+        self.deadline = now + self._rules.deadline_s
+        name = "closing_opened" if self.last else "round_opened"
+        opened = Announce(name, {"round": self.number, "cohort": self._names(self.cohort)})
+        return [opened, Publish(), *(self.close() if self._full(self._able) else [])]
+
+    # --------------------------------------------------------------------------------- open
+
+    def waits_for(self, seat: int) -> bool:
+        """Whether a member owes an answer."""
+        if seat in self.received or seat in self.refused or seat in self.barred:
+            return False
+        return seat in self.cohort
+
+    def receive(self, seat: int, digest: bytes, now: float) -> list[Effect]:
+        """Take an update, if one is waited for."""
+        if not self.waits_for(seat):
+            return []
+        self.received[seat] = digest
+        return self._answered(now)
+
+    def refuse(self, seat: int, now: float) -> list[Effect]:
+        """A member will not deliver."""
+        if not self.waits_for(seat):
+            return []
+        self.refused.add(seat)
+        return self._answered(now)
+
+    def bar(self, seat: int, now: float) -> list[Effect]:
+        """A client is in quarantine from now on: it is waited for no more."""
+        if not self.waits_for(seat):
+            return []
+        self.barred.add(seat)
+        return self._answered(now)
+
+    def _answered(self, now: float) -> list[Effect]:
+        """Close if nothing is left to wait for; with nobody left to answer it is as at the deadline."""
+        able = self._able
+        if self._full(able):
+            return self.close()
+        return self.overdue(now) if len(self.received) == able else []
+
+    def overdue(self, now: float) -> list[Effect]:
+        """The deadline has come."""
+        if self.enough:
+            return self.close()
+        return self._wait() if self.extended else self._extend(now)
+
+    def _extend(self, now: float) -> list[Effect]:
+        self.extended = True
+        self.deadline = now + self._rules.deadline_s
+        wanted = self._rules.min_updates - len(self.received)
+        return [Persist((RoundExtended(self.number, self._roster.spare(self.number, self.cohort, wanted)),))]
+
+    def join(self, added: tuple[int, ...]) -> list[Effect]:
+        """The journal holds by whom the round is extended."""
+        self._add(added)
+        self._bar_held()
+        fields = {"round": self.number, "added": self._names(added)}
+        return [Announce("round_extended", fields), Publish()]
+
+    def _wait(self) -> list[Effect]:
+        missing = ", ".join(self._names(self.missing()))
+        came = f"{len(self.received)} of at least {self.least} updates"
+        self.deadline, self.shortage = None, f"round {self.number} has {came}; missing: {missing}"
+        return [Announce("run_paused", {"round": self.number, "reason": self.shortage}), Publish()]
+
+    def give_time(self, now: float) -> None:
+        """An operator lets a short round go on."""
+        self.deadline, self.shortage = now + self._rules.deadline_s, ""
+
+    def close(self, limit: str = "") -> list[Effect]:
+        """Fold what was decided before, or else what is there; `limit` cuts the round short."""
+        self._position.become(Phase.FOLDING)
+        self.deadline, self.shortage = None, ""
+        if self.counted is None:
+            self.counted = tuple(sorted(self.received))
+        closed = RoundClosed(self.number, self.counted, limit)
+        return [Persist((closed,)), FoldRound(self.number, self.counted)]
+
+    @property
+    def enough(self) -> bool:
+        """Whether the round may close."""
+        return len(self.received) >= self.least
+
+    def _full(self, able: int) -> bool:
+        """Whether there is nothing left to wait for."""
+        came = len(self.received)
+        return came >= self.least and (bool(self.shortage) or came >= self.size or came >= able)
+
+    @property
+    def _able(self) -> int:
+        """How many have delivered or still can."""
+        return len(self.cohort) - len(self.refused | self.barred)
+
+    @property
+    def spare(self) -> int:
+        """How many members may still join; -1 where the server is the one member."""
+        if self._rules.central:
+            return -1
+        most = 0 if self.last or self.extended else self._rules.min_updates
+        return min(most, self._rules.clients - len(self.cohort))
+
+    def missing(self) -> list[int]:
+        """Return who has not delivered."""
+        return [seat for seat in self.cohort if seat not in self.received]
+
+    def _add(self, members: tuple[int, ...]) -> None:
+        self.cohort = tuple(sorted({*self.cohort, *members}))
+
+    def _bar_held(self) -> None:
+        held = self._conduct.held(self.number) & set(self.cohort)
+        self.barred = held - set(self.received)
+
+    def _names(self, seats: Iterable[int]) -> list[str]:
+        return [self._roster.names[seat] for seat in seats]
+
+    # --------------------------------------------------------------------------------- closed
+
+    @property
+    def decided(self) -> bool:
+        """Whether the outcome of every member is known for good: the counted set is folded, and durable."""
+        return self.rejected is not None and self.durable
+
+    def fault(self, outcomes: tuple[Outcome, ...]) -> str:
+        """Return why too few updates are good, for people; empty if there are enough."""
+        good = sum(outcome.verdict is Verdict.COUNTED for outcome in outcomes)
+        if good >= self.least:
+            return ""
+        rejected = self.rejected or {}
+        refused = ", ".join(f"{self._roster.names[seat]} ({verdict})" for seat, verdict in rejected.items())
+        hint = _DIVERGED if set(rejected.values()) == {Verdict.NON_FINITE} else ""
+        of = f" of {self._rules.method}" if self._rules.method else ""
+        few = f"{good} good updates are fewer than the {self.least} needed"
+        return f"round {self.number}{of}: {few}; refused: {refused}{hint}"
+
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """Return the final word on every member, once decided."""
+        return tuple(self._outcome(seat) for seat in self.cohort)
+
+    def failed(self) -> tuple[Outcome, ...]:
+        """Return the outcomes when nothing is committed: what is good is discarded."""
+        return tuple(
+            replace(outcome, verdict=Verdict.DISCARDED) if outcome.verdict is Verdict.COUNTED else outcome
+            for outcome in self.outcomes()
+        )
+
+    def discarded(self) -> tuple[Outcome, ...]:
+        """Return the outcomes when the run ends in the midst of the round."""
+        return tuple(Outcome(seat, self.received.get(seat, b""), Verdict.DISCARDED) for seat in self.cohort)
+
+    def _outcome(self, seat: int) -> Outcome:
+        digest = self.received.get(seat, b"")
+        if self.rejected and seat in self.rejected:
+            return Outcome(seat, digest, self.rejected[seat])
+        if seat in self.refused:
+            return Outcome(seat, digest, Verdict.REFUSED_BY_CLIENT)
+        if seat in self.barred:
+            return Outcome(seat, digest, Verdict.QUARANTINED)
+        counted = seat in (self.counted or ())
+        return Outcome(seat, digest, Verdict.COUNTED if counted else Verdict.LATE)

@@ -1,0 +1,462 @@
+"""The machine of a run: what happens in it, decided without sockets, disks, clocks or tensors.
+
+    gathering -> opening(r) -> open(r) -> folding(r) -> committing(r) -> committed(r) -> opening(r + 1)
+    ... -> ending -> ended
+
+It knows who takes part, whether there is another round and how the run ends; of the round at hand it holds
+the `RoundMachine`. When training is over a method may ask everybody once more: that last round is opened,
+closed and committed like any other, with as many answers as come.
+
+One event goes in, a list of effects comes out; time is a field of the event. An outward message that reveals
+a decision is an effect of `Persisted` or `Committed`, never of the decision itself (DESIGN rule 17).
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from edgeflock.server.core import announcements, decisions, effects, events
+from edgeflock.server.core.conduct import ConductBook
+from edgeflock.server.core.decisions import Conduct, Ended, EndingKind, Outcome, Record, Released, RoundOpened
+from edgeflock.server.core.effects import Announce, CommitRound, Effect, Persist, PrepareRound, Publish
+from edgeflock.server.core.events import Event
+from edgeflock.server.core.phases import Phase, Position
+from edgeflock.server.core.roster import Roster
+from edgeflock.server.core.round import RoundMachine
+from edgeflock.server.core.rules import Rules
+from edgeflock.server.core.space import Space, is_ending
+
+# What still matters once the end is decided.
+_LAST_EVENTS = (events.Persisted, events.SpaceMissing, events.Broken, events.Ticked)
+
+
+class RunMachine:
+    """Where a run stands, changed by `handle` alone."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self._position = Position()
+        self.conduct = ConductBook(rules)
+        self.roster = Roster(rules, self.conduct)
+        self.space = Space()
+        # Invariant: committed <= round <= committed + 1; between two rounds nobody is in the current one.
+        self.committed = 0
+        self.current = self._round(RoundOpened(0, ()))  # the last one opened
+        # Invariant: once the last round is opened, over is its reason.
+        self.over = ""  # why training is over, if one more round is to come, at hand or committed
+        self.limit = ""  # the budget that is used up: no round follows the one at hand
+        self.hold = ""  # why none is opened between two rounds
+        self.draining = False  # the process goes as soon as nothing is folded or committed
+        self.ending: Ended | None = None  # Invariant: set if and only if the phase is ended
+        self._gather_until: float | None = None
+        self._pause_asked = False
+        self._stop_asked = ""
+        self._commit: CommitRound | None = None  # the running one, or the last
+        self._gone = False  # nothing is decided any more in this process
+
+    # ----------------------------------------------------------------------- what others may ask
+
+    @property
+    def phase(self) -> Phase:
+        return self._position.phase
+
+    @property
+    def round(self) -> int:
+        """The last round opened."""
+        return self.current.number
+
+    @property
+    def trained(self) -> int:
+        """How many rounds of training are committed."""
+        return self.committed - bool(self.current.last and self.round == self.committed)
+
+    @property
+    def deadline(self) -> float | None:
+        return self.current.deadline
+
+    @property
+    def pause(self) -> str:
+        """Why no round goes on; empty if none."""
+        return self.space.missing or self.hold or self.current.shortage
+
+    @property
+    def wake_at(self) -> float | None:
+        """When the machine wants a `Ticked`."""
+        times = (self._until, self.space.retry_at)
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def _until(self) -> float | None:
+        """When the phase has lasted too long."""
+        return {Phase.GATHERING: self._gather_until, Phase.OPEN: self.current.deadline}.get(self.phase)
+
+    def has_task(self, seat: int) -> bool:
+        """Whether that client should be working on the open round."""
+        return self.phase is Phase.OPEN and self.current.waits_for(seat)
+
+    def quarantined(self, seat: int) -> Conduct | None:
+        """Return why a client takes no part in the round at hand, or the next; None if it may."""
+        return self.conduct.quarantine(seat, self.committed + 1)
+
+    def announcements(self, record: Record) -> tuple[Announce, ...]:
+        """Return what is said of a decision; the journal takes both at once."""
+        return announcements.of_record(record, self.roster.names, self.trained)
+
+    # ------------------------------------------------------------------------------------ events
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Apply one event and return what the shell must now do; never raises for a peer's mistake."""
+        phase = self._position.phase
+        if self._gone or phase is Phase.ENDED:
+            return []
+        if phase is Phase.ENDING and not isinstance(event, _LAST_EVENTS):
+            return []
+        if isinstance(event, events.FromClient):
+            return self._hear(event)
+        if isinstance(event, events.FromOperator):
+            return self._obey(event)
+        match event:
+            case events.Started():
+                return self._start(event)
+            case events.Ticked(now=now):
+                return self.space.retries(now) + self._tick(now)
+            case events.Persisted():
+                return self._space_found() + self._persisted(event.record, event.now)
+            case events.RoundPrepared():
+                return self._space_found() + self._prepared(event)
+            case events.Folded():
+                return self._folded(event)
+            case events.Committed():
+                return self._space_found() + self._committed(event)
+            case events.LimitReached(reason=reason):
+                return self._limit_reached(reason)
+            case events.TargetReached(round=round, reason=reason):
+                return self._end(EndingKind.COMPLETED, reason) if round == self.committed else []
+            case events.SpaceMissing():
+                return self._space_missing(event)
+            case events.Done(reason=reason):
+                return self._done(reason)
+            case events.Diverged():
+                return self._diverged(event)
+            case events.Broken(reason=reason):
+                return self._break(reason)
+        assert_never(event)
+
+    def _hear(self, event: events.FromClient) -> list[Effect]:
+        match event:
+            case events.Online(client_id=client_id):
+                self.roster.online.add(client_id)
+                return self._seat(client_id) + self._proceed()
+            case events.Offline(client_id=client_id):
+                self.roster.online.discard(client_id)
+                return []
+            case events.Ready(seat=seat):
+                self.roster.ready.add(seat)
+                return self._proceed()
+            case events.UpdateReceived():
+                at_hand = self._at(Phase.OPEN, event.round)
+                return self.current.receive(event.seat, event.digest, event.now) if at_hand else []
+            case events.TaskRefused():
+                at_hand = self._at(Phase.OPEN, event.round)
+                return self.current.refuse(event.seat, event.now) if at_hand else []
+            case events.Offended(seat=seat, reason=reason):
+                conduct = self.conduct.offence(seat, reason, self.round)
+                return [] if conduct is None else [Persist((conduct,))]
+        assert_never(event)
+
+    def _obey(self, event: events.FromOperator) -> list[Effect]:
+        match event:
+            case events.PauseAsked():
+                self._pause_asked = True
+                return [Announce("pause_asked", {"round": self.round})]
+            case events.ResumeAsked(now=now):
+                return self._resume(now)
+            case events.StopAsked(reason=reason):
+                return self._stop(reason)
+            case events.DrainAsked():
+                return self._drain()
+            case events.ReleaseAsked(seat=seat):
+                return [Persist((Released(seat),))] if self.quarantined(seat) else []
+        assert_never(event)
+
+    def _persisted(self, record: Record, now: float) -> list[Effect]:
+        if self.phase is Phase.ENDING and not isinstance(record, Ended):
+            return []
+        match record:
+            case decisions.Seated(seats=seats):
+                return self._seated(seats)
+            case RoundOpened():
+                return self._begin(record)
+            case decisions.RoundExtended(round=round, added=added):
+                return self.current.join(added) if self._at(Phase.OPEN, round) else []
+            case decisions.RoundClosed():
+                self.current.durable = True
+                return [*self.announcements(record), *self._commit_if_decided()]
+            case Conduct():
+                return self._judged(record, now)
+            case Released(seat=seat):
+                self.conduct.release(seat)
+                return [*self.announcements(record), Publish(), *self._proceed()]
+            case Ended():
+                return [*self.announcements(record), *self._leave(record)]
+        assert_never(record)
+
+    def _at(self, phase: Phase, round: int) -> bool:
+        return self._position.phase is phase and round == self.current.number
+
+    # ---------------------------------------------------------------------------- start and seats
+
+    def _start(self, event: events.Started) -> list[Effect]:
+        self.roster.take(event.seats)
+        self.conduct.take(event.conduct)
+        self.committed, self.over, self.limit = event.committed, event.over, event.limit
+        self.current = self._round(RoundOpened(event.committed, (), event.over))
+        self._gather_until = event.now + self.rules.gather_s
+        if event.ended is not None:
+            return self._leave(event.ended)
+        prepare = [] if event.open is None else self._go_on_with(event.open)
+        if reason := event.over or event.reached or ("" if prepare else event.limit):
+            return self._end(EndingKind.COMPLETED, reason)
+        if self.committed >= self.rules.rounds and not self.over:  # or fewer are asked for than before
+            return self._training_over(self._all_done())
+        if event.seats and (fault := self.roster.script_fault()):
+            return self._end(EndingKind.FAILED, fault)
+        if prepare:
+            return prepare
+        self._position.become(Phase.COMMITTED if self.committed else Phase.GATHERING)
+        return self._proceed()
+
+    def _go_on_with(self, known: events.ResumedRound) -> list[Effect]:
+        """Open the round of a life before again."""
+        self._position.become(Phase.OPENING)
+        prepare = self._begin(RoundOpened(known.round, known.cohort, known.last), known.added or ())
+        self.current.resume(known.added, known.counted)
+        return prepare
+
+    def _seat(self, client_id: str) -> list[Effect]:
+        seated = self.roster.offer(client_id)
+        return [] if seated is None else [Persist((seated,))]
+
+    def _seated(self, seats: tuple[tuple[int, str], ...]) -> list[Effect]:
+        self.roster.take(seats)
+        names = [name for _, name in seats]
+        seated: list[Effect] = [Announce("clients_seated", {"clients": names}), Publish()]
+        if fault := self.roster.script_fault():
+            return seated + self._end(EndingKind.FAILED, fault)
+        return seated + self._proceed()
+
+    # -------------------------------------------------------------------------- between two rounds
+
+    def _between_rounds(self) -> list[Effect]:
+        """Go if that was asked; else open the next round, or say why not."""
+        if self.draining:
+            return self._park()
+        self.current = self._round(RoundOpened(self.committed, ()))
+        self.hold = "paused by the operator" if self._pause_asked else "too few clients are online"
+        paused = Announce("run_paused", {"round": self.committed, "reason": self.pause})
+        return self._proceed() or [paused, Publish()]
+
+    def _proceed(self) -> list[Effect]:
+        """Decide to open the next round if nothing stands in the way."""
+        waiting = self.phase in (Phase.GATHERING, Phase.COMMITTED)
+        if not waiting or self.draining or self._pause_asked:
+            return []
+        number = self.committed + 1
+        if self.over:
+            opened = self.roster.everybody(number, self.over)
+        elif self.roster.complete(self.committed):
+            opened = self.roster.choose(number)
+        else:
+            return []
+        self.hold = ""
+        self._position.become(Phase.OPENING)
+        return [Persist((opened,))]
+
+    def _training_over(self, reason: str) -> list[Effect]:
+        """No further round of training: ask everybody once more if the method may want that, then end."""
+        at_hand = self.round > self.committed
+        if not self.rules.closes or not self.committed or at_hand:
+            return self._end(EndingKind.COMPLETED, reason)
+        self.over = reason
+        if self.phase is not Phase.COMMITTED:
+            self._position.become(Phase.COMMITTED)
+        return self._between_rounds()
+
+    def _all_done(self) -> str:
+        return f"all {self.rules.rounds} rounds are done"
+
+    def _done(self, reason: str) -> list[Effect]:
+        """There is no such round as was to be opened: no task of training, or none in the last round."""
+        if self.phase is not Phase.OPENING:
+            return []
+        return self._end(EndingKind.COMPLETED, self.over) if self.over else self._training_over(reason)
+
+    # ---------------------------------------------------------------------------- the round at hand
+
+    def _round(self, opened: RoundOpened) -> RoundMachine:
+        return RoundMachine(opened, self.rules, self.roster, self.conduct, self._position)
+
+    def _begin(self, opened: RoundOpened, added: tuple[int, ...] = ()) -> list[Effect]:
+        """The opening is durable."""
+        self.current, self.over = self._round(opened), opened.last
+        return [PrepareRound(opened.round, opened.cohort, bool(opened.last), added)]
+
+    def _prepared(self, event: events.RoundPrepared) -> list[Effect]:
+        if not self._at(Phase.OPENING, event.round):
+            return []
+        self.current.take(event.received)
+        if self.current.counted is not None:  # decided in a life before
+            return self.current.close(self.limit)
+        return self._cut() if self.limit else self.current.open(event.now)
+
+    def _tick(self, now: float) -> list[Effect]:
+        if self._until is None or now < self._until:
+            return []
+        if self.phase is Phase.OPEN:
+            return self.current.overdue(now)
+        self._gather_until = None
+        complete = self.roster.complete(self.committed)
+        return [] if complete else self._end(EndingKind.FAILED, self.roster.shortage())
+
+    def _judged(self, conduct: Conduct, now: float) -> list[Effect]:
+        """A bad update is counted; a member that is left out from now on is waited for no more."""
+        self.conduct.take((conduct,))
+        said = self.announcements(conduct)
+        if not said:
+            return []
+        barred = self.current.bar(conduct.seat, now) if self.phase is Phase.OPEN else []
+        return [*said, Publish(), *barred]
+
+    def _limit_reached(self, reason: str) -> list[Effect]:
+        self.limit = self.limit or reason
+        if self._busy or self.phase in (Phase.IDLE, Phase.OPENING):
+            return []  # the end comes when the round is prepared, or committed
+        return self._cut()
+
+    def _cut(self) -> list[Effect]:
+        """A budget is used up: close a round with enough updates, discard any other (DESIGN rule 12)."""
+        if self.round > self.committed and self.current.enough:
+            return self.current.close(self.limit)
+        return self._end(EndingKind.COMPLETED, self.limit)
+
+    # ----------------------------------------------------------------------------------- the commit
+
+    def _folded(self, event: events.Folded) -> list[Effect]:
+        if not self._at(Phase.FOLDING, event.round):
+            return []
+        self.current.rejected = event.rejected
+        return self._commit_if_decided()
+
+    def _commit_if_decided(self) -> list[Effect]:
+        if self.phase is not Phase.FOLDING or not self.current.decided:
+            return []
+        outcomes = self.current.outcomes()
+        if fault := self.current.fault(outcomes):  # nothing is committed, hence nothing counts
+            kind = EndingKind.COMPLETED if self.limit else EndingKind.FAILED
+            return self._end(kind, self.limit or fault, self.current.failed())
+        self._position.become(Phase.COMMITTING)
+        conduct = self.conduct.settle(self.round, outcomes)  # who is left out now is not chosen
+        said = announcements.of_commit(
+            conduct, self.conduct.released_after(self.round), self.round, self.roster.names
+        )
+        self._commit = CommitRound(self.round, outcomes, self._following(), conduct, said)
+        return [self._commit]
+
+    def _following(self) -> RoundOpened | None:
+        over = self.over or self.limit or self.round >= self.rules.rounds
+        held = self.draining or self._pause_asked or self._stop_asked
+        if over or held or not self.roster.complete(self.committed):
+            return None
+        return self.roster.choose(self.round + 1)
+
+    def _committed(self, event: events.Committed) -> list[Effect]:
+        if not self._at(Phase.COMMITTING, event.round):
+            return []
+        assert self._commit is not None
+        self._position.become(Phase.COMMITTED)
+        self.committed = self.round
+        self.conduct.take(self._commit.conduct)
+        return [*self._commit.announcements, *self._after(self._commit, event)]
+
+    def _after(self, commit: CommitRound, event: events.Committed) -> list[Effect]:
+        if self._stop_asked and not self.over:
+            return self._end(EndingKind.STOPPED, self._stop_asked)
+        if reason := self.over or event.reached or self.limit:
+            return self._end(EndingKind.COMPLETED, reason)
+        if event.stop or self.committed >= self.rules.rounds:
+            return self._training_over(event.stop or self._all_done())
+        if commit.next is None:
+            return self._between_rounds()
+        self._position.become(Phase.OPENING)
+        prepare = self._begin(commit.next)
+        return self._park() if self.draining else prepare
+
+    def _diverged(self, event: events.Diverged) -> list[Effect]:
+        if event.round != self.round or not self._busy:
+            return []
+        return self._end(EndingKind.FAILED, event.reason, self.current.failed())
+
+    # ----------------------------------------------------------------------- a full disk, operators
+
+    def _space_missing(self, event: events.SpaceMissing) -> list[Effect]:
+        if self.phase is Phase.ENDING and not is_ending(event.effect):
+            return []  # of a round that the end discards
+        if not self.space.wait(event):
+            return []
+        return [Announce("run_paused", {"round": self.round, "reason": event.reason}), Publish()]
+
+    def _space_found(self) -> list[Effect]:
+        return [Announce("run_resumed", {"round": self.round})] if self.space.came_through() else []
+
+    def _resume(self, now: float) -> list[Effect]:
+        self._pause_asked = False
+        resumed = Announce("run_resumed", {"round": self.round})
+        if self.phase is Phase.OPEN and self.current.shortage:
+            self.current.give_time(now)
+            return [resumed, Publish()]
+        return [resumed, *self._proceed()]
+
+    def _stop(self, reason: str) -> list[Effect]:
+        self._stop_asked = reason
+        return [] if self._busy else self._end(EndingKind.STOPPED, reason)
+
+    def _drain(self) -> list[Effect]:
+        self.draining = True
+        return [] if self._busy else self._park()
+
+    @property
+    def _busy(self) -> bool:
+        """Whether a counted set is on its way to its commit, which comes first."""
+        return self.phase in (Phase.FOLDING, Phase.COMMITTING)
+
+    # ----------------------------------------------------------------------------- how a run is left
+
+    def _end(
+        self, kind: EndingKind, reason: str, outcomes: tuple[Outcome, ...] | None = None
+    ) -> list[Effect]:
+        """Decide that the run is over; a round at hand ends with these outcomes, or is discarded."""
+        if outcomes is None:
+            outcomes = self.current.discarded() if self.round > self.committed else ()
+        self._position.become(Phase.ENDING)
+        self.space.forget()
+        return [Persist((Ended(kind, reason, self.round, outcomes),))]
+
+    def _leave(self, ending: Ended) -> list[Effect]:
+        """The end is durable."""
+        self._position.become(Phase.ENDED)
+        self.ending = ending
+        self.space.forget()
+        return [Publish(), effects.Exit(ending)]
+
+    def _park(self) -> list[Effect]:
+        """Go away with the round as it is; the journal and the spool hold it."""
+        return self._go(Announce("run_parked", {"round": self.round}), None)
+
+    def _break(self, reason: str) -> list[Effect]:
+        """Go away like that with a reason. It is no end of the run: clients keep what they have, and wait."""
+        broken = Announce("run_broken", {"round": self.round, "reason": reason})
+        return self._go(broken, Ended(EndingKind.FAILED, reason, self.round))
+
+    def _go(self, said: Announce, ending: Ended | None) -> list[Effect]:
+        self.draining = self._gone = True
+        return [said, Publish(), effects.Exit(ending)]
