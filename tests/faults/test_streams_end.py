@@ -12,7 +12,7 @@ import pytest
 from edgeflock.common.payload.checksum import extend
 from edgeflock.server.core.events import Ticked
 from edgeflock.server.engine.pools import started_pool
-from edgeflock.server.service import patience, sessions
+from edgeflock.server.service import flow, sessions
 from edgeflock.v1 import aggregator_pb2 as pb
 from support.tiny_server import WAIT_S, Home, Peer, Served, Upload
 
@@ -35,7 +35,7 @@ def watching(served: Served) -> list[int]:
 def test_a_delivery_whose_header_never_comes_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "SLOWEST_BYTES_PER_S", 2 << 20)
+    monkeypatch.setattr(flow, "SLOWEST_BYTES_PER_S", 2 << 20)
 
     async def talk(served: Served) -> None:
         silent = served.peer().upload()
@@ -52,7 +52,7 @@ def test_a_delivery_that_does_not_use_its_credit_is_closed_and_goes_on_later(
     async def talk(served: Served) -> None:
         peers = await served.gather()
         made, slow = served.made(0), peers[0].upload()
-        monkeypatch.setattr(patience, "SLOWEST_BYTES_PER_S", 1 << 20)
+        monkeypatch.setattr(flow, "SLOWEST_BYTES_PER_S", 1 << 20)
         await slow.send(header=made.header(peers[0].session, 1))
         assert (await slow.read()).HasField("credit")
         await slow.chunk(0, made.payload[:50], extend(0, made.payload[:50]))
@@ -71,7 +71,7 @@ def test_a_sender_of_single_bytes_is_too_slow_however_often_one_comes(
     async def talk(served: Served) -> None:
         peers = await served.gather()
         made, slow = served.made(0), peers[0].upload()
-        monkeypatch.setattr(patience, "SLOWEST_BYTES_PER_S", 1 << 20)
+        monkeypatch.setattr(flow, "SLOWEST_BYTES_PER_S", 1 << 20)
         await slow.send(header=made.header(peers[0].session, 1))
         answer = asyncio.create_task(refused(slow))
         offset = 0

@@ -33,13 +33,14 @@ from edgeflock.methods.kit.registry import load
 from edgeflock.methods.kit.values import Plan, Setting, State
 from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.core.decisions import Verdict
+from edgeflock.server.engine.checks import check_package
 from edgeflock.server.files.checkpoints import Checkpoints, ModelLayouts
 from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.files.spool import Entry, Spool
 from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.learner import Learner
 from edgeflock.server.learning.work import RoundWork
-from edgeflock.server.service.checks import check_package, stored_header
+from edgeflock.server.service.checks import stored_header
 from edgeflock.server.service.views import task_of
 from edgeflock.v1 import aggregator_pb2 as pb
 from support.training import samples

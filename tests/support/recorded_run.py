@@ -13,7 +13,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from edgeflock.server.engine.open_round import Opened
+from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.journal.journal import read_only
 from edgeflock.server.start import startup
@@ -193,7 +193,7 @@ def received(parts: Parts) -> dict[int, bytes]:
     )
     members = (*round.cohort, *(story.added or ()))
     entries = parts.spool.prepare(round.number, members, work.upload_limit)
-    return dict(Opened(work, entries, began=0.0).restore())
+    return dict(OpenRound(work, entries, began=0.0).restore())
 
 
 def check(run_dir: Path, said: Said, recording: Recording) -> str:

@@ -22,7 +22,9 @@ from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs.budget import Budget
+from edgeflock.server.costs.traffic import TrafficBook
 from edgeflock.server.engine.engine import Engine
+from edgeflock.server.engine.intake import Intake
 from edgeflock.server.engine.scoring import Scoring
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.checkpoints import Checkpoints
@@ -35,7 +37,8 @@ from edgeflock.server.service.aggregator import AggregatorService
 from edgeflock.server.service.binding import add_aggregator
 from edgeflock.server.service.checks import stored_header
 from edgeflock.server.service.control import ControlService
-from edgeflock.server.service.credit import CreditPool
+from edgeflock.server.service.flow import CreditPool
+from edgeflock.server.service.sessions import Sessions
 from edgeflock.server.start import startup
 from edgeflock.server.start.recovery import Asked
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -52,6 +55,8 @@ class WatchedEngine(Engine):
     """An engine that says when something has happened."""
 
     moved: asyncio.Event
+    intake: Intake
+    sessions: Sessions
 
     def post(self, event: Event) -> None:
         super().post(event)
@@ -73,9 +78,7 @@ class WatchedEngine(Engine):
     def spooled(self, index: int) -> Entry:
         """Return where the update of a member of the open round goes."""
         assert self.opened is not None
-        entry = self.opening.entry(self.opened, index)
-        assert entry is not None
-        return entry
+        return self.opened.entries[index]
 
     def deliver(self, made: Made, index: int) -> None:
         """Put an update of the open round into the spool without a network."""
@@ -158,6 +161,8 @@ class Home:
             scored=0,
             clients=self.client_tests,
         )
+        traffic = TrafficBook()
+        sessions = Sessions(traffic)
         engine = WatchedEngine(
             RunMachine(self.rules),
             journal,
@@ -165,13 +170,16 @@ class Home:
             checkpoints,
             spool,
             scoring,
+            audience=sessions,
+            traffic=traffic,
             epoch=story.epoch,
             keep_every=0,
             outcomes=outcomes,
             samples=dict(story.samples),
             budget=self.budget,
         )
-        engine.moved = asyncio.Event()
+        engine.moved, engine.sessions = asyncio.Event(), sessions
+        engine.intake = Intake(engine)
         engine.post(startup.started(story, time.monotonic()))
         try:
             yield engine
@@ -185,10 +193,12 @@ class Home:
         async with self.engine() as engine:
             server = grpc.aio.server(options=server_options())
             pool = CreditPool(self.credit_bytes)
-            service = AggregatorService(engine, describe(self.layouts, self.rules.clients), pool)
+            service = AggregatorService(
+                engine.intake, engine.sessions, describe(self.layouts, self.rules.clients), pool
+            )
             add_aggregator(server, service)
             if control:
-                own = ControlService(engine, "tiny", self.run_dir)
+                own = ControlService(engine.intake, engine.sessions, engine.journal, "tiny", self.run_dir)
                 control_pb2_grpc.add_ControlServicer_to_server(own, server)
             ports = [server.add_insecure_port(address) for address in control]
             port = server.add_insecure_port("127.0.0.1:0")

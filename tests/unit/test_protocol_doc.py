@@ -11,7 +11,7 @@ from edgeflock.common.payload.choice import NAMES, SUITABLE
 from edgeflock.common.payload.package import Kind
 from edgeflock.common.wire import messages
 from edgeflock.common.wire.transport import MAX_CHUNK, MAX_MESSAGE, PROTOCOL
-from edgeflock.server.service.join import refusal
+from edgeflock.server.service.refusals import TEMPORARY
 from edgeflock.v1 import aggregator_pb2, bundle_pb2, control_pb2
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ def test_every_reason_has_its_row_with_the_sentence_of_the_proto() -> None:
 
 @pytest.mark.parametrize("name", [name for name in REASONS if name != "REASON_UNSPECIFIED"])
 def test_the_document_says_which_refusals_are_temporary(name: str) -> None:
-    temporary = refusal(aggregator_pb2.Reason.Value(name), "").temporary
+    temporary = name.removeprefix("REASON_").lower() in TEMPORARY
     assert rows("REASON_")[name][1] == ("temporary" if temporary else "final")
 
 

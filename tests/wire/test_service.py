@@ -24,6 +24,7 @@ from edgeflock.common.wire.transport import PROTOCOL
 from edgeflock.server.core.decisions import EndingKind
 from edgeflock.server.core.events import DrainAsked, StopAsked, Ticked
 from edgeflock.server.core.phases import Phase
+from edgeflock.server.core.reasons import Reason
 from edgeflock.server.files.spool import Entry
 from edgeflock.server.journal.journal import read_only
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -91,7 +92,7 @@ def test_what_is_no_client_id_is_refused_and_reaches_no_path(tmp_path: Path) -> 
             assert reason(answer) == "BAD_CLIENT_ID", bad
             assert len(answer.refusal.sentence) <= 500
             assert answer.refusal.sentence.isprintable()
-        assert sum(served.service.refusals.values()) == len(BAD_IDS)
+        assert served.service.refusals.times.total() == len(BAD_IDS)
         await served.check_alive()
 
     home = Home(tmp_path, rounds=1)
@@ -452,7 +453,7 @@ def test_an_update_that_is_not_what_the_task_asks_for_is_refused_by_its_header(t
             answer = await peers[0].deliver(make(served.home))
             assert reason(answer) == expected, name
             assert not answer.refusal.temporary
-        assert served.service.refusals["c0", "REASON_WRONG_LAYOUT"] == 1
+        assert served.service.refusals.times["c0", Reason.WRONG_LAYOUT] == 1
         await served.finish_round(peers)
 
     serve(Home(tmp_path), talk)

@@ -28,11 +28,12 @@ from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.config import ServerConfig, listen_address
 from edgeflock.server.console.console import Console
 from edgeflock.server.core.decisions import Ended, EndingKind
-from edgeflock.server.core.events import DrainAsked
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs import budget, target
 from edgeflock.server.costs.budget import Budget
+from edgeflock.server.costs.traffic import TrafficBook
 from edgeflock.server.engine.engine import Engine
+from edgeflock.server.engine.intake import Intake
 from edgeflock.server.engine.scoring import Scoring
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.journal import decisions as records
@@ -43,7 +44,8 @@ from edgeflock.server.service.binding import add_aggregator
 from edgeflock.server.service.central import CentralTrainer
 from edgeflock.server.service.certificates import Certificates
 from edgeflock.server.service.control import ControlService
-from edgeflock.server.service.credit import CreditPool
+from edgeflock.server.service.flow import CreditPool
+from edgeflock.server.service.sessions import Sessions
 from edgeflock.server.service.status import status_of
 from edgeflock.server.start import build as assembly
 from edgeflock.server.start import event_files, startup
@@ -99,11 +101,14 @@ def run(config: ServerConfig, console: Console) -> int:
 async def _serve(parts: Parts, console: Console) -> tuple[Ended | None, str]:
     """Serve until the run ends or a signal asks to go; return the ending, and the signal's name."""
     journal = Journal(parts.run_dir / rundir.JOURNAL)
-    engine = _engine(parts, journal)
-    with _signals(engine, parts.config) as asked:
+    traffic = TrafficBook()
+    sessions = Sessions(traffic)
+    engine = _engine(parts, journal, sessions, traffic)
+    intake = Intake(engine)
+    with _signals(intake, parts.config) as asked:
         trusted = certificates.read(parts.config)
-        server, address = await _bound(parts, engine, trusted)
-        control, control_address = _bound_control(parts, engine)
+        server, address = await _bound(parts, intake, sessions, trusted)
+        control, control_address = _bound_control(parts, intake, sessions, journal)
         dashboard = Dashboard.bound(parts.config, parts.run_dir)
         story = parts.story
         fields = {"run_id": story.meta["run_id"], "round": story.committed, "epoch": story.epoch}
@@ -115,7 +120,7 @@ async def _serve(parts: Parts, console: Console) -> tuple[Ended | None, str]:
         await engine.committing.score_again(story.newest, last=bool(story.over))
         reached = await engine.committing.reached(story.newest)
         engine.post(startup.started(story, time.monotonic(), reached))
-        central = _take_part(parts, engine)
+        central = _take_part(parts, engine, intake, sessions)
         await server.start()  # now, not before: the machine knows the seats when the first client comes
         await control.start()
         rundir.write_small(parts.run_dir / rundir.CONTROL, f"{control_address.target}\n")
@@ -124,14 +129,14 @@ async def _serve(parts: Parts, console: Console) -> tuple[Ended | None, str]:
         if words := here_only(parts.config):
             log.info("listening_here_only", reason=words)
         watching = asyncio.create_task(_watch(trusted, journal)) if trusted else None
-        console.follow(partial(status_of, engine, story.meta["run_id"], str(parts.run_dir)))
+        console.follow(partial(status_of, intake, sessions, story.meta["run_id"], str(parts.run_dir)))
         dashboard.start()
         scalars = EventFiles(parts.config, parts.run_dir)
         await scalars.start()
         ending = await engine.ended
         if central is not None:
             central.stop()
-        if engine.machine.ending is not None and await _linger(engine, asked, parts.config.linger):
+        if intake.status().ending is not None and await _linger(intake, asked, parts.config.linger):
             journal.submit(lambda connection: records.write_meta(connection, **{rundir.FAREWELL: "1"}))
         if watching is not None:
             watching.cancel()
@@ -144,7 +149,7 @@ async def _serve(parts: Parts, console: Console) -> tuple[Ended | None, str]:
         return ending, asked.result() if asked.done() else ""
 
 
-def _engine(parts: Parts, journal: Journal) -> Engine:
+def _engine(parts: Parts, journal: Journal, sessions: Sessions, traffic: TrafficBook) -> Engine:
     config, story = parts.config, parts.story
     with contextlib.closing(connect(journal.path)) as connection:
         outcomes = records.read_last_outcomes(connection, story.epoch, story.newest)
@@ -171,6 +176,8 @@ def _engine(parts: Parts, journal: Journal) -> Engine:
         parts.checkpoints,
         parts.spool,
         scoring,
+        audience=sessions,
+        traffic=traffic,
         epoch=story.epoch,
         keep_every=config.keep_every,
         outcomes=outcomes,
@@ -186,12 +193,12 @@ def _budget(parts: Parts) -> Budget:
     return Budget(limits, used["time"], used["bytes"], used["cpu"], used["energy"])
 
 
-def _take_part(parts: Parts, engine: Engine) -> CentralTrainer | None:
+def _take_part(parts: Parts, engine: Engine, intake: Intake, sessions: Sessions) -> CentralTrainer | None:
     """Let the server train where the method says so."""
     if parts.union is None:
         return None
     bench = Workbench(assembly.build_net(parts.config, parts.test), threads=1)
-    central = CentralTrainer(engine, bench, parts.union)
+    central = CentralTrainer(intake, sessions, parts.learner, bench, parts.union)
     engine.accompany(central.run())
     return central
 
@@ -207,14 +214,14 @@ async def _watch(trusted: Certificates, journal: Journal) -> None:
 
 
 async def _bound(
-    parts: Parts, engine: Engine, trusted: Certificates | None
+    parts: Parts, intake: Intake, sessions: Sessions, trusted: Certificates | None
 ) -> tuple[grpc.aio.Server, Address]:
     """Bind the clients' service: what cannot be bound is said before anything is decided."""
     config = parts.config
     server = grpc.aio.server(options=server_options())
     pool = CreditPool(config.credit_mib * 1024 * 1024)
     certified = trusted is not None and trusted.clients is not None
-    add_aggregator(server, AggregatorService(engine, parts.run, pool, certified=certified))
+    add_aggregator(server, AggregatorService(intake, sessions, parts.run, pool, certified=certified))
     healthy = health.aio.HealthServicer()  # pyright: ignore[reportAttributeAccessIssue] - made at import
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     if config.reflection:
@@ -269,9 +276,11 @@ def _add_reflection(server: grpc.aio.Server) -> None:
     reflection.enable_server_reflection((name, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
 
 
-def _bound_control(parts: Parts, engine: Engine) -> tuple[grpc.aio.Server, Address]:
+def _bound_control(
+    parts: Parts, intake: Intake, sessions: Sessions, journal: Journal
+) -> tuple[grpc.aio.Server, Address]:
     server = grpc.aio.server(options=server_options())
-    service = ControlService(engine, parts.story.meta["run_id"], parts.run_dir)
+    service = ControlService(intake, sessions, journal, parts.story.meta["run_id"], parts.run_dir)
     control_pb2_grpc.add_ControlServicer_to_server(service, server)
     socket = parts.run_dir / "control.sock"
     short = len(os.fsencode(socket)) <= _LONGEST_SOCKET
@@ -280,7 +289,7 @@ def _bound_control(parts: Parts, engine: Engine) -> tuple[grpc.aio.Server, Addre
 
 
 @contextlib.contextmanager
-def _signals(engine: Engine, config: ServerConfig) -> Iterator[asyncio.Future[str]]:
+def _signals(intake: Intake, config: ServerConfig) -> Iterator[asyncio.Future[str]]:
     """The first SIGTERM, SIGHUP or Ctrl-C drains, within a bound; a second one ends the process at once."""
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[str] = loop.create_future()
@@ -293,7 +302,7 @@ def _signals(engine: Engine, config: ServerConfig) -> Iterator[asyncio.Future[st
             os._exit(128 + number)
         asked.set_result(number.name)
         log.info("draining", signal=number.name)
-        engine.post(DrainAsked(time.monotonic()))
+        intake.drain()
         hurry.append(loop.call_later(config.drain_timeout, _cut_short, number.name))
 
     hurry: list[asyncio.TimerHandle] = []
@@ -309,28 +318,16 @@ def _cut_short(name: str) -> None:
     os._exit(0)
 
 
-async def _linger(engine: Engine, asked: asyncio.Future[str], seconds: float) -> bool:
+async def _linger(intake: Intake, asked: asyncio.Future[str], seconds: float) -> bool:
     """Stay until every client that has a seat has heard how the run ended, or a signal asks to go.
 
     Return whether they have had their time.
     """
-    hearing = asyncio.create_task(_heard_by_all(engine))
+    hearing = asyncio.create_task(intake.farewell())
     await asyncio.wait((hearing, asked), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     heard = hearing.done()
     hearing.cancel()
     return heard or not asked.done()
-
-
-async def _heard_by_all(engine: Engine) -> None:
-    names = set(engine.machine.roster.names.values())
-    while names - engine.heard:
-        await engine.hearing.wait()
-        engine.hearing.clear()
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(0 if engine.machine.rules.central else _GOODBYE_S):
-            while any(engine.sessions.by_id(name) for name in names):  # they still tell their last costs
-                await engine.hearing.wait()
-                engine.hearing.clear()
 
 
 async def _stop(server: grpc.aio.Server) -> None:

@@ -16,11 +16,11 @@ from edgeflock.common.sensors import Sensors
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs import time_line
 from edgeflock.server.costs.time_line import Seconds, TimeLine
-from edgeflock.server.engine.open_round import Opened
+from edgeflock.server.costs.traffic import TrafficBook
+from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.journal import costs as cost_rows
 from edgeflock.server.journal.costs import Bundles, Row
 from edgeflock.server.learning.learner import Learner
-from edgeflock.server.service.sessions import Sessions
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 Kept = Mapping[int, tuple[Row, Bundles]]  # by seat: the row and the bytes by bundle
@@ -57,11 +57,11 @@ class Ledger:
     """Every number comes here first. Nothing is forgotten before a transaction holds it."""
 
     def __init__(
-        self, machine: RunMachine, sessions: Sessions, learner: Learner, sensors: Sensors | None = None
+        self, machine: RunMachine, traffic: TrafficBook, learner: Learner, sensors: Sensors | None = None
     ) -> None:
         self.line = TimeLine()
         self.evaluating = False  # a test of the model holds everything up
-        self._machine, self._sessions, self._learner = machine, sessions, learner
+        self._machine, self._traffic, self._learner = machine, traffic, learner
         self._late: dict[tuple[int, int], Row] = {}
         self._kept: Kept = {}  # of the open round, written by the lives before
         self._closed: RoundBooks | None = None  # of the round that is being committed
@@ -93,7 +93,7 @@ class Ledger:
 
     # ------------------------------------------------------------------------------- the round's rows
 
-    def resume(self, kept: Kept, opened: Opened) -> None:
+    def resume(self, kept: Kept, opened: OpenRound) -> None:
         """Go on with the books of a round that a life before has left open; what it spooled was counted by
         it, or is counted now."""
         self._kept = kept
@@ -101,18 +101,18 @@ class Ledger:
             row, _ = kept.get(seat, ({}, {}))
             missing = entry.held - int(row.get("bytes_up") or 0)
             if missing > 0 and (package := opened.described(seat)) is not None:
-                traffic = self._sessions.traffic(self._machine.roster.names[seat])
+                traffic = self._traffic.of(self._machine.roster.names[seat])
                 traffic.received(0, missing, package, entry.held - missing)
             if seat in opened.updates and row:
-                opened.costs.setdefault(seat, {name: row[name] for name in cost_rows.STATED if name in row})
+                opened.state(seat, {name: row[name] for name in cost_rows.STATED if name in row})
 
-    def books(self, opened: Opened) -> RoundBooks:
+    def books(self, opened: OpenRound) -> RoundBooks:
         """Return the rows of the open round as they are now."""
         rows: dict[int, Row] = {}
         bundles: dict[int, Bundles] = {}
         fresh: dict[int, Row] = {}
         for seat in self._machine.current.cohort:
-            traffic = self._sessions.traffic(self._machine.roster.names[seat])
+            traffic = self._traffic.of(self._machine.roster.names[seat])
             counted = traffic.counted()
             rows[seat] = fresh[seat] = self._row(opened, seat, counted)
             bundles[seat] = dict(traffic.bundles)
@@ -124,7 +124,7 @@ class Ledger:
                 bundles[seat] = Counter(before) + traffic.bundles
         return RoundBooks(opened.number, rows, bundles, fresh)
 
-    def _row(self, opened: Opened, seat: int, counted: Mapping[str, int]) -> Row:
+    def _row(self, opened: OpenRound, seat: int, counted: Mapping[str, int]) -> Row:
         """Return what was counted, what the client stated, and what follows from its update: bytes that came
         twice, operations."""
         update, stated = opened.updates.get(seat), opened.costs.get(seat, {})
@@ -138,37 +138,37 @@ class Ledger:
             row |= self._learner.operations(steps=steps, samples=samples, held=held)
         return row
 
-    def close_round(self, opened: Opened) -> tuple[RoundBooks, bool]:
+    def close_round(self, opened: OpenRound) -> tuple[RoundBooks, bool]:
         """Return the final rows of a round, and whether this is the first time: a full disk may ask again."""
         if self._closed is not None and self._closed.round == opened.number:
             return self._closed, False
         self._closed = self.books(opened)
         for seat in self._closed.rows:
-            self._sessions.traffic(self._machine.roster.names[seat]).forget()
+            self._traffic.of(self._machine.roster.names[seat]).forget()
         self._kept, self._noted = {}, self.moved
         return self._closed, True
 
-    def open_books(self, opened: Opened | None) -> RoundBooks | None:
+    def open_books(self, opened: OpenRound | None) -> RoundBooks | None:
         """Return the rows of the round at hand, unless its commit will write them or has."""
         if opened is None or not self._at_hand(opened):
             return None
         self._noted = self.moved
         return self.books(opened)
 
-    def grown(self, opened: Opened | None) -> bool:
+    def grown(self, opened: OpenRound | None) -> bool:
         """Whether there is something that no transaction holds: late reports, or bytes of the open round."""
         return bool(self._late) or (
             opened is not None and self._at_hand(opened) and self.moved != self._noted
         )
 
-    def _at_hand(self, opened: Opened) -> bool:
+    def _at_hand(self, opened: OpenRound) -> bool:
         closed = self._closed is not None and self._closed.round == opened.number
         return not closed and opened.number == self._machine.round > self._machine.committed
 
     @property
     def moved(self) -> int:
         """Payload since the last commit, both ways, in this life."""
-        return self._sessions.moved
+        return self._traffic.moved
 
     # ------------------------------------------------------------------------------- what comes later
 

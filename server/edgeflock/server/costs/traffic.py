@@ -1,4 +1,4 @@
-"""Traffic: bytes that crossed the wire with one client since the last commit, by what they held. Pure."""
+"""Traffic: bytes that crossed the wire since the last commit, by client and by what they held. Pure."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ _Note = tuple[int, int, Package | None, int]  # bytes of a message, of its paylo
 
 
 @dataclass
+class Moved:
+    """The payload of several clients together, both ways: a running total, asked for with every chunk."""
+
+    payload: int = 0
+
+
+@dataclass
 class Traffic:
     """Bytes of one client. Those of the bundles add up to the payload, what came twice included.
 
@@ -33,12 +40,14 @@ class Traffic:
     _bundles: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     _down: list[_Note] = field(default_factory=list)
     _up: list[_Note] = field(default_factory=list)
+    _moved: Moved = field(default_factory=Moved, compare=False)  # Invariant: this client's share is in it
 
     def sent(
         self, message_bytes: int, payload: int = 0, package: Package | None = None, offset: int = 0
     ) -> None:
         """Note a message to the client, with so much of a package's payload from an offset on."""
         self.bytes_down += payload
+        self._moved.payload += payload
         self._down.append((message_bytes, payload, package, offset))
         if len(self._down) > _MOST:
             self._count()
@@ -48,6 +57,7 @@ class Traffic:
     ) -> None:
         """Note a message from the client."""
         self.bytes_up += payload
+        self._moved.payload += payload
         self._up.append((message_bytes, payload, package, offset))
         if len(self._up) > _MOST:
             self._count()
@@ -88,11 +98,39 @@ class Traffic:
 
     def forget(self) -> None:
         """Begin again at zero."""
+        self._moved.payload -= self.bytes_down + self.bytes_up
         self.bytes_down = self.bytes_up = 0
         self._message_bytes_down = self._message_bytes_up = 0
         self._wire_bytes_down = self._wire_bytes_up = 0
         for noted in (self._bundles, self._down, self._up):
             noted.clear()
+
+
+class TrafficBook:
+    """The traffic of all clients since the last commit; it stays when its client has gone: it was paid."""
+
+    def __init__(self) -> None:
+        self._moved = Moved()
+        self._traffic: dict[str, Traffic] = {}
+
+    @property
+    def moved(self) -> int:
+        """The payload of all clients, both ways."""
+        return self._moved.payload
+
+    def of(self, client_id: str) -> Traffic:
+        """Return what one client moves, begun now if it is new."""
+        found = self._traffic.get(client_id)
+        if found is None:
+            found = self._traffic[client_id] = Traffic(_moved=self._moved)
+        return found
+
+    def strike(self, client_id: str) -> None:
+        """Forget a client without a seat: nobody will ask, and what it still moves is nobody's."""
+        found = self._traffic.pop(client_id, None)
+        if found is not None:
+            found.forget()
+            found._moved = Moved()
 
 
 def parts(package: Package, offset: int, size: int) -> Iterator[tuple[str, str, int]]:

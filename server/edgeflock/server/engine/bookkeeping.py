@@ -13,14 +13,14 @@ import structlog
 from edgeflock.server.core.events import LimitReached
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.costs.ledger import Ledger
+from edgeflock.server.costs.traffic import TrafficBook
 from edgeflock.server.engine.limits import Limits
 from edgeflock.server.engine.loop import Drive
-from edgeflock.server.engine.open_round import Opened
+from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.journal import decisions
 from edgeflock.server.journal.costs import Row
 from edgeflock.server.journal.journal import Journal, JournalBroken, Work
 from edgeflock.server.learning.learner import Learner
-from edgeflock.server.service.sessions import Sessions
 
 log = structlog.get_logger()
 KEEP_S = 5.0  # of the open round's books, a kill may lose so much
@@ -35,12 +35,12 @@ class Accounts:
         drive: Drive,
         journal: Journal,
         learner: Learner,
-        sessions: Sessions,
+        traffic: TrafficBook,
         ledger: Ledger,
         budget: Budget,
         *,
         epoch: int,
-        at_hand: Callable[[], Opened | None],
+        at_hand: Callable[[], OpenRound | None],
     ) -> None:
         self.budget = budget
         self.limits = Limits(
@@ -51,7 +51,7 @@ class Accounts:
             note=self._note,
         )
         self._drive, self._journal, self._learner = drive, journal, learner
-        self._sessions, self.ledger = sessions, ledger
+        self._traffic, self.ledger = traffic, ledger
         self._epoch, self._at_hand = epoch, at_hand
         self._cpu_before_s = time.process_time()
         self._unmeasured = False  # it is said that a budget has nothing to count
@@ -61,11 +61,11 @@ class Accounts:
 
     def used(self) -> dict[str, float]:
         """What the run has used until now, over all its lives."""
-        moved = self._sessions.moved
+        moved = self._traffic.moved
         server_cpu_s = time.process_time() - self._cpu_before_s
         return self.budget.used(time.monotonic(), moved=moved, server_cpu_s=server_cpu_s)
 
-    def used_with(self, opened: Opened) -> dict[str, float]:
+    def used_with(self, opened: OpenRound) -> dict[str, float]:
         """Return the same with what clients have stated of the open round, which its commit will charge."""
         central = self._drive.machine.rules.central
         more = {} if central else self.budget.uncharged(opened.number, opened.costs)
@@ -107,7 +107,7 @@ class Accounts:
             log.warning("budget_unmeasured", round=round, reason=_UNMEASURED)
             self._journal.note("budget_unmeasured", round=round, reason=_UNMEASURED)
 
-    def settle_lost(self, opened: Opened) -> None:
+    def settle_lost(self, opened: OpenRound) -> None:
         """Charge a round that is discarded: it was paid."""
         if not self._drive.machine.rules.central:
             self.budget.settle(opened.number, opened.lost())
@@ -121,7 +121,7 @@ class Accounts:
         self.ledger.add_late(round, seat, row)
         opened = self._at_hand()
         if opened is not None and opened.number == round:
-            opened.costs[seat] = {**opened.costs.get(seat, {}), **row}
+            opened.correct(seat, row)
 
     # ------------------------------------------------------------------------------- the journal
 

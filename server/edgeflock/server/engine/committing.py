@@ -18,7 +18,7 @@ from edgeflock.server.engine.bookkeeping import Accounts
 from edgeflock.server.engine.books import Commit, canonical_line
 from edgeflock.server.engine.client_scores import ClientScores
 from edgeflock.server.engine.loop import Drive
-from edgeflock.server.engine.open_round import Opened
+from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.engine.opening import Opening
 from edgeflock.server.engine.scoring import Scoring
 from edgeflock.server.engine.verdicts import Verdicts
@@ -45,7 +45,7 @@ class Committing:
     epoch: int
     keep_every: int  # rounds whose checkpoint stays for good; 0: none
 
-    async def commit(self, effect: CommitRound, opened: Opened) -> None:
+    async def commit(self, effect: CommitRound, opened: OpenRound) -> None:
         """Make the round count; the machine hears of it when it does."""
         if self.target and await self.reached(effect.round - 1):
             return  # the event that ends the run is there already
@@ -60,7 +60,7 @@ class Committing:
         self.scored(effect.round)
         await self.drive.write(self._prune, effect.round)
 
-    async def _write(self, effect: CommitRound, opened: Opened) -> str:
+    async def _write(self, effect: CommitRound, opened: OpenRound) -> str:
         """Write state, costs and the next opening; return why there is none after all."""
         ledger = self.accounts.ledger
         round = replace(opened.work.round, costs=opened.measured() | self.accounts.used_with(opened))
@@ -95,7 +95,7 @@ class Committing:
         return stop
 
     def _step_and_save(
-        self, round: Round, effect: CommitRound, opened: Opened
+        self, round: Round, effect: CommitRound, opened: OpenRound
     ) -> tuple[dict[str, float], Saved, str]:
         metrics = self.learner.step(round)
         saved = self.learner.save(self.checkpoints, round.number)

@@ -31,11 +31,13 @@ from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.costs.ledger import Ledger
 from edgeflock.server.costs.target import Target
+from edgeflock.server.costs.traffic import TrafficBook
+from edgeflock.server.engine.audience import Audience
 from edgeflock.server.engine.bookkeeping import Accounts
 from edgeflock.server.engine.committing import Committing
 from edgeflock.server.engine.folding import Folding
 from edgeflock.server.engine.loop import Drive, in_words
-from edgeflock.server.engine.open_round import Opened
+from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.engine.opening import Opening
 from edgeflock.server.engine.scoring import Scoring
 from edgeflock.server.engine.verdicts import Verdicts
@@ -44,7 +46,6 @@ from edgeflock.server.files.spool import Spool
 from edgeflock.server.journal import decisions as records
 from edgeflock.server.journal.journal import Journal, Work, write_event
 from edgeflock.server.learning.learner import Learner
-from edgeflock.server.service.sessions import Sessions
 
 log = structlog.get_logger()
 
@@ -61,6 +62,8 @@ class Engine(Drive):
         spool: Spool,
         scoring: Scoring,
         *,
+        audience: Audience,
+        traffic: TrafficBook,
         epoch: int,
         keep_every: int,
         outcomes: dict[int, dict[int, Outcome]],
@@ -71,22 +74,20 @@ class Engine(Drive):
         super().__init__(machine)
         self.journal, self.learner, self.epoch = journal, learner, epoch
         self.samples = samples  # seat -> n_i
-        self.sessions = sessions = Sessions()
+        self.audience, self.traffic = audience, traffic
         self.verdicts = verdicts = Verdicts(outcomes, journal.path, epoch)
-        self.opened: Opened | None = None  # the open round
+        self.opened: OpenRound | None = None  # the open round
         self.ended: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
-        self.heard: set[str] = set()  # client ids that were told how the run ended
-        self.hearing = asyncio.Event()
         self._checkpoints, self._scoring = checkpoints, scoring
-        self.ledger = ledger = Ledger(machine, sessions, learner)
+        self.ledger = ledger = Ledger(machine, traffic, learner)
         budget, target = budget or Budget(), target or Target()
         self.accounts = accounts = Accounts(
-            self, journal, learner, sessions, ledger, budget, epoch=epoch, at_hand=lambda: self.opened
+            self, journal, learner, traffic, ledger, budget, epoch=epoch, at_hand=lambda: self.opened
         )
         self.opening = opening = Opening(
             self, journal, learner, checkpoints, spool, scoring, accounts, epoch, samples
         )
-        self._folding = Folding(self, journal, learner, sessions, ledger)
+        self._folding = Folding(self, journal, learner, audience, ledger)
         self.committing = Committing(
             self,
             journal,
@@ -118,7 +119,7 @@ class Engine(Drive):
             case CommitRound():
                 self.start(self.committing.commit(effect, self._at_hand), effect)
             case Publish():
-                self.sessions.publish()
+                self.audience.publish()
             case Announce(name=name, fields=fields, written=written):
                 log.info(name, **fields)
                 if not written:
@@ -130,7 +131,7 @@ class Engine(Drive):
                 assert_never(effect)
 
     @property
-    def _at_hand(self) -> Opened:
+    def _at_hand(self) -> OpenRound:
         assert self.opened is not None  # what is folded or committed was opened before
         return self.opened
 
@@ -148,11 +149,6 @@ class Engine(Drive):
     def received(self, seat: int, package: Package) -> None:
         """An update is complete and checked."""
         self._folding.receive(self._at_hand, seat, package)
-
-    def told(self, client_id: str) -> None:
-        """A client has the view that says how the run ended."""
-        self.heard.add(client_id)
-        self.hearing.set()
 
     def broken(self, error: OSError) -> None:
         """A disk that fails an upload has failed the server: the next start sees what is sound."""
@@ -226,9 +222,7 @@ class Engine(Drive):
 
     async def close(self) -> None:
         """Let what is being written be written; give threads and files back."""
-        for session in self.sessions:
-            if session.upload is not None:
-                session.upload.cancel()
+        self.audience.let_go(self.machine.roster.names.values())
         self.learner.hurry()
         await self.settle()
         await self._scoring.close()

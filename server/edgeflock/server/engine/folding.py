@@ -13,14 +13,13 @@ from edgeflock.server.core.effects import FoldRound
 from edgeflock.server.core.events import Folded, UpdateReceived
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.costs.ledger import Ledger
+from edgeflock.server.engine.audience import Audience
 from edgeflock.server.engine.loop import Drive
-from edgeflock.server.engine.open_round import Opened
+from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.journal.journal import Journal
 from edgeflock.server.learning.learner import Learner
-from edgeflock.server.service.sessions import Sessions
 
 log = structlog.get_logger()
-CLOSED = "the round was closed while your update was on its way: ask for the verdict"
 
 
 @dataclass
@@ -30,23 +29,22 @@ class Folding:
     drive: Drive
     journal: Journal
     learner: Learner
-    sessions: Sessions
+    audience: Audience
     ledger: Ledger
 
-    def receive(self, opened: Opened, seat: int, package: Package) -> None:
+    def receive(self, opened: OpenRound, seat: int, package: Package) -> None:
         """An update is complete and checked."""
         opened.complete(seat, package)
-        opened.personal.pop(seat, None)  # its file is closed; who asks again gets the same once more
         self.drive.post(UpdateReceived(opened.number, seat, package.digest, time.monotonic()))
         if self._still_open(opened) and not opened.folding_ahead:
             opened.folding_ahead = True
             self.drive.start(self._fold_ahead(opened))
 
-    def _still_open(self, opened: Opened) -> bool:
+    def _still_open(self, opened: OpenRound) -> bool:
         machine = self.drive.machine
         return machine.phase is Phase.OPEN and machine.round == opened.number
 
-    async def _fold_ahead(self, opened: Opened) -> None:
+    async def _fold_ahead(self, opened: OpenRound) -> None:
         """Fold what is complete without a gap while the rest is on its way."""
         prepared = await _prepared(opened)
         opened.folding_ahead = False
@@ -55,7 +53,7 @@ class Folding:
             await self.drive.compute(self.learner.advance, cohort, dict(opened.updates))
             self.ledger.line.add(opened.number, "fold_busy", time.monotonic() - began)
 
-    async def fold(self, effect: FoldRound, opened: Opened) -> None:
+    async def fold(self, effect: FoldRound, opened: OpenRound) -> None:
         """Fold the counted set."""
         opened.closed_at = time.monotonic()
         self._end_uploads()
@@ -72,13 +70,10 @@ class Folding:
     def _end_uploads(self) -> None:
         """Nobody waits for the rest of what is too late."""
         machine = self.drive.machine
-        for seat in machine.current.missing():
-            session = self.sessions.by_id(machine.roster.names[seat])
-            if session is not None and session.upload is not None:
-                session.upload.cancel(CLOSED)
+        self.audience.let_go(machine.roster.names[seat] for seat in machine.current.missing())
 
 
-async def _prepared(opened: Opened) -> bool:
+async def _prepared(opened: OpenRound) -> bool:
     """Wait for S0, which the fold may need; why it failed is told by the effect that started it."""
     if opened.preparing is None:
         return True

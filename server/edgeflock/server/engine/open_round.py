@@ -1,10 +1,12 @@
-"""The open round as the shell holds it: its work, its spool, the updates that are complete."""
+"""The open round: its work, where its updates go, what is complete and what was stated; written only here."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Generic, TypeVar
 
 from edgeflock.common.payload.package import Package
 from edgeflock.common.scores import Score
@@ -16,9 +18,33 @@ from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.work import RoundWork
 from edgeflock.server.service.checks import package_of, scores_of
 
+T = TypeVar("T")
+
+
+class OnDemand(Generic[T]):
+    """What is made for a member when it is first asked for, once: who asks meanwhile waits for the same."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, asyncio.Future[T]] = {}
+
+    async def get(self, seat: int, make: Callable[[], Awaitable[T]]) -> T:
+        if seat not in self._of:
+            made = self._of[seat] = asyncio.ensure_future(make())
+            made.add_done_callback(partial(self._drop_failed, seat))
+        return await asyncio.shield(self._of[seat])  # others may wait for it when one has gone
+
+    def forget(self, seat: int) -> None:
+        """Let go of it; who asks again gets another."""
+        self._of.pop(seat, None)
+
+    def _drop_failed(self, seat: int, made: asyncio.Future[T]) -> None:
+        """Who asks again after a full disk shall not get the old failure."""
+        if not made.cancelled() and made.exception() and self._of.get(seat) is made:
+            del self._of[seat]
+
 
 @dataclass
-class Opened:
+class OpenRound:
     """One open round."""
 
     work: RoundWork
@@ -29,30 +55,16 @@ class Opened:
     scores: dict[int, dict[str, Score]] = field(default_factory=dict)  # of clients' own models
     closed_at: float = 0.0
     used_up: str = ""  # a resource of which a client had too little for all its steps
-    personal: dict[int, asyncio.Future[Broadcast]] = field(default_factory=dict)  # packages asked for
     preparing: asyncio.Future[bool] | None = None  # S0, which the fold waits for
     folding_ahead: bool = False
+    _personal: OnDemand[Broadcast] = field(default_factory=OnDemand[Broadcast])
+    _added: OnDemand[Entry] = field(default_factory=OnDemand[Entry])  # to the entries, by an extension
 
     @property
     def number(self) -> int:
         return self.work.round.number
 
-    def complete(self, seat: int, package: Package) -> None:
-        """An update is in the spool, whole and checked."""
-        entry = self.entries[seat]
-        entry.finish()
-        self.updates[seat] = SpooledUpdate(seat, package, entry.data_path, self.work.layouts)
-        self.scores[seat] = scores_of(entry.header)
-
-    def drop_failed(self, seat: int, formed: asyncio.Future[Broadcast]) -> None:
-        """Who asks for its package again after a full disk shall not get the old failure."""
-        if not formed.cancelled() and formed.exception() and self.personal.get(seat) is formed:
-            del self.personal[seat]
-
-    def described(self, seat: int) -> Package | None:
-        """Return what the spool holds of a member, whole or not."""
-        header = self.entries[seat].header
-        return package_of(header, self.number) if header else None
+    # ------------------------------------------------------------------------------- opening
 
     def restore(self) -> tuple[tuple[int, bytes], ...]:
         """Take the updates that a previous process had received; return seat and digest of each."""
@@ -68,6 +80,48 @@ class Opened:
         """Share what is left of the budgets among those who will train; so many may still come."""
         trainers = len(self.entries) - len(self.updates) + spare
         self.work = replace(self.work, allowances=budget.allowances(used, trainers))
+
+    def prepare(self, state: Awaitable[bool]) -> None:
+        """Begin what the server trains itself in this round: S0."""
+        self.preparing = asyncio.ensure_future(state)
+
+    # ------------------------------------------------------------------------------- member by member
+
+    async def personal(self, seat: int, make: Callable[[], Awaitable[Broadcast]]) -> Broadcast:
+        """Return one member's package, formed when it is first asked for."""
+        return await self._personal.get(seat, make)
+
+    async def entry(self, seat: int, make: Callable[[], Awaitable[Entry]]) -> Entry:
+        """Return where a member's update goes; made now if the round was extended by it."""
+        if seat not in self.entries:
+            made = await self._added.get(seat, make)
+            self.entries.setdefault(seat, made)
+        return self.entries[seat]
+
+    def state(self, seat: int, costs: Row, used_up: str = "") -> None:
+        """A member states what its update took, before the bytes come, and what it had too little of."""
+        self.costs[seat] = costs
+        if used_up in self.work.allowances:
+            self.used_up = used_up
+
+    def correct(self, seat: int, costs: Row) -> None:
+        """A member states more of what it took: the books of a discarded round are written again."""
+        self.costs[seat] = {**self.costs.get(seat, {}), **costs}
+
+    def complete(self, seat: int, package: Package) -> None:
+        """An update is in the spool, whole and checked."""
+        entry = self.entries[seat]
+        entry.finish()
+        self.updates[seat] = SpooledUpdate(seat, package, entry.data_path, self.work.layouts)
+        self.scores[seat] = scores_of(entry.header)
+        self._personal.forget(seat)  # its file is closed; who asks again gets the same once more
+
+    def described(self, seat: int) -> Package | None:
+        """Return what the spool holds of a member, whole or not."""
+        header = self.entries[seat].header
+        return package_of(header, self.number) if header else None
+
+    # ------------------------------------------------------------------------------- when it is over
 
     def lost(self) -> dict[int, dict[str, float | int | None]]:
         """Return what everybody has stated by now, of a round that is discarded."""
@@ -87,5 +141,6 @@ class Opened:
         }
 
     def close(self) -> None:
+        """Take no more bytes."""
         for entry in self.entries.values():
             entry.retire()

@@ -14,7 +14,7 @@ from edgeflock.server.core.decisions import RoundOpened
 from edgeflock.server.core.effects import PrepareRound
 from edgeflock.server.engine.bookkeeping import Accounts
 from edgeflock.server.engine.loop import Drive
-from edgeflock.server.engine.open_round import Opened
+from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.engine.scoring import Scoring
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.packages import Broadcast
@@ -43,7 +43,7 @@ class Opening:
     samples: Mapping[int, int]  # by seat, as of now
     _first: bool = field(default=True, init=False)  # of this life: another may have left it open
 
-    def wants_no(self, wanted: RoundOpened, used: Mapping[str, float], before: Opened | None) -> str:
+    def wants_no(self, wanted: RoundOpened, used: Mapping[str, float], before: OpenRound | None) -> str:
         """Return why there is no such round: the method wants none, or the budgets leave no room."""
         closing, budget = bool(wanted.last), self.accounts.budget
         following = self.learner.round(wanted.round, wanted.cohort, self.samples, closing=closing)
@@ -57,7 +57,7 @@ class Opening:
         steered = self.learner.plan(following).steered
         return budget.beyond(self.accounts.counted(used), expected, steered=steered)
 
-    async def open(self, effect: PrepareRound, began: float) -> tuple[Opened, Received]:
+    async def open(self, effect: PrepareRound, began: float) -> tuple[OpenRound, Received]:
         """Return the open round with its allowances, and what the spool holds of it; S0 is on its way."""
         roster = await self._read(records.read_roster, effect.round)
         kept = await self._read(costs.read_costs, effect.round) if self._first else None
@@ -69,18 +69,18 @@ class Opening:
         spare = self.drive.machine.current.spare
         opened.allow(self.accounts.budget, self.accounts.used_with(opened), spare=spare)
         if self.learner.prepares(round):
-            opened.preparing = asyncio.ensure_future(self._prepare(round))
+            opened.prepare(self._prepare(round))
         return opened, received
 
     async def _read(self, read: Callable[..., T], round: int) -> T:
         """Return what the journal has of a round: the same after a restart."""
         return await asyncio.wrap_future(self.journal.submit(partial(read, epoch=self.epoch, round=round)))
 
-    def _open(self, round: Round, added: tuple[int, ...], began: float) -> tuple[Opened, Received]:
+    def _open(self, round: Round, added: tuple[int, ...], began: float) -> tuple[OpenRound, Received]:
         checkpoint = self.checkpoints.model_path(round.number - 1)
         work = self.learner.open(round, checkpoint, self.spool.packages(round.number))
         work = replace(work, scores=self.scoring.wishes(round.number, last=round.closing))
-        opened = Opened(
+        opened = OpenRound(
             work, self.spool.prepare(round.number, (*round.cohort, *added), work.upload_limit), began
         )
         return opened, opened.restore()
@@ -93,19 +93,19 @@ class Opening:
 
     # ------------------------------------------------------------------------------- member by member
 
-    async def personal(self, opened: Opened, seat: int) -> Broadcast:
+    async def personal(self, opened: OpenRound, seat: int) -> Broadcast:
         """Return one client's package, formed when it is first asked for."""
-        if seat not in opened.personal:
-            scratch = self.spool.packages(opened.number)
-            forming = self.drive.compute(self.learner.personal, opened.work, seat, scratch)
-            formed = opened.personal[seat] = asyncio.ensure_future(forming)
-            formed.add_done_callback(partial(opened.drop_failed, seat))
-        return await asyncio.shield(opened.personal[seat])  # others may wait for it when one has gone
+        scratch = self.spool.packages(opened.number)
+        return await opened.personal(
+            seat, lambda: self.drive.compute(self.learner.personal, opened.work, seat, scratch)
+        )
 
-    def entry(self, opened: Opened, seat: int) -> Entry | None:
-        """Return the spool entry of a member; made now if the round was extended by it."""
-        if seat not in self.drive.machine.current.cohort:
-            return None
-        if seat not in opened.entries:
-            opened.entries |= self.spool.prepare(opened.number, (seat,), opened.work.upload_limit)
-        return opened.entries[seat]
+    async def entry(self, opened: OpenRound, seat: int) -> Entry:
+        """Return the spool entry of a member; made now if the round was extended by it.
+
+        In the thread that opens rounds: what a later one does to the spool comes after this.
+        """
+        return await opened.entry(seat, lambda: self.drive.compute(self._add, opened, seat))
+
+    def _add(self, opened: OpenRound, seat: int) -> Entry:
+        return self.spool.prepare(opened.number, (seat,), opened.work.upload_limit)[seat]

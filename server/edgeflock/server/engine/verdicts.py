@@ -32,10 +32,12 @@ class Verdicts:
         """Return the last two of a client, each with its round, oldest first."""
         return sorted(self._last.get(seat, {}).items())
 
-    def find(self, seat: int, round: int) -> Outcome | None:
-        """Return the final word on a member's update of a settled round, from memory or the journal."""
-        if (known := self._last.get(seat, {}).get(round)) is not None:
-            return known
+    def known(self, seat: int, round: int) -> Outcome | None:
+        """Return the final word on a member's update of a settled round, if it is one of the last two."""
+        return self._last.get(seat, {}).get(round)
+
+    def read(self, seat: int, round: int) -> Outcome | None:
+        """Return it from the journal, however old it is: for a thread."""
         with contextlib.closing(read_only(self._path)) as connection:
             found = records.read_outcomes(connection, self._epoch, [round])[round]
         return next((item for item in found if item.seat == seat), None)

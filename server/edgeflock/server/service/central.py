@@ -7,6 +7,7 @@ the same bits after a crash.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 import time
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 
 from edgeflock.common.datasets.kit import registry as datasets
+from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.partitions.kit import assign
 from edgeflock.common.payload.checksum import extend
 from edgeflock.common.payload.pack import Encoded, pack
@@ -28,11 +30,12 @@ from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.local import Local
 from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.core.events import Online
-from edgeflock.server.engine.engine import Engine
-from edgeflock.server.engine.open_round import Opened
+from edgeflock.server.core.reasons import Reason, Refused
+from edgeflock.server.engine.intake import Header, Intake, Slot
+from edgeflock.server.learning.learner import Learner
+from edgeflock.server.learning.work import RoundWork
 from edgeflock.server.service.checks import stored_header
-from edgeflock.server.service.sessions import Session
+from edgeflock.server.service.sessions import Session, Sessions
 from edgeflock.v1 import aggregator_pb2 as pb
 
 CLIENT_ID, SEAT = "server", 0
@@ -64,111 +67,128 @@ class _Trained:
 class CentralTrainer:
     """The server's own part in a run; lives on the event loop, trains in a thread of its own."""
 
-    def __init__(self, engine: Engine, bench: Workbench, data: LocalData) -> None:
-        learner = engine.learner
-        self._engine, self._bench, self._data = engine, bench, data
+    def __init__(
+        self, intake: Intake, sessions: Sessions, learner: Learner, bench: Workbench, data: LocalData
+    ) -> None:
+        self._intake, self._learner, self._bench, self._data = intake, learner, bench, data
         self._half = learner.method.client(learner.params, learner.setting)
-        self._session = Session(CLIENT_ID, b"", version("edgeflock"), {}, watching=1)
+        self._session = sessions.admit(Session(CLIENT_ID, b"", version("edgeflock"), {}, watching=1))
+        self._ready = False
         self._stopped = threading.Event()
         self._thread = ThreadPoolExecutor(1, "central", torch.set_num_threads, (1,))
 
     async def run(self) -> None:
         """Take the seat, then do every task of it until the run is over or `stop` is called."""
-        machine, changed = self._engine.machine, self._session.changed
-        self._engine.sessions.admit(self._session)
-        self._engine.post(Online(CLIENT_ID, time.monotonic()))
+        self._intake.online(CLIENT_ID)
         try:
-            while not self._stopped.is_set() and machine.ending is None:
-                changed.clear()
-                if SEAT in machine.roster.names and SEAT not in machine.roster.ready:
-                    self._engine.ready(CLIENT_ID, SEAT, len(self._data))
-                if machine.has_task(SEAT):
-                    await self._take_part()
+            while not self._stopped.is_set():
+                self._session.changed.clear()
+                view = self._intake.view(CLIENT_ID)
+                if view.ending is not None:
+                    break
+                if view.seat is not None and not self._ready:
+                    self._ready = True
+                    self._intake.ready(CLIENT_ID, len(self._data))
+                elif view.work is not None:
+                    await self._take_part(view.work)
                 else:
-                    await changed.wait()
+                    await self._session.changed.wait()
         finally:
             self._thread.shutdown()
-        self._engine.told(CLIENT_ID)
+        self._intake.heard(CLIENT_ID)
 
     def stop(self) -> None:
         """End before the next step; what was trained of an open round is trained again next time."""
         self._stopped.set()
         self._session.changed.set()
 
-    async def _take_part(self) -> None:
-        opened = self._engine.opened
-        assert opened is not None  # the machine has a task
-        trained = await self._engine.in_thread(self._thread, self._train, opened)
-        if self._stopped.is_set() or not self._engine.machine.has_task(SEAT):
+    async def _take_part(self, work: RoundWork) -> None:
+        loop = asyncio.get_running_loop()
+        trained = await loop.run_in_executor(self._thread, self._train, work)
+        if self._stopped.is_set() or self._intake.view(CLIENT_ID).work is not work:
             return
-        await self._engine.write(self._spool, opened, trained.encoded)
-        opened.costs[SEAT], opened.used_up = trained.costs, trained.used_up
-        self._engine.received(SEAT, trained.encoded.package)
+        refused = await self._deliver(work, trained)
+        if refused is not None and refused.reason not in (Reason.BUSY, Reason.DRAINING):
+            raise EdgeflockError(refused.sentence)
 
-    def _train(self, opened: Opened) -> _Trained:
+    async def _deliver(self, work: RoundWork, trained: _Trained) -> Refused | None:
+        """Put the update where a client's would be; what a crash left of it stays."""
+        package = trained.encoded.package
+        header = pb.UpdateHeader(
+            round=work.round.number, package=package_to_wire(package), samples=len(self._data)
+        )
+        slot = await self._intake.offer(
+            CLIENT_ID,
+            Header(
+                work.round.number,
+                package,
+                stored_header(header),
+                costs=trained.costs,
+                used_up=trained.used_up,
+            ),
+        )
+        if not isinstance(slot, Slot):
+            return slot if isinstance(slot, Refused) else None
+        refused = await slot.begin()
+        offset, running = 0, 0
+        for piece in trained.encoded.pieces:
+            running = extend(running, piece)
+            end = offset + len(piece)
+            if end > slot.held and refused is None:
+                rest = memoryview(piece).cast("B")[slot.held - offset :]
+                refused = await slot.append(slot.held, rest, running)
+            offset = end
+        return refused or slot.complete()
+
+    def _train(self, work: RoundWork) -> _Trained:
         began, cpu_s = time.monotonic(), time.thread_time()
-        work = self._local(opened)
+        local = self._local(work)
 
-        allowed, used_up = opened.work.allowances.get("cpu", math.inf), ""
+        allowed, used_up = work.allowances.get("cpu", math.inf), ""
 
         def proceed() -> bool:
             nonlocal used_up
             self._session.progress = pb.Progress(
-                round=opened.number,
-                steps_done=work.steps_done,
-                steps_total=work.steps_total,
+                round=work.round.number,
+                steps_done=local.steps_done,
+                steps_total=local.steps_total,
                 cpu_s=time.thread_time() - cpu_s,
             )
             used_up = "cpu" if time.thread_time() - cpu_s >= allowed else ""
             return not self._stopped.is_set() and not used_up
 
         bundles = {
-            **steps.run(self._half, work, proceed),
-            Kind.BUFFERS: work.model.buffers,
-            Kind.COUNTERS: work.model.counters,
+            **steps.run(self._half, local, proceed),
+            Kind.BUFFERS: local.model.buffers,
+            Kind.COUNTERS: local.model.counters,
         }
         parts = {
-            spec.kind: (bundles[spec.kind].reshape(-1), spec.layout, spec.codec)
-            for spec in opened.work.uploads
+            spec.kind: (bundles[spec.kind].reshape(-1), spec.layout, spec.codec) for spec in work.uploads
         }
-        encoded = pack(parts, work.report(), lambda kind: torch.Generator())
+        encoded = pack(parts, local.report(), lambda kind: torch.Generator())
         costs = {
             "samples": len(self._data),
-            "steps": work.steps_done,
-            "samples_done": work.samples_done,
+            "steps": local.steps_done,
+            "samples_done": local.samples_done,
             "train_s": time.monotonic() - began,
             "cpu_s": time.thread_time() - cpu_s,
         }
         return _Trained(encoded, costs, used_up)
 
-    def _local(self, opened: Opened) -> Local:
-        vectors = self._engine.learner.state.vectors
+    def _local(self, work: RoundWork) -> Local:
+        vectors = self._learner.state.vectors
         received = {
             Kind.MODEL: vectors["model"],
             Kind.BUFFERS: vectors["buffers"],
             Kind.COUNTERS: vectors["counters"],
         }
-        seed = self._engine.learner.setting.seed
+        seed = self._learner.setting.seed
         return Local(
             self._bench,
             self._data,
-            opened.work.plan,
+            work.plan,
             seed=seed,
             seat=SEAT,
-            round=opened.number,
+            round=work.round.number,
             received=received,
         )
-
-    def _spool(self, opened: Opened, encoded: Encoded) -> None:
-        """Write the update where a client's would be."""
-        entry, package = opened.entries[SEAT], encoded.package
-        header = pb.UpdateHeader(
-            round=opened.number, package=package_to_wire(package), samples=len(self._data)
-        )
-        entry.forget()  # what a crash left may be the beginning of it, or not
-        entry.begin(stored_header(header))
-        offset, running = 0, 0
-        for piece in encoded.pieces:
-            running = extend(running, piece)
-            entry.append(offset, piece, running)
-            offset += len(piece)

@@ -1,4 +1,4 @@
-"""The Fetch streams: which package a client means, and its messages; chunks are read once for several."""
+"""The Fetch streams: which package a client means, and its messages, in turn."""
 
 from __future__ import annotations
 
@@ -7,80 +7,61 @@ from collections.abc import AsyncGenerator
 from edgeflock.common.payload.checksum import GRANULE
 from edgeflock.common.wire.messages import package_to_wire
 from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
-from edgeflock.server.engine.engine import Engine
-from edgeflock.server.files.packages import Broadcast
-from edgeflock.server.service.join import refusal
+from edgeflock.server.core.reasons import Reason, Refused
+from edgeflock.server.engine.intake import Download, Intake, Scope
+from edgeflock.server.service.flow import Turns
+from edgeflock.server.service.refusals import to_wire
 from edgeflock.server.service.sessions import Session
-from edgeflock.server.service.turns import Turns
 from edgeflock.v1 import aggregator_pb2 as pb
 
-ROUND_OVER = "the round is over: look at your view again"
+_ROUND_OVER = Refused(Reason.BUSY, "the round is over: look at your view again")
+_SCOPES = {pb.Scope.Value(f"SCOPE_{scope.name}"): scope for scope in Scope}
 
 
 class Fetching:
     """What is on its way to clients."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
         self._turns = Turns()
 
-    async def find(self, session: Session, request: pb.FetchRequest) -> Broadcast | None:
+    async def find(self, session: Session, request: pb.FetchRequest) -> Download | None:
         """Return the package that is meant, if the client has a task in that round and can ask so for it."""
         size = request.chunk_bytes
-        if request.offset % GRANULE or size % GRANULE or size > MAX_CHUNK:
+        if request.offset % GRANULE or size % GRANULE or size > MAX_CHUNK or request.scope not in _SCOPES:
             return None
-        found = await self._meant(session, request)
+        found = await self._intake.download(session.client_id, request.round, _SCOPES[request.scope])
         return found if found is not None and request.digest in (b"", found.package.digest) else None
 
-    async def _meant(self, session: Session, request: pb.FetchRequest) -> Broadcast | None:
-        engine, seat = self._engine, self._engine.machine.roster.seat_of.get(session.client_id)
-        opened = engine.opened
-        if opened is None or seat is None or request.round != opened.number:
-            return None
-        if not engine.machine.has_task(seat):
-            return None
-        match request.scope:
-            case pb.SCOPE_PERSONAL:
-                return await engine.opening.personal(opened, seat) if opened.work.personal else None
-            case pb.SCOPE_SHARED:
-                return opened.work.shared
-            case pb.SCOPE_OPTIONAL:
-                return opened.work.optional
-            case _:
-                return None
-
     async def messages(
-        self, session: Session, request: pb.FetchRequest, broadcast: Broadcast
+        self, session: Session, request: pb.FetchRequest, download: Download
     ) -> AsyncGenerator[pb.FetchResponse | bytes]:
         """Yield the package from the offset on, as long as its round is open and the budget has room.
 
         Without a turn in small chunks: gRPC holds one or two of each stream, and memory is bounded.
         """
         if not request.digest:
-            described = pb.FetchResponse(package=package_to_wire(broadcast.package))
+            described = pb.FetchResponse(package=package_to_wire(download.package))
             session.sent(described.ByteSize())
             yield described
-        async with self._turns.one(broadcast.package.size_bytes) as mine:
+        async with self._turns.one(download.package.size_bytes) as mine:
             size = request.chunk_bytes or (CHUNK if mine else SMALL_CHUNK)
             try:
-                async for message in self._chunks(session, request.offset, broadcast, size):
+                async for message in self._chunks(session, request.offset, download, size):
                     yield message
             finally:
                 session.fetching = None
 
     async def _chunks(
-        self, session: Session, start: int, broadcast: Broadcast, size: int
+        self, session: Session, start: int, download: Download, size: int
     ) -> AsyncGenerator[pb.FetchResponse | bytes]:
-        opened, whole = self._engine.opened, broadcast.package.size_bytes
+        whole = download.package.size_bytes
         for offset in range(start, whole, size):
-            payload = min(size, whole - offset)
-            if self._engine.opened is not opened or not self._engine.accounts.limits.admits(payload):
-                yield pb.FetchResponse(refusal=refusal(pb.REASON_BUSY, ROUND_OVER))
-                return
-            message = broadcast.cached(offset, size)
+            message = await download.message(offset, size)
             if message is None:
-                message = await self._engine.write(broadcast.message, offset, size)
-            session.sent(len(message), payload, broadcast.package, offset)
+                yield pb.FetchResponse(refusal=to_wire(_ROUND_OVER))
+                return
+            payload = min(size, whole - offset)
             session.fetching = offset + payload, whole
             yield message
             self._turns.moved(payload)

@@ -1,4 +1,4 @@
-"""Who may take a seat: the checks of a Join and of a Ready report. Refusals are values, not exceptions."""
+"""What a client must be to take part: the checks of a Join and of a Ready report, whatever the run is at."""
 
 from __future__ import annotations
 
@@ -6,89 +6,63 @@ import re
 from collections.abc import Iterable
 
 from edgeflock.common.wire.transport import PROTOCOL
+from edgeflock.server.core.reasons import Reason, Refused
 from edgeflock.v1 import aggregator_pb2 as pb
 
 CLIENT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _INSTANCE_BYTES = 16
-_TEMPORARY = {
-    pb.REASON_UNKNOWN_SESSION,
-    pb.REASON_BAD_TRANSFER,
-    pb.REASON_NO_SPACE,
-    pb.REASON_BUSY,
-    pb.REASON_DRAINING,
-    pb.REASON_TOO_SLOW,
-}
 
 
-# What only a client that is out of order sends, or a link that changes bytes: too many in a row lead to
-# quarantine. A cut, a full disk, a round that is over or not known here can happen to everybody.
-OFFENCES = (
-    pb.REASON_MALFORMED,
-    pb.REASON_WRONG_LAYOUT,
-    pb.REASON_WRONG_CODEC,
-    pb.REASON_TOO_LARGE,
-    pb.REASON_BAD_TRANSFER,
-)
-
-
-def refusal(reason: pb.Reason.ValueType, sentence: str, *, retry_after_ms: int = 0) -> pb.Refusal:
-    """Return a refusal; whether it is temporary follows from its reason (DESIGN rule 7)."""
-    temporary = reason in _TEMPORARY
-    return pb.Refusal(
-        reason=reason, sentence=sentence[:500], temporary=temporary, retry_after_ms=retry_after_ms
-    )
-
-
-def check_join(request: pb.JoinRequest, software: str) -> pb.Refusal | None:
+def check_join(request: pb.JoinRequest, software: str) -> Refused | None:
     """Return why the request cannot be taken, whatever the state of the run."""
     if request.protocol != PROTOCOL:
-        return refusal(
-            pb.REASON_VERSION,
+        return Refused(
+            Reason.VERSION,
             f"you speak revision {request.protocol} of edgeflock.v1 (edgeflock {request.software[:40]}), "
             f"this server speaks {PROTOCOL} (edgeflock {software})",
         )
     if not CLIENT_ID.fullmatch(request.client_id):
         shown = request.client_id[:80].encode("unicode_escape").decode()
-        return refusal(
-            pb.REASON_BAD_CLIENT_ID,
+        return Refused(
+            Reason.BAD_CLIENT_ID,
             f"client id {shown!r} is not 1 to 64 letters, digits, dots, dashes or underscores",
         )
     if len(request.instance_id) != _INSTANCE_BYTES:
-        return refusal(pb.REASON_MALFORMED, f"instance_id has {len(request.instance_id)} bytes, not 16")
+        return Refused(Reason.MALFORMED, f"instance_id has {len(request.instance_id)} bytes, not 16")
     return None
 
 
-def check_data(request: pb.JoinRequest, run: pb.Run) -> pb.Refusal | None:
+def check_data(request: pb.JoinRequest, run: pb.Run) -> Refused | None:
     """Return why the client's data do not fit the run."""
     if not request.HasField("own_data"):
         if run.HasField("data"):
             return None
-        return refusal(pb.REASON_WRONG_DATA, "this run names no data set: start the client with --data FILE")
+        return Refused(Reason.WRONG_DATA, "this run names no data set: start the client with --data FILE")
     own, model = request.own_data, run.model
     if own.samples < 1:
-        return refusal(pb.REASON_WRONG_DATA, "own data without samples cannot take part")
+        return Refused(Reason.WRONG_DATA, "own data without samples cannot take part")
     if _sides(own.input_shape) != _sides(model.input_shape):
-        return refusal(
-            pb.REASON_WRONG_DATA,
+        return Refused(
+            Reason.WRONG_DATA,
             f"your samples have shape {list(own.input_shape)}, this run's have {list(model.input_shape)}",
         )
     if own.highest_label >= model.classes:
-        return refusal(
-            pb.REASON_WRONG_DATA,
+        return Refused(
+            Reason.WRONG_DATA,
             f"your labels go up to {own.highest_label}, this run has classes 0 to {model.classes - 1}",
         )
     return None
 
 
-def check_ready(report: pb.Ready, run: pb.Run) -> pb.Refusal | None:
+def check_ready(report: pb.Ready, run: pb.Run) -> Refused | None:
     """Return why the client's model or shard cannot be right."""
     if report.layout_digest != run.model.parameters.digest:
-        return refusal(
-            pb.REASON_WRONG_LAYOUT,
+        return Refused(
+            Reason.WRONG_LAYOUT,
             f"your model {run.model.name!r} has another layout than the server's: compare the versions",
         )
     if len(report.class_counts) > run.model.classes or sum(report.class_counts) not in (0, report.samples):
-        return refusal(pb.REASON_MALFORMED, "class_counts do not add up to samples")
+        return Refused(Reason.MALFORMED, "class_counts do not add up to samples")
     return None
 
 

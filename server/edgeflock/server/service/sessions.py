@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.payload.package import Package
-from edgeflock.server.costs.traffic import Traffic
-from edgeflock.server.files.spool import Entry
+from edgeflock.server.costs.traffic import Traffic, TrafficBook
+from edgeflock.server.engine.intake import CLOSED, Slot
 from edgeflock.v1 import aggregator_pb2 as pb
 
 MOST_STRANGERS = 1000  # sessions of ids that have no seat and do not watch
@@ -36,7 +36,7 @@ class Session:
     progress: pb.Progress = field(default_factory=pb.Progress)  # as the client said last
     seen: float = field(default_factory=time.monotonic)  # its last call or chunk
     upload: asyncio.Task[object] | None = None  # the Deliver stream in progress
-    arriving: tuple[Entry, int] | None = None  # what that stream fills, and the bytes it will hold
+    arriving: Slot | None = None  # what that stream fills
     fetching: tuple[int, int] | None = None  # bytes that were sent of a package on its way, and all
     traffic: Traffic = field(default_factory=Traffic)  # the client's, whatever its session
 
@@ -55,24 +55,12 @@ class Session:
 
 
 class Sessions:
-    """All sessions; at most one for each client id."""
+    """All sessions, at most one for each client id: the audience of the run (engine/audience.py)."""
 
-    def __init__(self) -> None:
+    def __init__(self, traffic: TrafficBook) -> None:
         self._by_token: dict[bytes, Session] = {}
         self._by_id: dict[str, Session] = {}
-        self._traffic: dict[str, Traffic] = {}  # stays when its client has gone: it was paid
-
-    def traffic(self, client_id: str) -> Traffic:
-        """Return what a client has moved since the last commit."""
-        found = self._traffic.get(client_id)
-        if found is None:
-            found = self._traffic[client_id] = Traffic()
-        return found
-
-    @property
-    def moved(self) -> int:
-        """The payload of all clients since the last commit, both ways."""
-        return sum(traffic.bytes_down + traffic.bytes_up for traffic in self._traffic.values())
+        self._traffic = traffic
 
     def admit(self, session: Session) -> Session:
         """Take a new session in; an older one of the same instance is superseded.
@@ -89,7 +77,7 @@ class Sessions:
             session.upload = old.upload  # it may still hold the spool
             old.superseded = True
             old.changed.set()
-        session.traffic = self.traffic(session.client_id)
+        session.traffic = self._traffic.of(session.client_id)
         self._by_token[session.token] = session
         self._by_id[session.client_id] = session
         return session
@@ -109,23 +97,27 @@ class Sessions:
         if self._by_id.get(session.client_id) is session:
             del self._by_id[session.client_id]
 
-    def forget_strangers(self, seated: Collection[str]) -> None:
+    def forget_strangers(self, seated: Callable[[str], bool]) -> None:
         """Ids that join and never take a seat shall not fill the memory: the oldest would join again."""
-        if len(self._by_id) <= len(seated) + MOST_STRANGERS:
+        if len(self._by_id) <= MOST_STRANGERS:
             return
-        idle = (one for one in self._by_id.values() if not one.watching and one.client_id not in seated)
-        if (oldest := next(idle, None)) is not None:
+        strangers = [one for one in self._by_id.values() if not seated(one.client_id)]
+        oldest = next((one for one in strangers if not one.watching), None)
+        if oldest is not None and len(strangers) > MOST_STRANGERS:
             self.remove(oldest)
-            self.forget_traffic(oldest)
-
-    def forget_traffic(self, stranger: Session) -> None:
-        """Nobody will ask what a client without a seat has moved."""
-        self._traffic.pop(stranger.client_id, None)
+            self._traffic.strike(oldest.client_id)
 
     def publish(self) -> None:
         """Let every stream look at its view again."""
         for session in self._by_id.values():
             session.changed.set()
+
+    def let_go(self, clients: Iterable[str]) -> None:
+        """End the uploads of these."""
+        for client_id in clients:
+            session = self._by_id.get(client_id)
+            if session is not None and session.upload is not None:
+                session.upload.cancel(CLOSED)
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._by_id.values()))

@@ -1,4 +1,4 @@
-"""What the operator and the dashboard are told: where the run is, and what every client does."""
+"""The status as a message: where the run is, and what every client does, as far as its session tells."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 import time
 
 from edgeflock.server.core.phases import Phase
-from edgeflock.server.engine.engine import Engine
-from edgeflock.server.service.sessions import Session
-from edgeflock.server.service.views import quarantine_of, run_state
+from edgeflock.server.engine.intake import Intake, MemberStatus, RunStatus
+from edgeflock.server.service.sessions import Session, Sessions
+from edgeflock.server.service.views import quarantine_to_wire, state_to_wire
 from edgeflock.v1 import aggregator_pb2
 from edgeflock.v1 import control_pb2 as pb
 
@@ -16,71 +16,56 @@ _AT_HAND = (Phase.OPENING, Phase.OPEN, Phase.FOLDING, Phase.COMMITTING)
 _DEVICE = frozenset(aggregator_pb2.Device.DESCRIPTOR.fields_by_name)
 
 
-def status_of(engine: Engine, run_id: str, run_dir: str) -> pb.StatusResponse:
+def status_of(intake: Intake, sessions: Sessions, run_id: str, run_dir: str) -> pb.StatusResponse:
     """Return the whole status, as it is now."""
-    machine, now = engine.machine, time.monotonic()
-    reason = machine.ending.reason if machine.ending is not None else machine.pause
+    run, now = intake.status(), time.monotonic()
+    shares = run.budgets.items()
     status = pb.StatusResponse(
         run_id=run_id,
         run_dir=run_dir,
-        state=run_state(engine),
-        reason=reason,
-        round=machine.trained,
-        rounds=machine.rules.rounds,
-        clients=machine.rules.clients,
-        members=_members(engine, now),
-        method=engine.learner.method.name,
-        budgets=_budgets(engine),
+        state=state_to_wire(run.state),
+        reason=run.reason,
+        round=run.trained,
+        rounds=run.rounds,
+        clients=run.clients,
+        members=[_member(run, one, sessions.by_id(one.client_id), now) for one in run.members],
+        method=run.method,
+        budgets=[pb.BudgetShare(name=name, used=used, limit=limit) for name, (used, limit) in shares],
     )
-    if machine.phase in _AT_HAND:
-        status.open.CopyFrom(_open_round(engine, now))
+    if run.phase in _AT_HAND:
+        status.open.CopyFrom(_open_round(run, now))
     return status
 
 
-def _open_round(engine: Engine, now: float) -> pb.OpenRound:
-    machine, opened = engine.machine, engine.opened
-    found = pb.OpenRound(round=machine.round, phase=str(machine.phase), closing=bool(machine.over))
-    if opened is not None and opened.number == machine.round:
-        found.elapsed_s = now - opened.began
-    if machine.deadline is not None:
-        found.remaining_s = max(0.0, machine.deadline - now)
+def _open_round(run: RunStatus, now: float) -> pb.OpenRound:
+    found = pb.OpenRound(round=run.round, phase=str(run.phase), closing=bool(run.over))
+    if run.began is not None:
+        found.elapsed_s = now - run.began
+    if run.deadline is not None:
+        found.remaining_s = max(0.0, run.deadline - now)
     return found
 
 
-def _budgets(engine: Engine) -> list[pb.BudgetShare]:
-    shares = engine.accounts.shares().items()
-    return [pb.BudgetShare(name=name, used=used, limit=limit) for name, (used, limit) in shares]
-
-
-def _members(engine: Engine, now: float) -> list[pb.ClientStatus]:
-    """Return all who have a seat, by seat, then those who are here without one."""
-    seats, cohort = engine.machine.roster, frozenset(engine.machine.current.cohort)
-    seated = [_seated(engine, name, seat, seat in cohort) for seat, name in sorted(seats.names.items())]
-    waiting = sorted(seats.online - set(seats.seat_of))
-    members = seated + [pb.ClientStatus(client_id=name, online=True) for name in waiting]
-    for member in members:
-        if (session := engine.sessions.by_id(member.client_id)) is not None:
-            _describe(member, session, now)
-            if engine.machine.phase is Phase.OPEN and member.in_cohort and not member.received:
-                _add_work(member, session, engine.machine.round)
-    return members
-
-
-def _seated(engine: Engine, client_id: str, seat: int, in_cohort: bool) -> pb.ClientStatus:
-    machine, conduct = engine.machine, engine.machine.conduct.known(seat)
-    return pb.ClientStatus(
-        client_id=client_id,
-        index=seat,
-        seated=True,
-        online=client_id in machine.roster.online,
-        ready=seat in machine.roster.ready,
-        samples=engine.samples.get(seat, 0),
-        in_cohort=in_cohort,
-        received=seat in machine.current.received,
-        refused=seat in machine.current.refused,
-        bad_updates=conduct.refused if conduct is not None else 0,
-        quarantine=quarantine_of(engine, seat),
+def _member(run: RunStatus, one: MemberStatus, session: Session | None, now: float) -> pb.ClientStatus:
+    member = pb.ClientStatus(
+        client_id=one.client_id,
+        index=one.seat or 0,
+        seated=one.seat is not None,
+        online=one.online,
+        ready=one.ready,
+        samples=one.samples,
+        in_cohort=one.in_cohort,
+        received=one.received,
+        refused=one.refused,
+        bad_updates=one.conduct.refused if one.conduct is not None else 0,
     )
+    if one.held and one.conduct is not None:
+        member.quarantine.CopyFrom(quarantine_to_wire(one.conduct))
+    if session is not None:
+        _describe(member, session, now)
+        if run.phase is Phase.OPEN and one.in_cohort and not one.received:
+            _add_work(member, session, run.round)
+    return member
 
 
 def _add_work(member: pb.ClientStatus, session: Session, round: int) -> None:
@@ -94,8 +79,7 @@ def _add_work(member: pb.ClientStatus, session: Session, round: int) -> None:
     if session.fetching is not None:
         member.download_sent, member.download_size = session.fetching
     if session.arriving is not None:
-        entry, member.upload_size = session.arriving
-        member.upload_held = entry.held
+        member.upload_held, member.upload_size = session.arriving.held, session.arriving.size
 
 
 def _describe(member: pb.ClientStatus, session: Session, now: float) -> None:

@@ -1,4 +1,4 @@
-"""What each client is told: its View of the run, made from the machine's state."""
+"""Views as messages: what each client is told of the run."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import time
 from functools import lru_cache
 
 from edgeflock.common.wire.messages import choice_to_wire, kind_to_wire, package_to_wire
-from edgeflock.server.core.decisions import EndingKind, Outcome, Verdict
-from edgeflock.server.core.phases import Phase
-from edgeflock.server.engine.engine import Engine
+from edgeflock.server.core.decisions import Conduct, EndingKind, Outcome, Verdict
+from edgeflock.server.engine.intake import ClientView, RunState
 from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.learning.work import RoundWork
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -17,83 +16,56 @@ from edgeflock.v1 import aggregator_pb2 as pb
 RETURN_MS_EACH = 10
 RETURN_WITHIN_MS = 10_000
 
-_ENDINGS = {
-    EndingKind.COMPLETED: pb.ENDING_KIND_COMPLETED,
-    EndingKind.STOPPED: pb.ENDING_KIND_STOPPED,
-    EndingKind.FAILED: pb.ENDING_KIND_FAILED,
-}
-_REASONS = {
-    Verdict.COUNTED: pb.REASON_UNSPECIFIED,
-    Verdict.LATE: pb.REASON_LATE,
-    Verdict.NON_FINITE: pb.REASON_NON_FINITE,
-    Verdict.MALFORMED: pb.REASON_MALFORMED,
-    Verdict.DISCARDED: pb.REASON_DISCARDED,
-    Verdict.REFUSED_BY_CLIENT: pb.REASON_REFUSED_BY_CLIENT,
-    Verdict.QUARANTINED: pb.REASON_QUARANTINED,
+_STATES = {state: pb.RunState.Value(f"RUN_STATE_{state.name}") for state in RunState}
+_ENDINGS = {kind: pb.EndingKind.Value(f"ENDING_KIND_{kind.name}") for kind in EndingKind}
+_REASONS: dict[Verdict, pb.Reason.ValueType] = {
+    verdict: pb.Reason.Value(f"REASON_{verdict.name}")
+    for verdict in Verdict
+    if verdict is not Verdict.COUNTED
 }
 
 
-def run_state(engine: Engine) -> pb.RunState.ValueType:
-    """Return the run's state in the wire's words."""
-    machine = engine.machine
-    if machine.phase is Phase.ENDED and machine.ending is not None:
-        return pb.RUN_STATE_FINISHED
-    if machine.draining:
-        return pb.RUN_STATE_DRAINING
-    if machine.pause:
-        return pb.RUN_STATE_PAUSED
-    gathering = machine.phase in (Phase.IDLE, Phase.GATHERING)
-    return pb.RUN_STATE_GATHERING if gathering else pb.RUN_STATE_RUNNING
+def view_to_wire(view: ClientView, *, with_payload: bool) -> pb.View:
+    """Return a whole view as a message; a small package goes along if asked to."""
+    message = pb.View(round=view.round, state=state_to_wire(view.state), reason=view.pause)
+    if view.state is RunState.DRAINING:
+        message.return_within_ms = min(RETURN_WITHIN_MS, RETURN_MS_EACH * view.online)
+    if view.ending is not None:
+        message.ending.CopyFrom(pb.Ending(kind=_ENDINGS[view.ending.kind], reason=view.ending.reason))
+    if view.seat is not None:
+        message.seat.CopyFrom(pb.Seat(index=view.seat, seats=view.seats))
+    if view.conduct is not None:
+        message.quarantine.CopyFrom(quarantine_to_wire(view.conduct))
+    message.outcomes.extend(outcome_to_wire(*told) for told in view.outcomes)
+    if view.work is not None:
+        message.task.CopyFrom(_task(view.work, view.deadline))
+        if not with_payload:
+            for download in message.task.downloads:
+                download.ClearField("payload")
+    return message
 
 
-def view_of(engine: Engine, client_id: str) -> pb.View:
-    """Return the whole current view of one client."""
-    machine = engine.machine
-    view = pb.View(round=machine.round, state=run_state(engine), reason=machine.pause)
-    if view.state == pb.RUN_STATE_DRAINING:
-        view.return_within_ms = min(RETURN_WITHIN_MS, RETURN_MS_EACH * len(machine.roster.online))
-    if machine.phase is Phase.ENDED and machine.ending is not None:
-        view.ending.CopyFrom(pb.Ending(kind=_ENDINGS[machine.ending.kind], reason=machine.ending.reason))
-    seat = machine.roster.seat_of.get(client_id)
-    if seat is not None:
-        view.seat.CopyFrom(pb.Seat(index=seat, seats=machine.rules.clients))
-        if (quarantine := quarantine_of(engine, seat)) is not None:
-            view.quarantine.CopyFrom(quarantine)
-        view.outcomes.extend(outcome_to_wire(*told) for told in engine.verdicts.last(seat))
-        if machine.has_task(seat) and engine.opened is not None and not machine.draining:
-            view.task.CopyFrom(_task(engine, engine.opened.work))
-    return view
+def inline(view: ClientView) -> int:
+    """Return how many bytes of payload go with the first view of a task."""
+    return 0 if view.work is None else len(view.work.shared.inline)
 
 
-def quarantine_of(engine: Engine, seat: int) -> pb.Quarantine | None:
-    """Return the quarantine that a client is in, if it is in one."""
-    conduct = engine.machine.quarantined(seat)
-    return pb.Quarantine(until_round=conduct.until, reason=conduct.reason) if conduct else None
+def state_to_wire(state: RunState) -> pb.RunState.ValueType:
+    return _STATES[state]
 
 
-def send_once(view: pb.View, last: pb.View | None) -> None:
-    """A small package goes with the first view of its task only."""
-    if last is not None and last.task.round == view.task.round:
-        for download in view.task.downloads:
-            download.ClearField("payload")
-
-
-def same(view: pb.View, other: pb.View) -> bool:
-    """Whether two views say the same; the time left is not news."""
-    if view.task.round != other.task.round or view.outcomes != other.outcomes or view.seat != other.seat:
-        return False
-    names = ("round", "state", "reason", "ending", "quarantine")
-    return all(getattr(view, name) == getattr(other, name) for name in names)
+def quarantine_to_wire(conduct: Conduct) -> pb.Quarantine:
+    return pb.Quarantine(until_round=conduct.until, reason=conduct.reason)
 
 
 def outcome_to_wire(round: int, outcome: Outcome) -> pb.Outcome:
     counted = outcome.verdict is Verdict.COUNTED
-    return pb.Outcome(round=round, digest=outcome.digest, counted=counted, reason=_REASONS[outcome.verdict])
+    reason = pb.REASON_UNSPECIFIED if counted else _REASONS[outcome.verdict]
+    return pb.Outcome(round=round, digest=outcome.digest, counted=counted, reason=reason)
 
 
-def _task(engine: Engine, work: RoundWork) -> pb.Task:
+def _task(work: RoundWork, deadline: float | None) -> pb.Task:
     """The task of the open round; only the time left differs from view to view."""
-    deadline = engine.machine.deadline
     remaining = 0.0 if deadline is None else max(0.0, deadline - time.monotonic())
     task = pb.Task()
     task.CopyFrom(task_of(work))

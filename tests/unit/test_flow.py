@@ -1,4 +1,4 @@
-"""Turns of large transfers: in order, given back by everybody, and not waited for where networks limit."""
+"""Flow: credit is bounded and nobody ever stands still; turns come in order and everybody gives them back."""
 
 from __future__ import annotations
 
@@ -7,9 +7,99 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from edgeflock.common.wire.transport import SMALL_CHUNK
-from edgeflock.server.service.turns import Turns
+from edgeflock.common.wire.transport import CHUNK, SMALL_CHUNK
+from edgeflock.server.service.flow import CreditPool, Stream, Turns
+
+SIZES = st.integers(1, 40 * SMALL_CHUNK)
+
+
+def test_a_lone_stream_gets_a_whole_window() -> None:
+    pool = CreditPool(32 * CHUNK)
+    stream = pool.admit(0, 100 * CHUNK)
+    assert (stream.held, stream.limit) == (0, 4 * CHUNK)
+
+
+def test_credit_ends_with_the_payload() -> None:
+    pool = CreditPool(32 * CHUNK)
+    stream = pool.admit(300, 1000)
+    assert (stream.limit, pool.outstanding) == (1000, 700)
+
+
+def test_a_complete_upload_holds_no_credit() -> None:
+    pool = CreditPool(32 * CHUNK)
+    assert pool.admit(1000, 1000).limit == 1000
+    assert pool.outstanding == 0
+
+
+def test_when_the_budget_is_used_up_a_new_stream_still_gets_one_small_chunk() -> None:
+    pool = CreditPool(4 * CHUNK)
+    pool.admit(0, 100 * CHUNK)
+    assert pool.admit(0, 100 * CHUNK).limit == SMALL_CHUNK
+
+
+def test_credit_comes_back_when_half_of_the_window_is_used() -> None:
+    pool = CreditPool(32 * CHUNK)
+    stream = pool.admit(0, 100 * CHUNK)
+    assert not pool.spooled(stream, CHUNK)
+    assert pool.spooled(stream, CHUNK)
+    assert stream.limit == 6 * CHUNK
+
+
+def test_a_stream_that_ends_gives_back_what_it_did_not_use() -> None:
+    pool = CreditPool(4 * CHUNK)
+    first, second = pool.admit(0, 100 * CHUNK), pool.admit(0, 100 * CHUNK)
+    pool.spooled(first, SMALL_CHUNK)
+    pool.close(first)
+    assert pool.outstanding == second.outstanding == SMALL_CHUNK
+    pool.close(first)
+    assert pool.outstanding == SMALL_CHUNK
+    assert pool.spooled(second, SMALL_CHUNK)
+    assert second.outstanding == 4 * CHUNK
+
+
+@given(
+    budget=st.integers(0, 20 * SMALL_CHUNK),
+    window=st.integers(SMALL_CHUNK, 16 * SMALL_CHUNK),
+    steps=st.lists(st.tuples(st.sampled_from("aswc"), st.integers(0, 5), SIZES), max_size=60),
+)
+@settings(deadline=None)
+def test_credit_is_bounded_and_every_stream_moves(
+    budget: int, window: int, steps: list[tuple[str, int, int]]
+) -> None:
+    """Outstanding <= budget + one small chunk per stream, and nobody waits for another."""
+    pool = CreditPool(budget, window_bytes=window)
+    streams: list[Stream] = []
+    for step, which, count in steps:
+        if step == "a" and len(streams) < 6:
+            streams.append(pool.admit(count // 3, count))
+        elif streams and step in "sw":
+            stream = streams[which % len(streams)]
+            pool.spooled(stream, min(count, stream.outstanding))
+        elif streams and step == "c":
+            pool.close(streams.pop(which % len(streams)))
+        assert pool.outstanding == sum(stream.outstanding for stream in streams)
+        assert pool.outstanding <= budget + SMALL_CHUNK * len(streams)
+        for stream in streams:
+            assert stream.held <= stream.limit <= stream.size
+            assert stream.outstanding >= min(SMALL_CHUNK, stream.size - stream.held)
+            assert stream.outstanding <= max(window, SMALL_CHUNK)
+    for stream in streams:
+        pool.close(stream)
+    assert pool.outstanding == 0
+
+
+def test_after_an_interruption_little_is_in_the_air() -> None:
+    pool = CreditPool(32 * CHUNK)
+    stream = pool.admit(CHUNK, 100 * CHUNK)
+    assert (stream.held, stream.limit) == (CHUNK, CHUNK + 2 * SMALL_CHUNK)
+    assert pool.spooled(stream, SMALL_CHUNK)
+    assert stream.outstanding == 2 * SMALL_CHUNK
+
+
+# ------------------------------------------------------------------------------------- turns
 
 LARGE = SMALL_CHUNK + 1
 FOREVER_S = 3600.0
