@@ -43,8 +43,8 @@ def method_of(gate: Gate) -> Method:
         def broadcast(self, state: State, round: Round) -> Bundles:
             return {}
 
-        def personal(self, state: State, round: Round, index: int) -> Bundles:
-            return {Kind.MODEL: state.model + index}
+        def personal(self, state: State, round: Round, seat: int) -> Bundles:
+            return {Kind.MODEL: state.model + seat}
 
         def personal_kinds(self, round: Round) -> tuple[Kind, ...]:
             return (Kind.MODEL,)
