@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 
 from benchmarks.result import Benchmark, Row, against
-from edgeflock.common.flat import memory
 from edgeflock.common.payload.checksum import extend
 from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.memory import memory
 from edgeflock.common.payload.package import IDENTITY, Kind, Package, Section
 from edgeflock.methods.kit.options import parse
 from edgeflock.methods.kit.registry import load

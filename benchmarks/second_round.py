@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgeflock.common.flat import memory
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.payload.checksum import extend
+from edgeflock.common.payload.memory import memory
 from edgeflock.common.payload.package import IDENTITY, Kind, Package, Section
 from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.accumulate import Accumulators

@@ -19,7 +19,7 @@ from edgeflock.common.payload.codecs.base import BLOCK
 from edgeflock.common.payload.codecs.coding import CODECS, decode_blocks, decode_into, encode, largest
 from edgeflock.common.payload.codecs.int8 import ROW
 from edgeflock.common.payload.codecs.sources import FileSource, MemorySource
-from edgeflock.common.payload.codecs.topk import CELL, kept, residual
+from edgeflock.common.payload.codecs.topk import CELL, kept
 from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind
 
 PLAIN = ["identity", "fp16", "bf16", "int8", "topk:0.1"]
@@ -229,7 +229,7 @@ def test_topk_with_error_feedback_loses_nothing() -> None:
         flat = delta + left
         decoded = round_trip("topk:0.05", flat)
         assert int(decoded.count_nonzero()) == 100
-        left = residual(flat, decoded)
+        left = coding.residual(flat, decoded)
         sent += decoded
     assert torch.allclose(sent + left, total, atol=1e-4)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgeflock.common.command import listing
+from edgeflock.common import listing
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.partitions.kit import assign
 from edgeflock.common.payload import choice

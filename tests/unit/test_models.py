@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
-from edgeflock.common import torchvision_gate
 from edgeflock.common.command import extras
+from edgeflock.common.datasets.kit import torchvision_gate
 from edgeflock.common.errors import BadValue, UnknownName
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.base import Net

@@ -16,13 +16,6 @@ def views(flat: Tensor, layout: Layout) -> list[Tensor]:
     ]
 
 
-def memory(flat: Tensor) -> memoryview:
-    """Return the bytes of a contiguous CPU tensor, writable and without a copy."""
-    if not flat.numel():
-        return memoryview(bytearray())  # a view without items cannot be cast
-    return flat.detach().numpy().data.cast("B")
-
-
 class FlatModel:
     """A module whose trainable parameters, float buffers and integer buffers lie in three flat tensors.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from edgeflock.common.command import listing
+from edgeflock.common import listing
 from edgeflock.common.command.kinds import FLAG, INTEGER, LINES, NUMBER, PAIRS, PATH, SECONDS, TEXT
 from edgeflock.common.command.log import log_format_option, log_level_option
 from edgeflock.common.command.options import option

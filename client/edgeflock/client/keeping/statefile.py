@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from edgeflock.common.errors import CorruptState
-from edgeflock.common.flat import memory
 from edgeflock.common.payload.checksum import Buffer, extend
+from edgeflock.common.payload.memory import memory
 from edgeflock.methods.kit.values import State
 
 _DTYPES = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64}

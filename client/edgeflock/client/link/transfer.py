@@ -17,9 +17,9 @@ from edgeflock.client.keeping.outbox import Entry
 from edgeflock.client.link.answers import Refused, verdict
 from edgeflock.client.link.stub import Stub
 from edgeflock.common.errors import CorruptPayload, LayoutMismatch
-from edgeflock.common.flat import memory
 from edgeflock.common.payload.checksum import GRANULE, Marks, extend
 from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.memory import memory
 from edgeflock.common.payload.pack import unpack_section
 from edgeflock.common.payload.package import Kind, Package, Section
 from edgeflock.common.wire import chunks

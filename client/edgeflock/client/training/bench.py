@@ -16,7 +16,6 @@ from edgeflock.client.training.setup import Setup
 from edgeflock.common import seeds
 from edgeflock.common.errors import EdgeflockError, LayoutMismatch
 from edgeflock.common.payload.codecs import coding
-from edgeflock.common.payload.codecs.topk import residual
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.pack import Encoded, pack
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
@@ -219,7 +218,7 @@ def _after_encoding(setup: Setup, work: Local, bundles: Bundles, encoded: Encode
         if mirrored or sparse:
             decoded[section.kind] = _decoded(section, data, bundles[section.kind])
         if sparse:
-            work.keep(RESIDUAL, residual(bundles[section.kind], decoded[section.kind]))
+            work.keep(RESIDUAL, coding.residual(bundles[section.kind], decoded[section.kind]))
     if mirrored:
         setup.half.sent(work, decoded)
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from torch import Tensor
 
 from edgeflock.common.errors import CorruptCheckpoint
-from edgeflock.common.flat import memory
 from edgeflock.common.payload.checksum import Marks
 from edgeflock.common.payload.layout import ITEM_BYTES, Layout
+from edgeflock.common.payload.memory import memory
 
 BLOCK_BYTES = 4 << 20
 _NAMES = {"float32": "F32", "int64": "I64"}

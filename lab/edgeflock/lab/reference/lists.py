@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from edgeflock.common.command import listing
+from edgeflock.common import listing
 
 
 def _methods(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -53,8 +53,7 @@ def models() -> int:
 def datasets(data_root: Path | None) -> int:
     """List the data sets: shape, classes, sizes, and whether they are here."""
     from edgeflock.common.datasets.kit import registry as known
-    from edgeflock.common.datasets.kit.home import default_root
     from edgeflock.lab.reference.datasets_list import lines
 
-    click.echo("\n".join(lines(known.entries(), data_root or default_root())))
+    click.echo("\n".join(lines(known.entries(), known.data_root(data_root))))
     return 0

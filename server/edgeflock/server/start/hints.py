@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgeflock.common.command import listing
+from edgeflock.common import listing
 from edgeflock.common.errors import UnknownName
 
 if TYPE_CHECKING:

@@ -43,6 +43,11 @@ def load(spec: str, root: Path | None = None) -> Dataset:
         return _loaded[key]
 
 
+def data_root(given: Path | None) -> Path:
+    """Return the folder in which data sets are looked for: the given one, else that of the user's cache."""
+    return given or default_root()
+
+
 @cache
 def entries() -> dict[str, Entry]:
     found: dict[str, Entry] = {}

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from edgeflock.common.errors import BadData, CorruptPayload
-from edgeflock.common.flat import memory
 from edgeflock.common.payload.checksum import Buffer
 from edgeflock.common.payload.choice import NAMES
 from edgeflock.common.payload.codecs.base import Codec, Encoded, Source
@@ -20,6 +19,7 @@ from edgeflock.common.payload.codecs.sources import MemorySource
 from edgeflock.common.payload.codecs.topk import TopK
 from edgeflock.common.payload.codecs.zstd import Inflated, bound, deflate
 from edgeflock.common.payload.layout import ITEM_BYTES
+from edgeflock.common.payload.memory import memory
 from edgeflock.common.payload.package import CodecChoice
 from edgeflock.v1 import bundle_pb2
 
@@ -94,6 +94,11 @@ def largest(choice: CodecChoice, elements: int, dtype: str = "float32") -> int:
     else:
         size = CODECS[choice.name].largest(elements, choice.fraction)
     return bound(size) if choice.zstd else size
+
+
+def residual(flat: Tensor, decoded: Tensor) -> Tensor:
+    """Return what was not sent: the sender adds it to what it sends next (error feedback)."""
+    return flat - decoded
 
 
 def _blocks(choice: CodecChoice, source: Source, elements: int, dtype: str) -> Iterator[Tensor]:

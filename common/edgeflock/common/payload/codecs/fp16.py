@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from edgeflock.common.errors import CorruptPayload
-from edgeflock.common.flat import memory
 from edgeflock.common.payload.codecs.base import BLOCK, Codec, Encoded, Source, limit_infinite, spans
+from edgeflock.common.payload.memory import memory
 from edgeflock.v1 import bundle_pb2
 
 TOP = 16  # the largest of a block lies in [2^15, 2^16), what would round up to 2^16 is clamped

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from edgeflock.common.flat import memory
 from edgeflock.common.payload.codecs.base import BLOCK, Codec, Encoded, Source, spans
+from edgeflock.common.payload.memory import memory
 from edgeflock.v1 import bundle_pb2
 
 ROW = 1024

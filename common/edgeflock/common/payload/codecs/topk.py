@@ -75,11 +75,6 @@ def largest_places(values: Floats, count: int) -> Places:
     return np.sort(np.concatenate([above, equal]))
 
 
-def residual(flat: Tensor, decoded: Tensor) -> Tensor:
-    """Return what was not sent: the sender adds it to what it sends next (error feedback)."""
-    return flat - decoded
-
-
 def _fill(source: Source, cell: Floats) -> None:
     """Put the entries of one cell into place."""
     count = int.from_bytes(source.read(4), "little")
