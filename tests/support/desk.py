@@ -1,4 +1,4 @@
-"""A round machine and a shell that does what it says, stepped by hand."""
+"""The machine of a run and a shell that does what it says, stepped by hand."""
 
 from __future__ import annotations
 

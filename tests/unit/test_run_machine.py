@@ -1,4 +1,4 @@
-"""The round machine, stepped in microseconds: init, steps, check."""
+"""The machine of a run, stepped in microseconds: init, steps, check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions of the round machine, as records: nothing that reveals one goes out before they are durable."""
+"""Decisions of the machine, as records: nothing that reveals one goes out before they are durable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Effects that come out of the round machine: imperatives, which the shell executes."""
+"""Effects that come out of the machine: imperatives, which the shell executes."""
 
 from __future__ import annotations
 

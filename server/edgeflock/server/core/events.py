@@ -1,4 +1,4 @@
-"""Events that go into the round machine: past participles, with their time (seconds, monotonic)."""
+"""Events that go into the machine: past participles, with their time (seconds, monotonic)."""
 
 from __future__ import annotations
 

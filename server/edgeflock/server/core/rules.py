@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rules:
-    """What the round machine goes by."""
+    """What the machine goes by."""
 
     rounds: int
     clients: int  # seats

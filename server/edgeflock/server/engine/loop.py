@@ -18,6 +18,7 @@ import structlog
 from edgeflock.common.errors import EdgeflockError, NonFinite
 from edgeflock.server.core.effects import Effect
 from edgeflock.server.core.events import Broken, Diverged, Event, SpaceMissing, Ticked
+from edgeflock.server.core.phases import InvalidTransition
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.engine.pools import started_pool
 from edgeflock.server.journal.journal import FULL, JournalBroken
@@ -47,11 +48,18 @@ class Drive:
         self._handling = True
         try:
             while self._queue:
-                for effect in self.machine.handle(self._queue.popleft()):
+                for effect in self._decide(self._queue.popleft()):
                     self.execute(effect)
         finally:
             self._handling = False
         self._set_timer()
+
+    def _decide(self, event: Event) -> list[Effect]:
+        try:
+            return self.machine.handle(event)
+        except InvalidTransition as error:  # nobody who posts could do anything about it
+            log.exception("transition_refused", cause=type(event).__name__)
+            return self.machine.handle(Broken(_bug(error), time.monotonic()))
 
     def execute(self, effect: Effect) -> None:
         """Begin what the machine wants done; must not wait."""
@@ -80,7 +88,7 @@ class Drive:
             self._failed(effect, str(error), False)
         except Exception as error:  # without an event the run would wait for ever
             log.exception("effect_failed", effect=type(effect).__name__)
-            self._failed(effect, f"this is a bug, {type(error).__name__}: {error}", False)
+            self._failed(effect, _bug(error), False)
 
     def _failed(self, effect: Effect | None, reason: str, no_space: bool) -> None:
         now = time.monotonic()
@@ -132,3 +140,7 @@ class Drive:
 
 def in_words(error: OSError) -> str:
     return f"{error.filename or 'the run directory'}: {error.strerror or error}"
+
+
+def _bug(error: Exception) -> str:
+    return f"this is a bug, {type(error).__name__}: {error}"
