@@ -19,7 +19,8 @@ from benchmarks.dashboard import CLIENTS, LIMIT_PERCENT, ROUNDS, WINDOW_S, cpu_s
 from benchmarks.result import Benchmark, Row, at_most
 from edgeflock.server.core.decisions import Outcome, Seated, Verdict
 from edgeflock.server.journal import decisions as records
-from edgeflock.server.journal.journal import connect, write_event
+from edgeflock.server.journal.events import write_event
+from edgeflock.server.journal.schema import connect
 
 _FIRST_S = 20.0  # the longest that a viewer of a long run waits
 

@@ -104,16 +104,16 @@ def _nothing(*_: Any, **__: Any) -> dict[str, Any]:
 
 def server(gate: Gate) -> None:
     """Guard traffic, time line, books, their rows, and what is kept of budgets that nobody has set."""
-    from edgeflock.server.costs import ledger, traffic
+    from edgeflock.server.costs import ledger, rows, traffic
     from edgeflock.server.costs.time_line import TimeLine
     from edgeflock.server.engine import committing
     from edgeflock.server.engine.opening import Opening
-    from edgeflock.server.journal import decisions
+    from edgeflock.server.journal import costs
     from edgeflock.server.service import aggregator, upload
 
     @contextlib.contextmanager
-    def idle(*_: Any) -> Iterator[ledger.Pending]:
-        yield ledger.Pending()
+    def idle(*_: Any) -> Iterator[rows.Pending]:
+        yield rows.Pending()
 
     gate.follow(Opening, "open", lambda _, effect, *__: int(effect.round))
     for name in ("sent", "received"):
@@ -123,14 +123,12 @@ def server(gate: Gate) -> None:
     gate.guard(ledger.Ledger, "follow", _no)
     gate.guard(ledger.Ledger, "add_late", _no)
     gate.guard(ledger.Ledger, "grown", lambda *_: False)
-    gate.guard(ledger.Ledger, "books", lambda _, opened: ledger.RoundBooks(opened.number, {}, {}, {}))
+    gate.guard(ledger.Ledger, "books", lambda _, opened: rows.RoundRows(opened.number, {}, {}, {}))
     gate.guard(ledger.Ledger, "writing", idle)
     gate.guard(ledger.Ledger, "server_use", _nothing)
     gate.guard(upload, "of_training", _nothing)
     gate.guard(aggregator, "of_round", _nothing)
-    gate.guard(decisions, "write_used", _no)
-    gate.guard(ledger.RoundBooks, "write")
-    gate.guard(ledger.Pending, "write")
+    gate.guard(costs, "write", _no)
     gate.guard(committing, "canonical_line")
 
 

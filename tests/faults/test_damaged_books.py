@@ -47,10 +47,10 @@ def outcome(run: Played, copy: Path) -> str:
         back = come_back(copy)
     except CorruptCheckpoint as error:
         return refusal(str(error))
-    committed = back.story.committed
-    assert back.story.epoch == 0
+    committed = back.resumed.committed
+    assert back.resumed.epoch == 0
     assert same(back.state, run.states[committed])
-    assert back.story.seats == tuple((index, f"c{index}") for index in range(3))
+    assert back.resumed.seats == tuple((index, f"c{index}") for index in range(3))
     if committed == LAST:
         assert decisions(copy / "run") == decisions(run.run_dir)
         return "harmless"

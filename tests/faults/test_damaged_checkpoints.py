@@ -38,11 +38,11 @@ def wrong(run: Played, copy: Path, *, lost: bool) -> str:
     if lost:
         shutil.rmtree(copy / "run" / "spool")
     back = come_back(copy)
-    found = (back.story.committed, back.story.epoch, back.said[-1])
+    found = (back.resumed.committed, back.resumed.epoch, back.said[-1])
     wanted = (LAST - 1, 1, "epoch_raised") if lost else (LAST, 0, "checkpoint_rebuilt")
     if found != wanted or back.said[0] != "checkpoint_damaged":
         return f"{found}, said {back.said}"
-    if not same(back.state, run.states[back.story.committed]):
+    if not same(back.state, run.states[back.resumed.committed]):
         return "another state was loaded"
     return "" if same(come_back(copy).state, back.state) else "another state was written"
 
@@ -118,6 +118,6 @@ def test_rounds_in_each_others_place(folder: Path, run: Played, lost: bool) -> N
         shutil.rmtree(copy / "run" / "spool")
     back = come_back(copy)
     assert back.said[0] == "checkpoint_damaged"
-    assert (back.story.committed, back.story.epoch) == (0, 1)  # neither is what it is said to be
+    assert (back.resumed.committed, back.resumed.epoch) == (0, 1)  # neither is what it is said to be
     assert back.state.scalars == {"steps": 0.0}
-    assert come_back(copy).story.epoch == 1
+    assert come_back(copy).resumed.epoch == 1

@@ -17,9 +17,8 @@ from edgeflock.methods.kit.accumulate import Accumulators
 from edgeflock.methods.kit.base import Method, Params, Round, ServerHalf, State
 from edgeflock.server.core.events import PauseAsked, Ready
 from edgeflock.server.files import run_dir as rundir
-from edgeflock.server.journal.decisions import Story
-from edgeflock.server.journal.journal import connect, read_only
-from edgeflock.server.start import startup
+from edgeflock.server.journal.past import Resumed
+from edgeflock.server.journal.schema import connect, read_only
 from support.tiny_run import update
 from support.tiny_server import Home, WatchedEngine
 
@@ -56,7 +55,7 @@ class Played:
 class Back:
     """What a start found."""
 
-    story: Story
+    resumed: Resumed
     state: State
     said: list[str]
 
@@ -68,7 +67,7 @@ def home(folder: Path) -> Home:
 def play(folder: Path, shift: int = 0) -> Played:
     """Play to the end of round LAST; with another shift, clients send other numbers."""
     made, states = home(folder), dict[int, State]()
-    startup.tell(made.run_dir)
+    made.resume()
     with contextlib.closing(connect(made.journal_path)) as connection:
         seats = [(index, f"c{index}") for index in range(3)]
         connection.executemany("INSERT INTO seats (idx, client_id, samples) VALUES (?, ?, 10)", seats)
@@ -98,8 +97,8 @@ async def _round(engine: WatchedEngine, made: Home, number: int, shift: int) -> 
 def come_back(folder: Path) -> Back:
     """Start on folder/run."""
     with capture_logs() as logs:
-        story, learner, _, _ = home(folder).assemble()
-    return Back(story, learner.state, [str(entry["event"]) for entry in logs])
+        resumed, learner, _, _ = home(folder).assemble()
+    return Back(resumed, learner.state, [str(entry["event"]) for entry in logs])
 
 
 def same(one: State, other: State) -> bool:

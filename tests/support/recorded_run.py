@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.files import run_dir as rundir
-from edgeflock.server.journal.journal import read_only
+from edgeflock.server.journal.schema import read_only
 from edgeflock.server.start import startup
 from edgeflock.server.start.resolve import combine
 from edgeflock.server.start.startup import Parts
@@ -178,20 +178,20 @@ def opened(run_dir: Path, said: Said) -> Parts | None:
     if startup.already_over(run_dir, config) is not None:
         return None
     built = startup.build(config)
-    with rundir.locked(run_dir):
-        return startup.take_up(built, run_dir)
+    with rundir.locked(run_dir), startup.taken_up(built, run_dir) as parts:
+        return parts
 
 
 def received(parts: Parts) -> dict[int, bytes]:
     """Return which updates of the open round count as received, with their digests."""
-    story, learner = parts.story, parts.learner
-    if story.open_round is None or story.finished:
+    resumed, learner = parts.resumed, parts.learner
+    if resumed.open_round is None or resumed.finished:
         return {}
-    round = learner.round(story.open_round.round, story.open_round.cohort, story.samples)
+    round = learner.round(resumed.open_round.round, resumed.open_round.cohort, resumed.samples)
     work = learner.open(
         round, parts.checkpoints.model_path(round.number - 1), parts.spool.packages(round.number)
     )
-    members = (*round.cohort, *(story.added or ()))
+    members = (*round.cohort, *(resumed.added or ()))
     entries = parts.spool.prepare(round.number, members, work.upload_limit)
     return dict(OpenRound(work, entries, began=0.0).restore())
 
@@ -201,28 +201,28 @@ def check(run_dir: Path, said: Said, recording: Recording) -> str:
     with capture_logs() as logs:
         parts = opened(run_dir, said)
     names = [entry["event"] for entry in logs]
-    if parts is None or parts.story.finished:
+    if parts is None or parts.resumed.finished:
         assert hashlib.sha256((run_dir / "model.safetensors").read_bytes()).hexdigest() == recording.sha256
         return "over"
     assert not said.ended, "the end is forgotten"
-    story, known = parts.story, recording.books
+    resumed, known = parts.resumed, recording.books
     assert recording.epoch or not {"checkpoint_damaged", "round_begins_anew"} & set(names), names
-    assert story.epoch == recording.epoch
-    assert story.committed in (said.committed, said.committed + 1), story.committed
+    assert resumed.epoch == recording.epoch
+    assert resumed.committed in (said.committed, said.committed + 1), resumed.committed
     assert parts.learner.written is not None
-    assert parts.learner.written.digest == known.digests[story.committed][0]
+    assert parts.learner.written.digest == known.digests[resumed.committed][0]
     found = books(run_dir)
-    for number in range(story.committed + 1):
+    for number in range(resumed.committed + 1):
         assert found.digests[number] == known.digests[number]
         assert found.verdicts.get(number) == known.verdicts.get(number), number
-    assert found.seats == known.seats or (not found.seats and not story.committed)
+    assert found.seats == known.seats or (not found.seats and not resumed.committed)
     assert all(cohort == known.cohorts[number] for number, cohort in found.cohorts.items())
     check_received(parts, known)
-    return "same" if story.committed == said.committed else "next"
+    return "same" if resumed.committed == said.committed else "next"
 
 
 def check_received(parts: Parts, known: Books) -> None:
-    opening = parts.story.open_round
+    opening = parts.resumed.open_round
     there = received(parts)
     if opening is not None:
         digests = {index: digest for index, (digest, _) in known.verdicts[opening.round].items()}

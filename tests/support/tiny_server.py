@@ -29,9 +29,8 @@ from edgeflock.server.engine.scoring import Scoring
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.spool import Entry, Spool
-from edgeflock.server.journal import decisions
-from edgeflock.server.journal.decisions import Story
-from edgeflock.server.journal.journal import Journal, connect
+from edgeflock.server.journal.journal import Journal
+from edgeflock.server.journal.past import Resumed
 from edgeflock.server.learning.learner import Learner
 from edgeflock.server.service.aggregator import AggregatorService
 from edgeflock.server.service.binding import add_aggregator
@@ -134,26 +133,32 @@ class Home:
     def journal_path(self) -> Path:
         return self.run_dir / rundir.JOURNAL
 
-    def assemble(self) -> tuple[Story, Learner, Checkpoints, Spool]:
+    def assemble(self) -> tuple[Resumed, Learner, Checkpoints, Spool]:
         """Come back to where the run is, or make its beginning."""
-        story = startup.tell(self.run_dir)
+        with contextlib.closing(Journal(self.journal_path)) as journal:
+            return self._assemble(journal)
+
+    def resume(self) -> Resumed:
+        """Return what the journal holds; make it if there is none."""
+        with contextlib.closing(Journal(self.journal_path)) as journal:
+            return startup.resume(journal)
+
+    def _assemble(self, journal: Journal) -> tuple[Resumed, Learner, Checkpoints, Spool]:
+        resumed = startup.resume(journal)
         brain = learner(self.layouts, method=self.method, clients=self.rules.clients, codec=self.codec)
         checkpoints, spool = Checkpoints(self.run_dir, self.layouts), Spool(self.run_dir / "spool")
         asked = Asked(self.rules.rounds, self.more)
-        startup.begin_or_recover(story, self.journal_path, brain, checkpoints, spool, asked)
-        return story, brain, checkpoints, spool
+        startup.begin_or_recover(resumed, journal, brain, checkpoints, spool, asked)
+        return resumed, brain, checkpoints, spool
 
     @asynccontextmanager
     async def engine(self) -> AsyncIterator[WatchedEngine]:
         """The run in motion, without a network."""
-        story, brain, checkpoints, spool = self.assemble()
-        with contextlib.closing(connect(self.journal_path)) as connection:
-            outcomes = decisions.read_last_outcomes(connection, story.epoch, story.newest)
         journal = Journal(self.journal_path)
+        resumed, brain, checkpoints, spool = self._assemble(journal)
         scoring = Scoring(
             None,
             journal,
-            epoch=story.epoch,
             every=self.eval_every,
             blocking=False,
             last=self.rules.rounds,
@@ -172,15 +177,14 @@ class Home:
             scoring,
             audience=sessions,
             traffic=traffic,
-            epoch=story.epoch,
             keep_every=0,
-            outcomes=outcomes,
-            samples=dict(story.samples),
+            outcomes=journal.ask(lambda past: past.last_outcomes(resumed.newest)).result(),
+            samples=dict(resumed.samples),
             budget=self.budget,
         )
         engine.moved, engine.sessions = asyncio.Event(), sessions
         engine.intake = Intake(engine)
-        engine.post(startup.started(story, time.monotonic()))
+        engine.post(startup.started(resumed, time.monotonic()))
         try:
             yield engine
         finally:

@@ -11,7 +11,8 @@ from typing import Any
 
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.files.run_toml import to_toml
-from edgeflock.server.journal.journal import connect, write_event
+from edgeflock.server.journal.events import write_event
+from edgeflock.server.journal.schema import connect
 from edgeflock.server.start.resolve import resolve
 
 COST = {

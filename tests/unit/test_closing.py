@@ -21,8 +21,7 @@ from edgeflock.server.core.decisions import Verdict
 from edgeflock.server.core.events import PauseAsked, Ready, ResumeAsked, StopAsked, Ticked
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.costs.budget import Budget
-from edgeflock.server.journal.journal import connect, read_only
-from edgeflock.server.start import startup
+from edgeflock.server.journal.schema import connect, read_only
 from support.asks import Asks
 from support.tiny_run import answer, update
 from support.tiny_server import Home, WatchedEngine
@@ -49,7 +48,7 @@ def home(root: Path, half: type[ServerHalf[Any]] = Asks, **rules: Any) -> Home:
     """Return a run of two rounds whose three clients have their seats."""
     root.mkdir(exist_ok=True)
     made = Home(root, clients=CLIENTS, method=Method("asks", "asks", server=half), **{"rounds": 2, **rules})
-    startup.tell(made.run_dir)
+    made.resume()
     with contextlib.closing(connect(made.journal_path)) as connection:
         seats = [(index, f"c{index}", 10) for index in range(CLIENTS)]
         connection.executemany("INSERT INTO seats (idx, client_id, samples) VALUES (?, ?, ?)", seats)
@@ -230,7 +229,7 @@ def test_a_method_with_nothing_to_ask_ends_without_it(tmp_path: Path) -> None:
 
 
 def tell(of: Home) -> Any:
-    return startup.tell(of.run_dir)
+    return of.resume()
 
 
 # ------------------------------------------------------------------------------------- budgets

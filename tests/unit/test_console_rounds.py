@@ -15,7 +15,7 @@ from edgeflock.lab.operate.events import line
 from edgeflock.server.console.rows import Rows
 from edgeflock.server.console.summary import rows as table
 from edgeflock.server.console.summary import spending
-from edgeflock.server.journal.decisions import read_used
+from edgeflock.server.journal.costs import read_used
 from edgeflock.server.journal.feed import Event, Feed
 from edgeflock.server.journal.journal import Journal
 

@@ -13,27 +13,29 @@ from edgeflock.common.sensors import SOURCES
 from edgeflock.server.core.decisions import Outcome, Seated, Verdict
 from edgeflock.server.journal import costs
 from edgeflock.server.journal import decisions as records
-from edgeflock.server.journal.journal import Journal, write_event
+from edgeflock.server.journal.events import write_event
+from edgeflock.server.journal.schema import connect
+from edgeflock.server.journal.writer import Writer
 from edgeflock.server.web import tail as tail_module
 from edgeflock.server.web.tail import News, Tail
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    made = Journal(tmp_path / "journal.sqlite")
+def journal(tmp_path: Path) -> Iterator[Writer]:
+    made = Writer(connect(tmp_path / "journal.sqlite"))
     made.submit(lambda c: records.write(c, 0, Seated(((0, "a"), (1, "b"))))).result()
     yield made
     made.close()
 
 
 @pytest.fixture
-def tail(journal: Journal) -> Iterator[Tail]:
-    made = Tail(journal.path)
+def tail(journal: Writer, tmp_path: Path) -> Iterator[Tail]:
+    made = Tail(tmp_path / "journal.sqlite")
     yield made
     made.close()
 
 
-def commit(journal: Journal, round: int, *, late: int | None = None) -> None:
+def commit(journal: Writer, round: int, *, late: int | None = None) -> None:
     """Commit a round with costs that are told by the round's number."""
 
     def transaction(connection: sqlite3.Connection) -> None:
@@ -45,7 +47,7 @@ def commit(journal: Journal, round: int, *, late: int | None = None) -> None:
         records.write_outcomes(connection, 0, round, outcomes)
         for seat in (0, 1):
             row = {"bytes_up": 10 * round, "bytes_down": 5, "peak_rss_bytes": 100 * round + seat}
-            costs.write_costs(connection, 0, {(round, seat): row})
+            costs.write_rows(connection, 0, {(round, seat): row})
         write_event(connection, "round_committed", {"round": round})
 
     journal.submit(transaction).result()
@@ -64,7 +66,7 @@ def test_nothing_new_is_no_news_and_no_journal_is_none(tail: Tail, tmp_path: Pat
 
 
 def test_each_event_comes_once_and_a_long_story_in_pages(
-    journal: Journal, tail: Tail, monkeypatch: pytest.MonkeyPatch
+    journal: Writer, tail: Tail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail_module, "_PAGE", 2)
     for round in (1, 2, 3):
@@ -76,7 +78,7 @@ def test_each_event_comes_once_and_a_long_story_in_pages(
     assert tail.look() is None
 
 
-def test_verdicts_are_counted_since_the_last_look(journal: Journal, tail: Tail) -> None:
+def test_verdicts_are_counted_since_the_last_look(journal: Writer, tail: Tail) -> None:
     commit(journal, 1)
     commit(journal, 2, late=1)
     assert sorted(look(tail).verdicts) == [(0, "counted", 2, 2), (1, "counted", 1, 1), (1, "late", 1, 2)]
@@ -84,14 +86,14 @@ def test_verdicts_are_counted_since_the_last_look(journal: Journal, tail: Tail) 
     assert sorted(look(tail).verdicts) == [(0, "counted", 1, 3), (1, "counted", 1, 3)]
 
 
-def test_settled_costs_come_once_and_recent_ones_as_they_grow(journal: Journal, tail: Tail) -> None:
+def test_settled_costs_come_once_and_recent_ones_as_they_grow(journal: Writer, tail: Tail) -> None:
     for round in (1, 2, 3, 4):
         commit(journal, round)
     news = look(tail)
     assert (news.settled[0]["bytes_up"], news.recent[0]["bytes_up"]) == (10 + 20, 30 + 40)
     assert (news.latest[1]["peak_rss_bytes"], news.recent[0]["cpu_s"]) == (401, None)
     told_later = {"cpu_s": 2.5, "energy_source": 1.0 + SOURCES.index("model")}
-    journal.submit(lambda c: costs.write_costs(c, 0, {(4, 0): told_later})).result()
+    journal.submit(lambda c: costs.write_rows(c, 0, {(4, 0): told_later})).result()
     news = look(tail)
     assert news.latest[0]["energy_source"] == "model"
     assert (news.settled, news.recent[0]["cpu_s"], news.recent[0]["bytes_up"]) == ({}, 2.5, 70)
@@ -100,7 +102,7 @@ def test_settled_costs_come_once_and_recent_ones_as_they_grow(journal: Journal, 
     assert (news.settled[0]["bytes_up"], news.recent[0]["bytes_up"]) == (30, 40 + 50)
 
 
-def test_a_look_reads_the_rows_behind_its_cursors_only(journal: Journal, tail: Tail) -> None:
+def test_a_look_reads_the_rows_behind_its_cursors_only(journal: Writer, tail: Tail) -> None:
     """Ten thousand rounds are read once: every statement on the large tables is a search by row number."""
     for round in range(1, 5):
         commit(journal, round)
@@ -119,11 +121,11 @@ def test_a_look_reads_the_rows_behind_its_cursors_only(journal: Journal, tail: T
     assert [plan for plan in plans if plan.startswith("SCAN")] == []
 
 
-def test_a_time_line_comes_once_and_when_it_is_whole(journal: Journal, tail: Tail) -> None:
+def test_a_time_line_comes_once_and_when_it_is_whole(journal: Writer, tail: Tail) -> None:
     """What the commit of a round itself takes is written with the next, or with the end."""
 
     def write(round: int, name: str, seconds: float) -> None:
-        journal.submit(lambda c: costs.add_round_costs(c, 0, {round: {name: seconds}})).result()
+        journal.submit(lambda c: costs.add_seconds(c, 0, {round: {name: seconds}})).result()
 
     commit(journal, 1)
     write(1, "open_s", 2.0)
@@ -139,10 +141,10 @@ def test_a_time_line_comes_once_and_when_it_is_whole(journal: Journal, tail: Tai
     assert look(tail).lines == {2: {"fold_s": 0.25}}
 
 
-def test_a_time_line_of_another_epoch_is_its_own(journal: Journal, tail: Tail) -> None:
+def test_a_time_line_of_another_epoch_is_its_own(journal: Writer, tail: Tail) -> None:
     for round in (1, 2, 3):
         commit(journal, round)
-        journal.submit(partial(costs.add_round_costs, epoch=0, rounds={round: {"open_s": 1.0}})).result()
+        journal.submit(partial(costs.add_seconds, epoch=0, rounds={round: {"open_s": 1.0}})).result()
     assert list(look(tail).lines) == [1, 2]
 
     def raised(connection: sqlite3.Connection) -> None:
@@ -151,7 +153,7 @@ def test_a_time_line_of_another_epoch_is_its_own(journal: Journal, tail: Tail) -
             connection.execute(
                 "INSERT INTO rounds (epoch, round, cohort, committed) VALUES (1, ?, '[0, 1]', 1)", (round,)
             )
-            costs.add_round_costs(connection, 1, {round: {"open_s": 4.0}})
+            costs.add_seconds(connection, 1, {round: {"open_s": 4.0}})
 
     journal.submit(raised).result()
     assert look(tail).lines == {2: {"open_s": 4.0}}

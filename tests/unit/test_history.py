@@ -11,7 +11,7 @@ import pytest
 
 from edgeflock.common.errors import BadData, EdgeflockError, MissingData
 from edgeflock.lab.history.history import client_rows, opened, read
-from edgeflock.server.journal.journal import write_event
+from edgeflock.server.journal.events import write_event
 from support.told_run import insert, told_run, write_round, writing
 
 

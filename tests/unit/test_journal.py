@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from edgeflock.common.errors import CorruptCheckpoint
-from edgeflock.server.journal.journal import SCHEMA_VERSION, Journal, JournalBroken, connect, read_only
+from edgeflock.common.errors import CorruptCheckpoint, JournalBroken
+from edgeflock.server.journal.journal import Journal
+from edgeflock.server.journal.schema import SCHEMA_VERSION, connect, read_only
+from edgeflock.server.journal.writer import Work
 
 WAIT_S = 20
 
@@ -84,6 +86,11 @@ def test_closing_writes_what_is_queued(tmp_path: Path) -> None:
     assert numbers == list(range(50))
 
 
+def submit(journal: Journal, work: Work[Any]) -> Future[Any]:
+    """Let the writer thread do anything."""
+    return journal._writer.submit(work)
+
+
 class Gate:
     """Keeps the writer thread busy until it is opened, so that what comes meanwhile is one batch."""
 
@@ -95,7 +102,7 @@ class Gate:
             started.set()
             assert self.open.wait(WAIT_S)
 
-        self.future = journal.submit(work)
+        self.future = submit(journal, work)
         assert started.wait(WAIT_S)
 
 
@@ -108,7 +115,7 @@ def test_what_waits_in_the_queue_is_one_transaction(journal: Journal) -> None:
     for future in futures:
         future.result(WAIT_S)
     assert (
-        journal.submit(lambda connection: len(commits)).result(WAIT_S) == 2
+        submit(journal, lambda connection: len(commits)).result(WAIT_S) == 2
     )  # the gate's, and all the others
 
 
@@ -117,9 +124,10 @@ def test_a_job_that_is_wrong_fails_alone(journal: Journal) -> None:
     gate = Gate(journal)
     before = journal.note("before")
     bad = [
-        journal.submit(lambda connection: connection.execute("INSERT INTO seats VALUES (1, NULL, 0, 0)")),
-        journal.submit(
-            lambda connection: connection.execute("INSERT INTO seats VALUES (?, 'a', 0, 0)", (2**70,))
+        submit(journal, lambda connection: connection.execute("INSERT INTO seats VALUES (1, NULL, 0, 0)")),
+        submit(
+            journal,
+            lambda connection: connection.execute("INSERT INTO seats VALUES (?, 'a', 0, 0)", (2**70,)),
         ),
         journal.note("unwritable", value=object()),
     ]
@@ -133,7 +141,7 @@ def test_a_job_that_is_wrong_fails_alone(journal: Journal) -> None:
 
 def test_an_outcome_of_somebody_without_a_seat_is_refused(journal: Journal) -> None:
     insert = "INSERT INTO outcomes VALUES (0, 1, 7, x'00', 'counted', 0)"
-    future: Future[Any] = journal.submit(lambda connection: connection.execute(insert))
+    future: Future[Any] = submit(journal, lambda connection: connection.execute(insert))
     with pytest.raises(JournalBroken, match="FOREIGN KEY"):
         future.result(WAIT_S)
 
@@ -145,13 +153,13 @@ def _run_out_of_pages(connection: sqlite3.Connection) -> None:
 
 
 def test_a_full_disk_is_told_as_such_and_writing_goes_on_when_there_is_space(journal: Journal) -> None:
-    journal.submit(_run_out_of_pages).result(WAIT_S)
+    submit(journal, _run_out_of_pages).result(WAIT_S)
     with pytest.raises(
         JournalBroken, match="the journal cannot be written: database or disk is full"
     ) as broken:
         journal.note("big", text="x" * 100_000).result(WAIT_S)
     assert broken.value.no_space
-    journal.submit(lambda connection: connection.execute("PRAGMA max_page_count = 100000")).result(WAIT_S)
+    submit(journal, lambda connection: connection.execute("PRAGMA max_page_count = 100000")).result(WAIT_S)
     journal.note("small").result(WAIT_S)
     assert rows(journal.path, "SELECT name FROM events") == [("small",)]
 
@@ -161,7 +169,7 @@ def test_a_broken_disk_is_an_answer_and_not_a_hang(journal: Journal) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
     gate = Gate(journal)
-    futures = [journal.note("one"), journal.submit(fail), journal.note("two")]
+    futures = [journal.note("one"), submit(journal, fail), journal.note("two")]
     gate.open.set()
     for future in [gate.future, *futures]:
         error = future.exception(WAIT_S)
@@ -185,9 +193,9 @@ def test_who_gave_up_waiting_does_not_stop_the_others(journal: Journal) -> None:
         held.set()
         free.wait(WAIT_S)
 
-    first = journal.submit(slow)
+    first = submit(journal, slow)
     held.wait(WAIT_S)
-    given_up, last = journal.submit(lambda connection: 1), journal.submit(lambda connection: 2)
+    given_up, last = submit(journal, lambda connection: 1), submit(journal, lambda connection: 2)
     assert given_up.cancel()
     assert not first.cancel()
     free.set()
@@ -238,7 +246,7 @@ def test_after_an_io_error_the_file_is_not_touched_again(tmp_path: Path) -> None
     journal = Journal(path)
     journal.note("before").result(WAIT_S)
     with pytest.raises(JournalBroken, match="disk I/O error"):
-        journal.submit(failing_disk).result(WAIT_S)
+        submit(journal, failing_disk).result(WAIT_S)
     with pytest.raises(JournalBroken, match="disk I/O error"):
         journal.note("after").result(WAIT_S)
     journal.close()

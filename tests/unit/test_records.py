@@ -20,10 +20,11 @@ from edgeflock.server.core.decisions import (
     Seated,
     Verdict,
 )
-from edgeflock.server.journal import costs
+from edgeflock.server.journal import costs, scores
 from edgeflock.server.journal import decisions as records
-from edgeflock.server.journal.decisions import read_story, write
-from edgeflock.server.journal.journal import connect
+from edgeflock.server.journal.decisions import write
+from edgeflock.server.journal.past import Past, Resumed
+from edgeflock.server.journal.schema import connect
 
 SEATED = Seated(((0, "c0"), (1, "c1"), (2, "c2"), (3, "c3")))
 
@@ -35,21 +36,25 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         yield made
 
 
-def tell(connection: sqlite3.Connection, *decided: Record) -> records.Story:
+def resume(connection: sqlite3.Connection) -> Resumed:
+    return Past(connection, records.read_epoch(connection)).resumed()
+
+
+def tell(connection: sqlite3.Connection, *decided: Record) -> Resumed:
     for record in decided:
         write(connection, 0, record)
-    return read_story(connection)
+    return resume(connection)
 
 
 def commit(connection: sqlite3.Connection, round: int, *outcomes: Outcome, epoch: int = 0) -> None:
-    records.write_commit(connection, epoch, round, f"model{round}", f"state{round}")
+    records.write_commit(connection, epoch, round, (f"model{round}", f"state{round}"))
     records.write_outcomes(connection, epoch, round, outcomes)
 
 
 def test_an_empty_journal_tells_of_a_run_that_has_not_begun(connection: sqlite3.Connection) -> None:
-    story = read_story(connection)
-    assert (story.seats, story.committed, story.open_round, story.ended) == ((), 0, None, None)
-    assert story.meta["run_id"] == "r"
+    resumed = resume(connection)
+    assert (resumed.seats, resumed.committed, resumed.open_round, resumed.ended) == ((), 0, None, None)
+    assert resumed.meta["run_id"] == "r"
 
 
 def test_seats(connection: sqlite3.Connection) -> None:
@@ -62,16 +67,16 @@ def test_an_id_has_one_seat(connection: sqlite3.Connection) -> None:
 
 
 def test_an_open_round(connection: sqlite3.Connection) -> None:
-    story = tell(connection, SEATED, RoundOpened(1, (0, 2)))
-    assert (story.open_round, story.added, story.closed) == (RoundOpened(1, (0, 2)), None, None)
+    resumed = tell(connection, SEATED, RoundOpened(1, (0, 2)))
+    assert (resumed.open_round, resumed.added, resumed.counted) == (RoundOpened(1, (0, 2)), None, None)
 
 
 @pytest.mark.parametrize("added", [(), (1,), (3, 1)])
 def test_an_extended_round_has_its_new_members_apart(
     connection: sqlite3.Connection, added: tuple[int, ...]
 ) -> None:
-    story = tell(connection, SEATED, RoundOpened(1, (0, 2)), RoundExtended(1, added))
-    assert (story.open_round, story.added) == (RoundOpened(1, (0, 2)), added)
+    resumed = tell(connection, SEATED, RoundOpened(1, (0, 2)), RoundExtended(1, added))
+    assert (resumed.open_round, resumed.added) == (RoundOpened(1, (0, 2)), added)
 
 
 def test_who_is_ready_is_fixed_with_the_round(connection: sqlite3.Connection) -> None:
@@ -80,11 +85,11 @@ def test_who_is_ready_is_fixed_with_the_round(connection: sqlite3.Connection) ->
     connection.execute("UPDATE seats SET samples = 10 * idx WHERE idx IN (0, 3)")
     tell(connection, RoundOpened(1, (0, 3)))
     connection.execute("UPDATE seats SET samples = 7 WHERE idx >= 2")
-    assert records.read_roster(connection, 0, 1) == {0: 0, 3: 30}
+    assert Past(connection, 0).roster(1) == {0: 0, 3: 30}
     commit(connection, 1)
     for round in (2, 3):
         tell(connection, RoundOpened(round, (0, 2)))
-    assert records.read_roster(connection, 0, 3) == {0: 0, 2: 7, 3: 7}
+    assert Past(connection, 0).roster(3) == {0: 0, 2: 7, 3: 7}
     assert connection.execute("SELECT count(*) FROM rosters").fetchone() == (2,)
 
 
@@ -92,18 +97,18 @@ def test_a_closed_round_has_its_counted_set_and_a_later_decision_replaces_it(
     connection: sqlite3.Connection,
 ) -> None:
     opened = RoundOpened(1, (0, 1, 2))
-    assert tell(connection, SEATED, opened, RoundClosed(1, (0, 2))).closed == (0, 2)
-    assert tell(connection, RoundClosed(1, (0, 1, 2))).closed == (0, 1, 2)
-    assert tell(connection, RoundClosed(1, ())).closed == ()
+    assert tell(connection, SEATED, opened, RoundClosed(1, (0, 2))).counted == (0, 2)
+    assert tell(connection, RoundClosed(1, (0, 1, 2))).counted == (0, 1, 2)
+    assert tell(connection, RoundClosed(1, ())).counted == ()
 
 
 def test_a_committed_round_is_no_longer_open(connection: sqlite3.Connection) -> None:
     tell(connection, SEATED, RoundOpened(1, (0, 1)), RoundClosed(1, (0, 1)))
     commit(connection, 1, Outcome(0, b"x", Verdict.COUNTED))
-    story = read_story(connection)
-    assert (story.committed, story.open_round, story.closed) == (1, None, None)
-    story = tell(connection, RoundOpened(2, (1,)))
-    assert (story.committed, story.open_round) == (1, RoundOpened(2, (1,)))
+    resumed = resume(connection)
+    assert (resumed.committed, resumed.open_round, resumed.counted) == (1, None, None)
+    resumed = tell(connection, RoundOpened(2, (1,)))
+    assert (resumed.committed, resumed.open_round) == (1, RoundOpened(2, (1,)))
 
 
 def test_a_closing_round_is_open_and_then_the_newest_but_no_round_of_training(
@@ -112,15 +117,13 @@ def test_a_closing_round_is_open_and_then_the_newest_but_no_round_of_training(
     tell(connection, SEATED, RoundOpened(1, (0, 1)), RoundClosed(1, (0, 1)))
     commit(connection, 1)
     opened = RoundOpened(2, (0, 1, 2, 3), "all 1 rounds are done")
-    story = tell(connection, opened)
-    assert (story.committed, story.newest, story.open_round, story.over) == (1, 1, opened, "")
+    resumed = tell(connection, opened)
+    assert (resumed.committed, resumed.newest, resumed.open_round, resumed.over) == (1, 1, opened, "")
     commit(connection, 2, Outcome(3, b"x", Verdict.COUNTED))
-    story = read_story(connection)
-    assert (story.committed, story.newest, story.open_round) == (1, 2, None)
-    assert story.over == "all 1 rounds are done"
-    assert records.read_last_outcomes(connection, 0, story.newest) == {
-        3: {2: Outcome(3, b"x", Verdict.COUNTED)}
-    }
+    resumed = resume(connection)
+    assert (resumed.committed, resumed.newest, resumed.open_round) == (1, 2, None)
+    assert resumed.over == "all 1 rounds are done"
+    assert Past(connection, 0).last_outcomes(resumed.newest) == {3: {2: Outcome(3, b"x", Verdict.COUNTED)}}
 
 
 def test_in_a_new_epoch_a_closing_round_of_before_is_no_more(connection: sqlite3.Connection) -> None:
@@ -130,28 +133,28 @@ def test_in_a_new_epoch_a_closing_round_of_before_is_no_more(connection: sqlite3
     commit(connection, 2)
     records.write_meta(connection, epoch="1", epoch_base="1")
     connection.execute("INSERT INTO rounds (epoch, round, cohort, committed) VALUES (1, 1, '[]', 1)")
-    story = read_story(connection)
-    assert (story.committed, story.newest, story.over) == (1, 1, "")
+    resumed = resume(connection)
+    assert (resumed.committed, resumed.newest, resumed.over) == (1, 1, "")
     write(connection, 1, RoundOpened(2, (0,)))
-    assert read_story(connection).open_round == RoundOpened(2, (0,))
+    assert resume(connection).open_round == RoundOpened(2, (0,))
 
 
 @pytest.mark.parametrize("kind", list(EndingKind))
 def test_an_ending(connection: sqlite3.Connection, kind: EndingKind) -> None:
-    story = tell(connection, SEATED, RoundOpened(1, (0,)), Ended(kind, "enough", 1))
-    assert story.ended == Ended(kind, "enough", 0)
+    resumed = tell(connection, SEATED, RoundOpened(1, (0,)), Ended(kind, "enough", 1))
+    assert resumed.ended == Ended(kind, "enough", 0)
 
 
 def test_what_an_ending_discards_is_on_record(connection: sqlite3.Connection) -> None:
     discarded = (Outcome(0, b"x" * 16, Verdict.DISCARDED), Outcome(2, b"", Verdict.NON_FINITE))
     tell(connection, SEATED, RoundOpened(1, (0, 2)), Ended(EndingKind.STOPPED, "enough", 1, discarded))
-    assert records.read_outcomes(connection, 0, [1]) == {1: list(discarded)}
+    assert Past(connection, 0).outcomes(1) == list(discarded)
 
 
 def test_a_word_that_was_given_is_never_changed(connection: sqlite3.Connection) -> None:
     first = (Outcome(0, b"x", Verdict.NON_FINITE), Outcome(1, b"y", Verdict.DISCARDED))
     tell(connection, SEATED, RoundOpened(1, (0, 1)), Ended(EndingKind.FAILED, "why", 1, first))
-    assert records.is_settled(connection, 0, 1)
+    assert Past(connection, 0).is_settled(1)
     with pytest.raises(sqlite3.IntegrityError):
         commit(connection, 1, Outcome(1, b"y", Verdict.COUNTED))
 
@@ -162,7 +165,7 @@ def test_the_last_words_to_every_client(connection: sqlite3.Connection) -> None:
     for round, cohort in members.items():
         tell(connection, RoundOpened(round, cohort))
         commit(connection, round, *(Outcome(index, b"%d" % round, Verdict.COUNTED) for index in cohort))
-    found = records.read_last_outcomes(connection, 0, 4)
+    found = Past(connection, 0).last_outcomes(4)
     assert {index: sorted(rounds) for index, rounds in found.items()} == {0: [3, 4], 1: [1, 2], 2: [3]}
     assert found[1][2] == Outcome(1, b"2", Verdict.COUNTED)
 
@@ -178,10 +181,11 @@ def test_an_epoch_knows_the_words_up_to_its_base_and_its_own(connection: sqlite3
         for round in range(first, last + 1):
             write(connection, epoch, RoundOpened(round, (epoch,)))
             commit(connection, round, Outcome(0, b"%d" % epoch, Verdict.COUNTED), epoch=epoch)
-    known = records.read_outcomes(connection, 2, [1, 2, 3, 4])
-    assert [[item.digest for item in known[round]] for round in known] == [[b"0"], [b"0"], [b"2"], []]
-    assert [records.read_cohort(connection, 2, round) for round in (2, 3)] == [(0,), (2,)]
-    assert records.read_counted(connection, 1, 4) == (0,)
+    past = Past(connection, 2)
+    known = [past.outcomes(round) for round in (1, 2, 3, 4)]
+    assert [[item.digest for item in found] for found in known] == [[b"0"], [b"0"], [b"2"], []]
+    assert [Past(connection, 2).round(round).cohort for round in (2, 3)] == [(0,), (2,)]
+    assert Past(connection, 1).round(4).counted == (0,)
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))
@@ -189,8 +193,9 @@ def test_every_verdict_comes_back(connection: sqlite3.Connection, verdict: Verdi
     outcome = Outcome(3, bytes(range(16)), verdict)
     tell(connection, SEATED, RoundOpened(1, (3,)))
     commit(connection, 1, outcome)
-    assert records.read_outcomes(connection, 0, [1, 2]) == {1: [outcome], 2: []}
-    assert records.read_counted(connection, 0, 1) == ((3,) if verdict is Verdict.COUNTED else ())
+    past = Past(connection, 0)
+    assert (past.outcomes(1), past.outcomes(2)) == ([outcome], [])
+    assert Past(connection, 0).round(1).counted == ((3,) if verdict is Verdict.COUNTED else ())
 
 
 def test_an_outcome_is_written_once(connection: sqlite3.Connection) -> None:
@@ -202,10 +207,10 @@ def test_an_outcome_is_written_once(connection: sqlite3.Connection) -> None:
 
 def test_digests_of_committed_rounds_alone(connection: sqlite3.Connection) -> None:
     tell(connection, SEATED, RoundOpened(1, (0,)))
-    assert records.read_digests(connection, 0, 1) is None
+    assert Past(connection, 0).digests(1) is None
     commit(connection, 1)
-    assert records.read_digests(connection, 0, 1) == ("model1", "state1")
-    assert records.read_cohort(connection, 0, 1) == (0,)
+    assert Past(connection, 0).digests(1) == ("model1", "state1")
+    assert Past(connection, 0).round(1).cohort == (0,)
 
 
 def test_a_raised_epoch_goes_on_from_its_base(connection: sqlite3.Connection) -> None:
@@ -214,27 +219,27 @@ def test_a_raised_epoch_goes_on_from_its_base(connection: sqlite3.Connection) ->
         tell(connection, RoundOpened(round, (0,)))
         commit(connection, round, Outcome(0, b"x", Verdict.COUNTED))
     records.write_meta(connection, epoch="1", epoch_base="1")
-    story = read_story(connection)
-    assert (story.epoch, story.committed, story.open_round) == (1, 1, None)
+    resumed = resume(connection)
+    assert (resumed.epoch, resumed.committed, resumed.open_round) == (1, 1, None)
     write(connection, 1, RoundOpened(2, (0, 1)))
-    assert read_story(connection).open_round == RoundOpened(2, (0, 1))
+    assert resume(connection).open_round == RoundOpened(2, (0, 1))
     commit(connection, 2, Outcome(0, b"y", Verdict.COUNTED), epoch=1)
-    assert read_story(connection).committed == 2
-    assert records.read_digests(connection, 1, 1) == ("model1", "state1")
+    assert resume(connection).committed == 2
+    assert Past(connection, 1).digests(1) == ("model1", "state1")
 
 
 def test_costs_of_a_round_come_in_parts(connection: sqlite3.Connection) -> None:
     tell(connection, SEATED)
-    costs.write_costs(connection, 0, {(1, 2): {"bytes_up": 10, "train_s": 1.5}})
-    costs.write_costs(connection, 0, {(1, 2): {"wait_s": 0.5, "train_s": float("nan")}})
+    costs.write_rows(connection, 0, {(1, 2): {"bytes_up": 10, "train_s": 1.5}})
+    costs.write_rows(connection, 0, {(1, 2): {"wait_s": 0.5, "train_s": float("nan")}})
     row = connection.execute("SELECT bytes_up, train_s, wait_s FROM costs").fetchall()
     assert row == [(10, None, 0.5)]
-    records.write_round_costs(connection, 0, 1, {"fold_s": 0.25})
+    costs.write_values(connection, 0, 1, {"fold_s": 0.25})
     assert connection.execute("SELECT * FROM round_costs").fetchall() == [(0, 1, "fold_s", 0.25)]
 
 
 def test_the_best_evaluation_is_the_earliest_of_the_most_accurate(connection: sqlite3.Connection) -> None:
-    assert records.read_best(connection) is None
-    scores = [(1, "global", 0.5), (2, "global", 0.9), (3, "global", 0.9), (4, "personal", 1.0)]
-    connection.executemany("INSERT INTO evaluations VALUES (0, ?, ?, ?, 0.1, 100, 1, 0, 0)", scores)
-    assert records.read_best(connection) == (0.9, 2)
+    assert scores.read_best(connection) is None
+    found = [(1, "global", 0.5), (2, "global", 0.9), (3, "global", 0.9), (4, "personal", 1.0)]
+    connection.executemany("INSERT INTO evaluations VALUES (0, ?, ?, ?, 0.1, 100, 1, 0, 0)", found)
+    assert scores.read_best(connection) == (0.9, 2)

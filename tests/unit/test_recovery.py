@@ -16,10 +16,8 @@ from structlog.testing import capture_logs
 from edgeflock.common.errors import CorruptCheckpoint
 from edgeflock.methods.kit.base import Accumulators, Method, Params, Plan, Round, ServerHalf, State
 from edgeflock.server.core.events import PauseAsked, Ready
-from edgeflock.server.journal import decisions
-from edgeflock.server.journal.journal import connect, read_only
-from edgeflock.server.start import startup
-from edgeflock.server.start.startup import tell
+from edgeflock.server.journal.past import Past
+from edgeflock.server.journal.schema import connect, read_only
 from support.tiny_run import update
 from support.tiny_server import Home, WatchedEngine
 
@@ -29,7 +27,7 @@ SEATS = [(0, "c0"), (1, "c1"), (2, "c2")]
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     made = Home(tmp_path, rounds=9)
-    startup.tell(made.run_dir)
+    made.resume()
     with contextlib.closing(connect(made.journal_path)) as connection:
         connection.executemany("INSERT INTO seats (idx, client_id, samples) VALUES (?, ?, 10)", SEATS)
     return made
@@ -91,8 +89,8 @@ def digest(home: Home, round: int) -> str:
 def test_an_intact_run_is_loaded_as_it_is(home: Home) -> None:
     play(home, 3)
     expected = model(home)
-    story, brain, _, _ = home.assemble()
-    assert (story.committed, story.epoch) == (3, 0)
+    resumed, brain, _, _ = home.assemble()
+    assert (resumed.committed, resumed.epoch) == (3, 0)
     assert torch.equal(brain.state.model, expected)
 
 
@@ -101,9 +99,9 @@ def test_a_damaged_checkpoint_is_rebuilt_from_the_spool_with_the_same_digest(hom
     expected, named = model(home), digest(home, 3)
     damage(home, 3)
     with capture_logs() as logs:
-        story, brain, checkpoints, _ = home.assemble()
+        resumed, brain, checkpoints, _ = home.assemble()
     assert [entry["event"] for entry in logs] == ["checkpoint_damaged", "checkpoint_rebuilt"]
-    assert (story.committed, story.epoch) == (3, 0)
+    assert (resumed.committed, resumed.epoch) == (3, 0)
     assert torch.equal(brain.state.model, expected)
     assert brain.written is not None
     assert brain.written.digest == named
@@ -148,8 +146,8 @@ def test_a_round_without_a_rejected_update_is_rebuilt_without_it(home: Home) -> 
     asyncio.run(poisoned())
     expected = model(home)
     damage(home, 1)
-    story, brain, _, _ = home.assemble()
-    assert (story.committed, story.epoch) == (1, 0)
+    resumed, brain, _, _ = home.assemble()
+    assert (resumed.committed, resumed.epoch) == (1, 0)
     assert torch.equal(brain.state.model, expected)
 
 
@@ -190,12 +188,12 @@ def test_what_cannot_be_rebuilt_raises_the_epoch_and_goes_back_to_an_older_round
     damage(home, 3)
     shutil.rmtree(home.run_dir / "spool")
     with capture_logs() as logs:
-        story, brain, _, _ = home.assemble()
-    assert (story.committed, story.epoch, story.open_round) == (2, 1, None)
+        resumed, brain, _, _ = home.assemble()
+    assert (resumed.committed, resumed.epoch, resumed.open_round) == (2, 1, None)
     assert torch.equal(brain.state.model, older)
     assert events(home, "epoch_raised") == [{"epoch": 1, "lost_up_to": 3, "round": 2}]
     assert logs[-1]["event"] == "epoch_raised"
-    again = tell(home.run_dir)
+    again = home.resume()
     assert (again.committed, again.epoch) == (2, 1)
 
 
@@ -204,8 +202,8 @@ def test_nothing_of_the_spool_is_taken_over_into_a_new_epoch(home: Home) -> None
     play(home, 3, then=2)
     damage(home, 3, 2)
     with capture_logs():
-        story, _, _, spool = home.assemble()
-    assert (story.committed, story.epoch) == (0, 1)
+        resumed, _, _, spool = home.assemble()
+    assert (resumed.committed, resumed.epoch) == (0, 1)
     assert not spool.root.exists()
 
 
@@ -216,8 +214,8 @@ def test_a_run_goes_on_in_its_new_epoch_and_can_be_resumed_there(home: Home) -> 
     shutil.rmtree(home.run_dir / "spool")
     with capture_logs():
         play(home, 4)
-    story = tell(home.run_dir)
-    assert (story.committed, story.epoch) == (4, 1)
+    resumed = home.resume()
+    assert (resumed.committed, resumed.epoch) == (4, 1)
     assert digest(home, 3) == expected
     assert model(home) is not None
 
@@ -231,21 +229,21 @@ def test_rounds_of_the_epoch_before_stay_and_help_a_second_time(home: Home) -> N
         home.assemble()
         assert (home.run_dir / "rounds" / "000000").exists()
         damage(home, 2)
-        story, _, _, _ = home.assemble()
-    assert (story.committed, story.epoch) == (0, 2)
+        resumed, _, _, _ = home.assemble()
+    assert (resumed.committed, resumed.epoch) == (0, 2)
 
 
 def test_a_new_epoch_knows_what_the_clients_were_told_up_to_its_base(home: Home) -> None:
     """They compare their own state with it: nobody starts afresh who has a state that still holds."""
     play(home, 3)
     with contextlib.closing(connect(home.journal_path)) as connection:
-        before = decisions.read_last_outcomes(connection, 0, 2)
+        before = Past(connection, 0).last_outcomes(2)
     damage(home, 3)
     shutil.rmtree(home.run_dir / "spool")
     with capture_logs():
-        story, _, _, _ = home.assemble()
+        resumed, _, _, _ = home.assemble()
     with contextlib.closing(connect(home.journal_path)) as connection:
-        assert decisions.read_last_outcomes(connection, story.epoch, story.committed) == before
+        assert Past(connection, resumed.epoch).last_outcomes(resumed.committed) == before
     assert {index: sorted(rounds) for index, rounds in before.items()} == {
         index: [1, 2] for index in range(3)
     }
@@ -259,8 +257,8 @@ def test_the_base_of_an_epoch_is_rebuilt_from_the_spool_of_the_epoch_before(home
         home.assemble()
         expected = model(home)
         damage(home, 2)
-        story, brain, _, _ = home.assemble()
-    assert (story.committed, story.epoch) == (2, 1)
+        resumed, brain, _, _ = home.assemble()
+    assert (resumed.committed, resumed.epoch) == (2, 1)
     assert torch.equal(brain.state.model, expected)
 
 
@@ -286,8 +284,8 @@ def test_a_failed_run_that_is_tried_again_holds_its_last_round_anew(home: Home) 
     spoil(home, 3)
     home.rules = replace(home.rules, min_updates=1)
     with capture_logs() as logs:
-        story, _, _, spool = home.assemble()
-        assert (story.committed, story.epoch, story.open_round) == (2, 1, None)
+        resumed, _, _, spool = home.assemble()
+        assert (resumed.committed, resumed.epoch, resumed.open_round) == (2, 1, None)
         assert not (spool.root / "000003").exists()
         play(home, 3)
     assert "round_begins_anew" in [entry["event"] for entry in logs]
@@ -331,7 +329,7 @@ def test_when_nothing_is_intact_a_sentence_says_so_and_nothing_is_changed(home: 
     root = home.run_dir / "rounds"
     assert str(raised.value) == f"no checkpoint in {root} is intact: restore a backup of the run directory"
     assert raised.value.exit_code == 1
-    assert tell(home.run_dir).committed == 3
+    assert home.resume().committed == 3
 
 
 def test_a_round_that_the_journal_does_not_name_is_removed(home: Home) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from edgeflock.lab.history.history import read
 from edgeflock.lab.report.caution import caution
-from edgeflock.server.journal.journal import write_event
+from edgeflock.server.journal.events import write_event
 from support.told_run import insert, told_run, writing
 
 

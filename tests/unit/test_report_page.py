@@ -18,7 +18,7 @@ from edgeflock.lab.plots.album import Album
 from edgeflock.lab.report.exam import examine
 from edgeflock.lab.report.subject import scores, subjects
 from edgeflock.server.console.summary import rows
-from edgeflock.server.journal.journal import write_event
+from edgeflock.server.journal.events import write_event
 from edgeflock.server.start.build import build_net, load_test_set
 from support.told_run import insert, told_run, writing
 

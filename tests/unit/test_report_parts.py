@@ -24,7 +24,7 @@ from edgeflock.lab.report import tables
 from edgeflock.lab.report.key_figures import figures
 from edgeflock.lab.report.names import cell_names, differences, order, run_names
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.journal.journal import write_event
+from edgeflock.server.journal.events import write_event
 from support.told_run import insert, told_run, writing
 
 _EVERY = frozenset(entry.name for entry in public(ServerConfig))

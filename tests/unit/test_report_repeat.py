@@ -14,7 +14,7 @@ from edgeflock.lab.history.history import History, read
 from edgeflock.lab.report.given import given
 from edgeflock.lab.report.repeat import commands
 from edgeflock.lab.run.config import FILE, LabConfig, recall, remember, usual
-from edgeflock.server.journal.journal import write_event
+from edgeflock.server.journal.events import write_event
 from support.told_run import told_run, writing
 
 

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.scores import LOCAL, POOLED, ClientScore
-from edgeflock.server.journal.journal import read_only
+from edgeflock.server.journal.schema import read_only
 from edgeflock.v1 import aggregator_pb2 as pb
 from support import processes
 from support.tiny_run import Made, with_number

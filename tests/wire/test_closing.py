@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgeflock.common.scores import LOCAL
 from edgeflock.methods.kit.base import Method
-from edgeflock.server.journal.journal import read_only
+from edgeflock.server.journal.schema import read_only
 from edgeflock.v1 import aggregator_pb2 as pb
 from support.asks import Asks
 from support.tiny_run import answer

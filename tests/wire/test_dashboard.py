@@ -175,7 +175,7 @@ def test_hostile_texts_arrive_as_they_are_in_json(tmp_path: Path) -> None:
 def test_nothing_but_reading_is_answered_and_nothing_is_changed(tmp_path: Path) -> None:
     async def talk(served: Served, shown: Web) -> None:
         await served.gather()
-        await asyncio.wrap_future(served.engine.journal.submit(lambda connection: None))  # with all news
+        await asyncio.wrap_future(served.engine.journal.ask(lambda past: None))  # with all news
         before = _content(served.home.run_dir)
         for page in (*PAGES, "/nowhere"):
             for verb in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"):

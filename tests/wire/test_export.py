@@ -21,7 +21,7 @@ from edgeflock.lab.cli import group
 from edgeflock.lab.export import files
 from edgeflock.lab.export.command import ONNX, SUFFIXES
 from edgeflock.lab.export.taken import Classifier, Taken, take
-from edgeflock.server.journal.journal import read_only
+from edgeflock.server.journal.schema import read_only
 from support.processes import Flock, flock
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgeflock.common.errors import JournalBroken
 from edgeflock.lab.history.history import TIME_LINE, client_rows, read
 from edgeflock.server.core.events import StopAsked
 from edgeflock.server.costs.budget import Budget
-from edgeflock.server.costs.ledger import Pending
+from edgeflock.server.costs.rows import Costs
 from edgeflock.server.engine import bookkeeping
-from edgeflock.server.engine.books import Commit
-from edgeflock.server.journal.journal import JournalBroken
+from edgeflock.server.journal.events import write_event
+from edgeflock.server.journal.journal import Journal
 from edgeflock.v1 import aggregator_pb2 as pb
 from support import processes
 from support.tiny_server import WAIT_S, Home, Served
@@ -324,17 +326,17 @@ def test_many_reports_after_the_end_are_few_notes(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(bookkeeping, "KEEP_S", 1000.0)  # none but the last
     home = Home(tmp_path, clients=2)
     notes: list[int] = []
-    write = Pending.write
+    keep = Journal.keep
 
-    def counted(self: Pending, connection: sqlite3.Connection, epoch: int) -> None:
-        notes.append(len(self.late))
-        write(self, connection, epoch)
+    def counted(self: Journal, costs: Costs) -> Future[None]:
+        notes.append(len(costs.pending.late))
+        return keep(self, costs)
 
     async def talk(served: Served) -> None:
         await served.gather()
         served.engine.post(StopAsked("enough", time.monotonic()))
         await served.engine.until(lambda: served.engine.machine.ending is not None)
-        monkeypatch.setattr(Pending, "write", counted)
+        monkeypatch.setattr(Journal, "keep", counted)
         for told in range(100):
             served.engine.accounts.add_late(1, told % 2, {"cpu_s": float(told)})
 
@@ -389,16 +391,15 @@ def test_a_late_cost_survives_a_transaction_that_is_rolled_back(
         await served.finish_round(peers)
         await served.engine.open(2)
         assert not (await peers[0].report(cost=pb.RoundCost(round=1, wait_s=1.25))).HasField("refusal")
-        commit = Commit.write
         failed: list[int] = []
 
-        def write(self: Commit, connection: sqlite3.Connection, epoch: int) -> None:
-            commit(self, connection, epoch)
-            if not failed:  # all was written, and then the disk was full
-                failed.append(self.effect.round)
+        def write(connection: sqlite3.Connection, name: str, fields: Mapping[str, object]) -> None:
+            write_event(connection, name, fields)
+            if name == "round_committed" and not failed:  # all was written, and then the disk was full
+                failed.append(2)
                 raise sqlite3.OperationalError("database or disk is full")
 
-        monkeypatch.setattr(Commit, "write", write)
+        monkeypatch.setattr("edgeflock.server.journal.journal.write_event", write)
         await served.finish_round(peers)
         assert failed == [2]
         assert costs(home, "wait_s") == [(1.25,), (None,)]

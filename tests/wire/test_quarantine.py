@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from edgeflock.common.payload.checksum import extend
-from edgeflock.server.journal.journal import read_only
+from edgeflock.server.journal.schema import read_only
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import control_pb2, control_pb2_grpc
 from support.tiny_run import Made, update, with_number

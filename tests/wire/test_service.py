@@ -26,7 +26,7 @@ from edgeflock.server.core.events import DrainAsked, StopAsked, Ticked
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.reasons import Reason
 from edgeflock.server.files.spool import Entry
-from edgeflock.server.journal.journal import read_only
+from edgeflock.server.journal.schema import read_only
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import bundle_pb2
 from support.tiny_run import Made, update, with_number

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
+
+FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk that is full now
 
 
 class EdgeflockError(Exception):
@@ -61,6 +64,15 @@ class MalformedMessage(EdgeflockError):
 
 class CorruptCheckpoint(EdgeflockError):
     """A file of a run directory does not hold what the journal says."""
+
+
+class JournalBroken(EdgeflockError):
+    """The journal of a run cannot be written; what it holds is intact."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(f"the journal cannot be written: {cause}")
+        text = str(cause).lower()
+        self.no_space = "full" in text or "no space" in text
 
 
 class CorruptState(EdgeflockError):

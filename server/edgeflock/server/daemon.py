@@ -7,7 +7,6 @@ import contextlib
 import errno
 import os
 import signal
-import sqlite3
 import sys
 import time
 from collections.abc import Iterator
@@ -36,8 +35,7 @@ from edgeflock.server.engine.engine import Engine
 from edgeflock.server.engine.intake import Intake
 from edgeflock.server.engine.scoring import Scoring
 from edgeflock.server.files import run_dir as rundir
-from edgeflock.server.journal import decisions as records
-from edgeflock.server.journal.journal import Journal, JournalBroken, connect
+from edgeflock.server.journal.journal import Journal
 from edgeflock.server.service import certificates
 from edgeflock.server.service.aggregator import AggregatorService
 from edgeflock.server.service.binding import add_aggregator
@@ -73,20 +71,16 @@ def run(config: ServerConfig, console: Console) -> int:
     torch.set_num_threads(1)  # more threads give other bits (DESIGN rule 9)
     assert config.run_dir is not None
     run_dir = config.run_dir.absolute()
-    try:
-        if (over := startup.already_over(run_dir, config)) is not None:
-            log.info("run_is_over", run_dir=str(run_dir), kind=str(over.kind), reason=over.reason)
-            return 0
-        event_files.check(config)
-        if not run_dir.exists():
-            _check_free(listen_address(config))
-        built = startup.build(config)
-        with rundir.locked(run_dir):
-            parts = startup.take_up(built, run_dir)
-            ending, asked = asyncio.run(_serve(parts, console))
-            _farewell(parts, ending, asked)
-    except sqlite3.Error as error:  # of the writes before and the reads beside those of the Journal
-        raise JournalBroken(error) from None
+    if (over := startup.already_over(run_dir, config)) is not None:
+        log.info("run_is_over", run_dir=str(run_dir), kind=str(over.kind), reason=over.reason)
+        return 0
+    event_files.check(config)
+    if not run_dir.exists():
+        _check_free(listen_address(config))
+    built = startup.build(config)
+    with rundir.locked(run_dir), startup.taken_up(built, run_dir) as parts:
+        ending, asked = asyncio.run(_serve(parts, console))
+        _farewell(parts, ending, asked)
     console.close()
     if ending is not None and not asked and sys.stderr.isatty():
         stay(config, run_dir)
@@ -100,26 +94,25 @@ def run(config: ServerConfig, console: Console) -> int:
 
 async def _serve(parts: Parts, console: Console) -> tuple[Ended | None, str]:
     """Serve until the run ends or a signal asks to go; return the ending, and the signal's name."""
-    journal = Journal(parts.run_dir / rundir.JOURNAL)
+    journal, resumed = parts.journal, parts.resumed
     traffic = TrafficBook()
     sessions = Sessions(traffic)
-    engine = _engine(parts, journal, sessions, traffic)
+    engine = _engine(parts, sessions, traffic)
     intake = Intake(engine)
     with _signals(intake, parts.config) as asked:
         trusted = certificates.read(parts.config)
         server, address = await _bound(parts, intake, sessions, trusted)
         control, control_address = _bound_control(parts, intake, sessions, journal)
         dashboard = Dashboard.bound(parts.config, parts.run_dir)
-        story = parts.story
-        fields = {"run_id": story.meta["run_id"], "round": story.committed, "epoch": story.epoch}
+        fields = {"run_id": resumed.meta["run_id"], "round": resumed.committed, "epoch": resumed.epoch}
         if parts.config.budget:
             fields["budget"] = parts.config.budget
         told = {"method": parts.config.method, "rounds": parts.config.rounds, **versions()}
         journal.note("run_started", **fields, **told)
         log.info("run_started", **fields, run_dir=str(parts.run_dir), method=parts.config.method)
-        await engine.committing.score_again(story.newest, last=bool(story.over))
-        reached = await engine.committing.reached(story.newest)
-        engine.post(startup.started(story, time.monotonic(), reached))
+        await engine.committing.score_again(resumed.newest, last=bool(resumed.over))
+        reached = await engine.committing.reached(resumed.newest)
+        engine.post(startup.started(resumed, time.monotonic(), reached))
         central = _take_part(parts, engine, intake, sessions)
         await server.start()  # now, not before: the machine knows the seats when the first client comes
         await control.start()
@@ -129,7 +122,7 @@ async def _serve(parts: Parts, console: Console) -> tuple[Ended | None, str]:
         if words := here_only(parts.config):
             log.info("listening_here_only", reason=words)
         watching = asyncio.create_task(_watch(trusted, journal)) if trusted else None
-        console.follow(partial(status_of, intake, sessions, story.meta["run_id"], str(parts.run_dir)))
+        console.follow(partial(status_of, intake, sessions, resumed.meta["run_id"], str(parts.run_dir)))
         dashboard.start()
         scalars = EventFiles(parts.config, parts.run_dir)
         await scalars.start()
@@ -137,7 +130,7 @@ async def _serve(parts: Parts, console: Console) -> tuple[Ended | None, str]:
         if central is not None:
             central.stop()
         if intake.status().ending is not None and await _linger(intake, asked, parts.config.linger):
-            journal.submit(lambda connection: records.write_meta(connection, **{rundir.FAREWELL: "1"}))
+            journal.farewell()
         if watching is not None:
             watching.cancel()
         await _stop(server)
@@ -149,26 +142,19 @@ async def _serve(parts: Parts, console: Console) -> tuple[Ended | None, str]:
         return ending, asked.result() if asked.done() else ""
 
 
-def _engine(parts: Parts, journal: Journal, sessions: Sessions, traffic: TrafficBook) -> Engine:
-    config, story = parts.config, parts.story
-    with contextlib.closing(connect(journal.path)) as connection:
-        outcomes = records.read_last_outcomes(connection, story.epoch, story.newest)
-        best = records.read_best(connection)
-        scored = records.read_scored(connection, story.epoch)
-        accuracy = records.read_accuracy(connection, story.epoch, story.newest)
+def _engine(parts: Parts, sessions: Sessions, traffic: TrafficBook) -> Engine:
+    config, journal, scored = parts.config, parts.journal, parts.scored
     scoring = Scoring(
         assembly.build_evaluator(config, parts.test),
         journal,
-        epoch=story.epoch,
         every=config.eval_every,
         blocking=config.eval_blocking,
         last=config.rounds,
-        best=best,
-        scored=scored,
+        best=scored.best,
+        scored=scored.newest,
         clients=assembly.client_tests(config),
     )
-    if accuracy is not None:
-        scoring.accuracies[story.newest] = accuracy
+    scoring.accuracies |= scored.accuracies
     return Engine(
         RunMachine(assembly.build_rules(config)),
         journal,
@@ -178,10 +164,9 @@ def _engine(parts: Parts, journal: Journal, sessions: Sessions, traffic: Traffic
         scoring,
         audience=sessions,
         traffic=traffic,
-        epoch=story.epoch,
         keep_every=config.keep_every,
-        outcomes=outcomes,
-        samples=dict(story.samples),
+        outcomes=parts.outcomes,
+        samples=dict(parts.resumed.samples),
         budget=_budget(parts),
         target=target.parse(config.target),
     )
@@ -189,7 +174,8 @@ def _engine(parts: Parts, journal: Journal, sessions: Sessions, traffic: Traffic
 
 def _budget(parts: Parts) -> Budget:
     """Return the limits, and what the lives before have used."""
-    limits, used = budget.parse(parts.config.budget), dict.fromkeys(budget.RESOURCES, 0.0) | parts.story.used
+    limits = budget.parse(parts.config.budget)
+    used = dict.fromkeys(budget.RESOURCES, 0.0) | parts.resumed.used
     return Budget(limits, used["time"], used["bytes"], used["cpu"], used["energy"])
 
 
@@ -280,7 +266,7 @@ def _bound_control(
     parts: Parts, intake: Intake, sessions: Sessions, journal: Journal
 ) -> tuple[grpc.aio.Server, Address]:
     server = grpc.aio.server(options=server_options())
-    service = ControlService(intake, sessions, journal, parts.story.meta["run_id"], parts.run_dir)
+    service = ControlService(intake, sessions, journal, parts.resumed.meta["run_id"], parts.run_dir)
     control_pb2_grpc.add_ControlServicer_to_server(service, server)
     socket = parts.run_dir / "control.sock"
     short = len(os.fsencode(socket)) <= _LONGEST_SOCKET

@@ -18,9 +18,9 @@ from edgeflock.server.config import ServerConfig
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.run_toml import from_toml
-from edgeflock.server.journal import decisions
-from edgeflock.server.journal.decisions import Story
-from edgeflock.server.journal.journal import check_seals, read_only
+from edgeflock.server.journal.decisions import read_epoch
+from edgeflock.server.journal.past import Past, Resumed
+from edgeflock.server.journal.schema import check_seals, read_only
 from edgeflock.server.start import build
 
 _SAMPLES = 64  # that an export is checked on
@@ -88,26 +88,27 @@ def _find(run_dir: Path, which: str) -> tuple[int, tuple[str, str], bool]:
     try:
         with contextlib.closing(read_only(path)) as connection:
             check_seals(connection)
-            story, best = decisions.read_story(connection), decisions.read_best(connection)
-            round = _round(run_dir, which, story, best)
-            digests = decisions.read_digests(connection, story.epoch, round)
+            past = Past(connection, read_epoch(connection))
+            resumed = past.resumed()
+            round = _round(run_dir, which, resumed, past.scored(resumed.newest).best)
+            digests = past.digests(round)
     except (sqlite3.DatabaseError, ValueError) as error:
         raise BadData(f"{path} cannot be read as a journal: {error}") from None
     if digests is None:
         raise BadData(f"{path} names no model of round {round}")
-    return round, digests, bool(story.over) and round == story.newest
+    return round, digests, bool(resumed.over) and round == resumed.newest
 
 
-def _round(run_dir: Path, which: str, story: Story, best: tuple[float, int] | None) -> int:
+def _round(run_dir: Path, which: str, resumed: Resumed, best: tuple[float, int] | None) -> int:
     if which == "best":
         if best is None:
             raise UsageError(
                 f"{run_dir} has no evaluation of a global model: --which best has nothing to go by"
             )
         return best[1]
-    if story.ended is None:
+    if resumed.ended is None:
         raise UsageError(f"{run_dir} is not over: --which best gives the best model so far")
-    return story.newest
+    return resumed.newest
 
 
 def _about(config: ServerConfig, test: build.TestSet, which: str, round: int) -> dict[str, str]:

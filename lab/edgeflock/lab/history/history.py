@@ -32,7 +32,7 @@ from edgeflock.lab.history.values import (
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.files.run_toml import from_toml
 from edgeflock.server.journal.feed import JOURNAL, Event, fields_of, require_run
-from edgeflock.server.journal.journal import SCHEMA_VERSION, check_seals, read_only
+from edgeflock.server.journal.schema import SCHEMA_VERSION, check_seals, read_only
 
 __all__ = [
     "COMPLETED",

@@ -6,7 +6,7 @@ from edgeflock.common.command.units import counted
 from edgeflock.lab.history.history import History
 from edgeflock.server.console.summary import spending
 from edgeflock.server.costs import target
-from edgeflock.server.journal.decisions import read_used
+from edgeflock.server.journal.costs import read_used
 
 
 def limits(history: History) -> list[str]:

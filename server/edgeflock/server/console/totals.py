@@ -10,9 +10,9 @@ from pathlib import Path
 from edgeflock.common.command.units import amount
 from edgeflock.common.sensors import MODEL
 from edgeflock.server.costs.time_line import GATHER, OF_A_ROUND
-from edgeflock.server.journal.decisions import read_used
+from edgeflock.server.journal.costs import read_used
 from edgeflock.server.journal.feed import JOURNAL
-from edgeflock.server.journal.journal import read_only
+from edgeflock.server.journal.schema import read_only
 
 
 def totals(run_dir: Path) -> Iterator[tuple[str, str]]:

@@ -4,53 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import resource
-import sqlite3
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from edgeflock.common.energy import Share
 from edgeflock.common.sensors import Sensors
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs import time_line
-from edgeflock.server.costs.time_line import Seconds, TimeLine
+from edgeflock.server.costs.rows import STATED, Bundles, Pending, RoundRows, Row
+from edgeflock.server.costs.time_line import TimeLine
 from edgeflock.server.costs.traffic import TrafficBook
 from edgeflock.server.engine.open_round import OpenRound
-from edgeflock.server.journal import costs as cost_rows
-from edgeflock.server.journal.costs import Bundles, Row
 from edgeflock.server.learning.learner import Learner
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 Kept = Mapping[int, tuple[Row, Bundles]]  # by seat: the row and the bytes by bundle
-
-
-@dataclass(frozen=True)
-class RoundBooks:
-    """The rows of one round."""
-
-    round: int
-    rows: Mapping[int, Row]  # by seat
-    bundles: Mapping[int, Bundles]
-    fresh: Mapping[int, Row]  # the same with the bytes of this life alone
-
-    def write(self, connection: sqlite3.Connection, epoch: int) -> None:
-        rows = {(self.round, seat): row for seat, row in self.rows.items()}
-        cost_rows.write_costs(connection, epoch, rows)
-        cost_rows.write_bundles(connection, epoch, self.round, self.bundles)
-
-
-@dataclass(frozen=True)
-class Pending:
-    """What the next transaction writes of rounds that are decided already, and of the time line."""
-
-    late: Mapping[tuple[int, int], Row] = field(default_factory=dict)  # by round and seat
-    seconds: Seconds = field(default_factory=dict)
-
-    def write(self, connection: sqlite3.Connection, epoch: int) -> None:
-        cost_rows.write_costs(connection, epoch, self.late)
-        cost_rows.add_round_costs(connection, epoch, self.seconds)
 
 
 class Ledger:
@@ -64,7 +34,7 @@ class Ledger:
         self._machine, self._traffic, self._learner = machine, traffic, learner
         self._late: dict[tuple[int, int], Row] = {}
         self._kept: Kept = {}  # of the open round, written by the lives before
-        self._closed: RoundBooks | None = None  # of the round that is being committed
+        self._closed: RoundRows | None = None  # of the round that is being committed
         self._noted = 0  # payload that the journal holds of the open round
         self._share = Share(sensors or Sensors())
         self._cpu_s = time.process_time()
@@ -104,9 +74,9 @@ class Ledger:
                 traffic = self._traffic.of(self._machine.roster.names[seat])
                 traffic.received(0, missing, package, entry.held - missing)
             if seat in opened.updates and row:
-                opened.state(seat, {name: row[name] for name in cost_rows.STATED if name in row})
+                opened.state(seat, {name: row[name] for name in STATED if name in row})
 
-    def books(self, opened: OpenRound) -> RoundBooks:
+    def books(self, opened: OpenRound) -> RoundRows:
         """Return the rows of the open round as they are now."""
         rows: dict[int, Row] = {}
         bundles: dict[int, Bundles] = {}
@@ -122,7 +92,7 @@ class Ledger:
                 rows[seat] = self._row(opened, seat, whole)
                 fresh[seat] = {**rows[seat], **counted}
                 bundles[seat] = Counter(before) + traffic.bundles
-        return RoundBooks(opened.number, rows, bundles, fresh)
+        return RoundRows(opened.number, rows, bundles, fresh)
 
     def _row(self, opened: OpenRound, seat: int, counted: Mapping[str, int]) -> Row:
         """Return what was counted, what the client stated, and what follows from its update: bytes that came
@@ -138,7 +108,7 @@ class Ledger:
             row |= self._learner.operations(steps=steps, samples=samples, held=held)
         return row
 
-    def close_round(self, opened: OpenRound) -> tuple[RoundBooks, bool]:
+    def close_round(self, opened: OpenRound) -> tuple[RoundRows, bool]:
         """Return the final rows of a round, and whether this is the first time: a full disk may ask again."""
         if self._closed is not None and self._closed.round == opened.number:
             return self._closed, False
@@ -148,7 +118,7 @@ class Ledger:
         self._kept, self._noted = {}, self.moved
         return self._closed, True
 
-    def open_books(self, opened: OpenRound | None) -> RoundBooks | None:
+    def open_books(self, opened: OpenRound | None) -> RoundRows | None:
         """Return the rows of the round at hand, unless its commit will write them or has."""
         if opened is None or not self._at_hand(opened):
             return None

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 
 import structlog
 
+from edgeflock.common.errors import JournalBroken
 from edgeflock.server.core.events import LimitReached
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.costs.ledger import Ledger
+from edgeflock.server.costs.rows import Costs, Row
 from edgeflock.server.costs.traffic import TrafficBook
 from edgeflock.server.engine.limits import Limits
 from edgeflock.server.engine.loop import Drive
 from edgeflock.server.engine.open_round import OpenRound
-from edgeflock.server.journal import decisions
-from edgeflock.server.journal.costs import Row
-from edgeflock.server.journal.journal import Journal, JournalBroken, Work
+from edgeflock.server.journal.journal import Journal
 from edgeflock.server.learning.learner import Learner
 
 log = structlog.get_logger()
@@ -39,7 +38,6 @@ class Accounts:
         ledger: Ledger,
         budget: Budget,
         *,
-        epoch: int,
         at_hand: Callable[[], OpenRound | None],
     ) -> None:
         self.budget = budget
@@ -52,7 +50,7 @@ class Accounts:
         )
         self._drive, self._journal, self._learner = drive, journal, learner
         self._traffic, self.ledger = traffic, ledger
-        self._epoch, self._at_hand = epoch, at_hand
+        self._at_hand = at_hand
         self._cpu_before_s = time.process_time()
         self._unmeasured = False  # it is said that a budget has nothing to count
         self._keeping: asyncio.TimerHandle | None = None
@@ -140,25 +138,18 @@ class Accounts:
         self._drive.start(self._write())
 
     async def _write(self) -> None:
-        with contextlib.suppress(JournalBroken), self.due(self.used()) as write:
-            await asyncio.wrap_future(self._journal.submit(write, urgent=False))
+        with contextlib.suppress(JournalBroken), self.due(self.used()) as costs:
+            await asyncio.wrap_future(self._journal.keep(costs))
 
     @contextlib.contextmanager
-    def due(self, used: Mapping[str, float]) -> Iterator[Work]:
+    def due(self, used: Mapping[str, float]) -> Iterator[Costs]:
         """Hand out what no commit has written: what is used, open books, late reports, the time line.
 
         If the transaction within fails, it stays due.
         """
-        books, own = self.ledger.open_books(self._at_hand()), self.own()
+        rows = self.ledger.open_books(self._at_hand())
         with self.ledger.writing() as pending:
-
-            def write(connection: sqlite3.Connection) -> None:
-                decisions.write_used(connection, used, own)
-                pending.write(connection, self._epoch)
-                if books is not None:
-                    books.write(connection, self._epoch)
-
-            yield write
+            yield Costs(pending, rows, used, self.own())
 
     async def close(self) -> None:
         """Write all that is not written yet; nothing more comes."""

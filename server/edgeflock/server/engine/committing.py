@@ -11,11 +11,12 @@ from functools import partial
 import structlog
 
 from edgeflock.methods.kit.base import Round
-from edgeflock.server.core.effects import CommitRound
+from edgeflock.server.core.effects import Announce, CommitRound
 from edgeflock.server.core.events import Committed, TargetReached
+from edgeflock.server.costs.rows import Costs
 from edgeflock.server.costs.target import Target
 from edgeflock.server.engine.bookkeeping import Accounts
-from edgeflock.server.engine.books import Commit, canonical_line
+from edgeflock.server.engine.books import canonical_line
 from edgeflock.server.engine.client_scores import ClientScores
 from edgeflock.server.engine.loop import Drive
 from edgeflock.server.engine.open_round import OpenRound
@@ -23,7 +24,7 @@ from edgeflock.server.engine.opening import Opening
 from edgeflock.server.engine.scoring import Scoring
 from edgeflock.server.engine.verdicts import Verdicts
 from edgeflock.server.files.checkpoints import Checkpoints, Saved
-from edgeflock.server.journal.journal import Journal
+from edgeflock.server.journal.journal import Commit, Journal
 from edgeflock.server.learning.learner import Learner
 
 log = structlog.get_logger()
@@ -42,7 +43,6 @@ class Committing:
     accounts: Accounts
     verdicts: Verdicts
     target: Target
-    epoch: int
     keep_every: int  # rounds whose checkpoint stays for good; 0: none
 
     async def commit(self, effect: CommitRound, opened: OpenRound) -> None:
@@ -75,23 +75,24 @@ class Committing:
             spent = ledger.line.of(effect.round)
             line = canonical_line(self.drive.machine, effect, metrics, spent, books.rows)
             line |= self.accounts.told(used)
+            done = Announce("closing_committed" if round.closing else "round_committed", line)
+            said = scores.announcements(effect.round)
             commit = Commit(
-                effect,
-                saved,
-                metrics,
-                books,
-                pending,
-                line,
-                stop,
-                round.closing,
-                round.costs,
-                used,
-                self.accounts.own(),
-                scores,
+                round=effect.round,
+                digests=(saved.model.digest, saved.state_digest),
+                outcomes=effect.outcomes,
+                next=None if stop else effect.next,
+                values=metrics,
+                measured=round.costs,
+                costs=Costs(pending, books, used, self.accounts.own()),
+                conduct=effect.conduct,
+                evaluations=scores.summaries(),
+                scores=scores.by_seat,
+                announcements=(*said, *effect.announcements, done),
             )
-            await asyncio.wrap_future(self.journal.submit(partial(commit.write, epoch=self.epoch)))
-        log.info(commit.name, **line)
-        scores.say(effect.round)
+            await asyncio.wrap_future(self.journal.commit(commit))
+        for one in (done, *said):
+            log.info(one.name, **one.fields)
         return stop
 
     def _step_and_save(

@@ -7,9 +7,9 @@ evaluation in another, SQLite in the journal's own.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import assert_never
 
 import structlog
@@ -30,6 +30,7 @@ from edgeflock.server.core.events import Broken, Done, Event, Persisted, Ready, 
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.costs.ledger import Ledger
+from edgeflock.server.costs.rows import Costs
 from edgeflock.server.costs.target import Target
 from edgeflock.server.costs.traffic import TrafficBook
 from edgeflock.server.engine.audience import Audience
@@ -43,8 +44,7 @@ from edgeflock.server.engine.scoring import Scoring
 from edgeflock.server.engine.verdicts import Verdicts
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.spool import Spool
-from edgeflock.server.journal import decisions as records
-from edgeflock.server.journal.journal import Journal, Work, write_event
+from edgeflock.server.journal.journal import Journal
 from edgeflock.server.learning.learner import Learner
 
 log = structlog.get_logger()
@@ -64,7 +64,6 @@ class Engine(Drive):
         *,
         audience: Audience,
         traffic: TrafficBook,
-        epoch: int,
         keep_every: int,
         outcomes: dict[int, dict[int, Outcome]],
         samples: dict[int, int],
@@ -72,20 +71,20 @@ class Engine(Drive):
         target: Target | None = None,
     ) -> None:
         super().__init__(machine)
-        self.journal, self.learner, self.epoch = journal, learner, epoch
+        self.journal, self.learner = journal, learner
         self.samples = samples  # seat -> n_i
         self.audience, self.traffic = audience, traffic
-        self.verdicts = verdicts = Verdicts(outcomes, journal.path, epoch)
+        self.verdicts = verdicts = Verdicts(outcomes, journal)
         self.opened: OpenRound | None = None  # the open round
         self.ended: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
         self._checkpoints, self._scoring = checkpoints, scoring
         self.ledger = ledger = Ledger(machine, traffic, learner)
         budget, target = budget or Budget(), target or Target()
         self.accounts = accounts = Accounts(
-            self, journal, learner, traffic, ledger, budget, epoch=epoch, at_hand=lambda: self.opened
+            self, journal, learner, traffic, ledger, budget, at_hand=lambda: self.opened
         )
         self.opening = opening = Opening(
-            self, journal, learner, checkpoints, spool, scoring, accounts, epoch, samples
+            self, journal, learner, checkpoints, spool, scoring, accounts, samples
         )
         self._folding = Folding(self, journal, learner, audience, ledger)
         self.committing = Committing(
@@ -98,7 +97,6 @@ class Engine(Drive):
             accounts,
             verdicts,
             target,
-            epoch,
             keep_every,
         )
         scoring.listener = self.committing.scored
@@ -140,8 +138,7 @@ class Engine(Drive):
     def ready(self, client_id: str, seat: int, samples: int, classes: Sequence[int] = ()) -> None:
         """A member has its data, so many samples of each class, and waits for tasks."""
         self.samples[seat] = samples
-        statement = "UPDATE seats SET samples = ? WHERE idx = ?"
-        self.journal.submit(lambda connection: connection.execute(statement, (samples, seat)))
+        self.journal.ready(seat, samples)
         told = {"classes": list(classes)} if classes else {}
         self.journal.note("client_ready", client=client_id, seat=seat, samples=samples, **told)
         self.post(Ready(seat, time.monotonic()))
@@ -168,8 +165,8 @@ class Engine(Drive):
 
         if any(isinstance(record, Ended) for record in effect.records):
             used = self.accounts.used()
-            with self.accounts.due(used) as rest:  # a round that is discarded was paid
-                await self._write(effect, rest, **self.accounts.told(used))
+            with self.accounts.due(used) as costs:  # a round that is discarded was paid
+                await self._write(effect, costs, **self.accounts.told(used))
         else:
             await self._write(effect)
         for record in effect.records:
@@ -177,19 +174,14 @@ class Engine(Drive):
                 self.verdicts.add(record.round, record.discarded)
             self.post(Persisted(record, time.monotonic()))
 
-    async def _write(self, effect: Persist, *rest: Work, **told: object) -> None:
-        """Make decisions durable, in one transaction with their words and the rest; `told` is of the end."""
-        words = [word for record in effect.records for word in self.machine.announcements(record)]
-
-        def transaction(connection: sqlite3.Connection) -> None:
-            for record in effect.records:
-                records.write(connection, self.epoch, record)
-            for work in rest:
-                work(connection)
-            for word in words:
-                write_event(connection, word.name, word.fields | (told if word.name == "run_ended" else {}))
-
-        await asyncio.wrap_future(self.journal.submit(transaction))
+    async def _write(self, effect: Persist, costs: Costs | None = None, **told: object) -> None:
+        """Make decisions durable, in one transaction with what is said of them; `told` is of the end."""
+        said = [
+            replace(one, fields=one.fields | told) if one.name == "run_ended" else one
+            for record in effect.records
+            for one in self.machine.announcements(record)
+        ]
+        await asyncio.wrap_future(self.journal.decide(effect.records, said, costs))
 
     async def _prepare(self, effect: PrepareRound) -> None:
         began = time.monotonic()

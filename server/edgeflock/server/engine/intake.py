@@ -15,7 +15,7 @@ from enum import StrEnum
 
 import structlog
 
-from edgeflock.common.errors import CorruptPayload
+from edgeflock.common.errors import FULL, CorruptPayload
 from edgeflock.common.payload.checksum import Buffer
 from edgeflock.common.payload.package import Package
 from edgeflock.common.scores import ClientScore
@@ -33,14 +33,13 @@ from edgeflock.server.core.events import (
 )
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.reasons import Reason, Refused
+from edgeflock.server.costs.rows import Row
 from edgeflock.server.costs.traffic import Traffic
 from edgeflock.server.engine.checks import Unfit, check_package, check_scores
 from edgeflock.server.engine.engine import Engine
 from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.files.spool import Entry
-from edgeflock.server.journal.costs import Row
-from edgeflock.server.journal.journal import FULL
 from edgeflock.server.learning.work import RoundWork
 
 log = structlog.get_logger()
@@ -405,10 +404,7 @@ class Intake:
             return None
         if number > machine.round:
             return Refused(Reason.NO_SUCH_TASK, f"there is no round {number}")
-        verdicts = self._engine.verdicts
-        outcome = verdicts.known(seat, number)
-        if outcome is None:
-            outcome = await self._engine.write(verdicts.read, seat, number)
+        outcome = await self._engine.verdicts.find(seat, number)
         if outcome is None:
             return Refused(Reason.NO_SUCH_TASK, f"you had no task in round {number}")
         if outcome.digest == digest:

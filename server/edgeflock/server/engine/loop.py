@@ -15,13 +15,12 @@ from typing import Any, TypeVar
 
 import structlog
 
-from edgeflock.common.errors import EdgeflockError, NonFinite
+from edgeflock.common.errors import FULL, EdgeflockError, JournalBroken, NonFinite
 from edgeflock.server.core.effects import Effect
 from edgeflock.server.core.events import Broken, Diverged, Event, SpaceMissing, Ticked
 from edgeflock.server.core.phases import InvalidTransition
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.engine.pools import started_pool
-from edgeflock.server.journal.journal import FULL, JournalBroken
 
 log = structlog.get_logger()
 T = TypeVar("T")

@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 from edgeflock.common.payload.package import Package
 from edgeflock.common.scores import Score
 from edgeflock.server.costs.budget import STATED, Budget, credible
+from edgeflock.server.costs.rows import Row
 from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.files.spool import Entry
-from edgeflock.server.journal.costs import Row
 from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.work import RoundWork
 from edgeflock.server.service.checks import package_of, scores_of

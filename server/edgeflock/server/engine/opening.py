@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TypeVar
 
 from edgeflock.methods.kit.base import Round
 from edgeflock.server.core.decisions import RoundOpened
@@ -19,12 +17,9 @@ from edgeflock.server.engine.scoring import Scoring
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.files.spool import Entry, Spool
-from edgeflock.server.journal import costs
-from edgeflock.server.journal import decisions as records
 from edgeflock.server.journal.journal import Journal
 from edgeflock.server.learning.learner import Learner
 
-T = TypeVar("T")
 Received = tuple[tuple[int, bytes], ...]  # seat and digest of what the spool holds already
 
 
@@ -39,7 +34,6 @@ class Opening:
     spool: Spool
     scoring: Scoring
     accounts: Accounts
-    epoch: int
     samples: Mapping[int, int]  # by seat, as of now
     _first: bool = field(default=True, init=False)  # of this life: another may have left it open
 
@@ -59,8 +53,9 @@ class Opening:
 
     async def open(self, effect: PrepareRound, began: float) -> tuple[OpenRound, Received]:
         """Return the open round with its allowances, and what the spool holds of it; S0 is on its way."""
-        roster = await self._read(records.read_roster, effect.round)
-        kept = await self._read(costs.read_costs, effect.round) if self._first else None
+        ask, number = self.journal.ask, effect.round  # the same after a restart
+        roster = await asyncio.wrap_future(ask(lambda past: past.roster(number)))
+        kept = await asyncio.wrap_future(ask(lambda past: past.costs(number))) if self._first else None
         round = self.learner.round(effect.round, effect.cohort, roster, closing=effect.last)
         opened, received = await self.drive.compute(self._open, round, effect.added, began)
         if kept is not None:
@@ -71,10 +66,6 @@ class Opening:
         if self.learner.prepares(round):
             opened.prepare(self._prepare(round))
         return opened, received
-
-    async def _read(self, read: Callable[..., T], round: int) -> T:
-        """Return what the journal has of a round: the same after a restart."""
-        return await asyncio.wrap_future(self.journal.submit(partial(read, epoch=self.epoch, round=round)))
 
     def _open(self, round: Round, added: tuple[int, ...], began: float) -> tuple[OpenRound, Received]:
         checkpoint = self.checkpoints.model_path(round.number - 1)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import structlog
 
+from edgeflock.common.errors import JournalBroken
 from edgeflock.common.scores import Score, Summary, summarise
+from edgeflock.server.core.effects import Announce
 from edgeflock.server.engine.pools import started_pool
-from edgeflock.server.journal.journal import Journal, JournalBroken, write_event
+from edgeflock.server.journal.journal import Journal
 from edgeflock.server.learning.evaluator import Evaluator
 from edgeflock.server.learning.learner import Learner
 
@@ -41,7 +42,6 @@ class Scoring:
         evaluator: Evaluator | None,
         journal: Journal,
         *,
-        epoch: int,
         every: int,
         blocking: bool,
         last: int,
@@ -55,7 +55,7 @@ class Scoring:
         self.best = best  # accuracy, round
         self.accuracies: dict[int, float] = {}  # of the newest rounds, once the journal holds them
         self.listener: Callable[[int], None] = lambda round: None  # called for each of these
-        self._evaluator, self._journal, self._epoch = evaluator, journal, epoch
+        self._evaluator, self._journal = evaluator, journal
         self._every, self._last = every, last
         self._clients = clients  # what clients test their own models on
         self._scored = scored  # the newest round whose score is in the journal
@@ -136,37 +136,20 @@ class Scoring:
             self.listener(taken.round)
 
     async def _publish(self, round: int, model: str, found: Summary) -> None:
-        fields = told(round, model, found)
-        log.info("evaluated", **fields)
+        said = told(round, model, found)
+        log.info(said.name, **said.fields)
         with contextlib.suppress(JournalBroken):  # the next decision meets the same trouble, and handles it
-            await asyncio.wrap_future(
-                self._journal.submit(
-                    lambda connection: write_score(connection, self._epoch, round, model, found)
-                )
-            )
+            await asyncio.wrap_future(self._journal.score(round, model, found, said))
             if model == GLOBAL:
                 self.accuracies[round] = found.accuracy
                 for old in [number for number in self.accuracies if number < round - 1]:
                     del self.accuracies[old]
 
 
-def told(round: int, model: str, found: Summary) -> dict[str, object]:
-    """The fields of the event `evaluated`."""
+def told(round: int, model: str, found: Summary) -> Announce:
+    """Return what is said of an evaluation."""
     fields = {"round": round, "model": model, "accuracy": found.accuracy, "loss": found.loss}
     if found.members == 1 and model == GLOBAL:
-        return fields
-    return fields | {
-        "members": found.members,
-        "deviation": found.deviation,
-        "worst_tenth": found.worst_tenth,
-    }
-
-
-def write_score(connection: sqlite3.Connection, epoch: int, round: int, model: str, found: Summary) -> None:
-    """Write an evaluation and its event inside the caller's transaction."""
-    values = {"epoch": epoch, "round": round, "model": model, **asdict(found)}
-    connection.execute(
-        f"INSERT OR REPLACE INTO evaluations ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
-        tuple(values.values()),
-    )
-    write_event(connection, "evaluated", told(round, model, found))
+        return Announce("evaluated", fields)
+    group = {"members": found.members, "deviation": found.deviation, "worst_tenth": found.worst_tenth}
+    return Announce("evaluated", fields | group)

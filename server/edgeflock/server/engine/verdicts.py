@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 from collections.abc import Iterable
-from pathlib import Path
 
 from edgeflock.server.core.decisions import Outcome
-from edgeflock.server.journal import decisions as records
-from edgeflock.server.journal.journal import read_only
+from edgeflock.server.journal.journal import Journal
 
 _LAST = 2  # outcomes that a client is told again and again
 
@@ -16,9 +14,9 @@ _LAST = 2  # outcomes that a client is told again and again
 class Verdicts:
     """What has become of the updates of a run."""
 
-    def __init__(self, last: dict[int, dict[int, Outcome]], path: Path, epoch: int) -> None:
+    def __init__(self, last: dict[int, dict[int, Outcome]], journal: Journal) -> None:
         self._last = last  # the last two of each client: by seat, then by round
-        self._path, self._epoch = path, epoch
+        self._journal = journal
 
     def add(self, round: int, outcomes: Iterable[Outcome]) -> None:
         """A round is settled, and the journal says so."""
@@ -32,12 +30,9 @@ class Verdicts:
         """Return the last two of a client, each with its round, oldest first."""
         return sorted(self._last.get(seat, {}).items())
 
-    def known(self, seat: int, round: int) -> Outcome | None:
-        """Return the final word on a member's update of a settled round, if it is one of the last two."""
-        return self._last.get(seat, {}).get(round)
-
-    def read(self, seat: int, round: int) -> Outcome | None:
-        """Return it from the journal, however old it is: for a thread."""
-        with contextlib.closing(read_only(self._path)) as connection:
-            found = records.read_outcomes(connection, self._epoch, [round])[round]
+    async def find(self, seat: int, round: int) -> Outcome | None:
+        """Return the final word on a member's update of a settled round, from memory or the journal."""
+        if (known := self._last.get(seat, {}).get(round)) is not None:
+            return known
+        found = await asyncio.wrap_future(self._journal.ask(lambda past: past.outcomes(round)))
         return next((item for item in found if item.seat == seat), None)

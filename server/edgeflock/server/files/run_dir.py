@@ -16,7 +16,6 @@ RUN_TOML = "run.toml"
 JOURNAL = "journal.sqlite"
 ADDRESS = "address"
 CONTROL = "control"
-FAREWELL = "farewell"  # in the journal's meta: the clients have had their time to hear of the end
 DASHBOARD = "dashboard"
 LOCK = "lock"
 _ASKED_S = 0.05  # far longer than `is_served` has the lock

@@ -1,4 +1,4 @@
-"""The ledger's tables: costs and bytes of every client and round, and what is added to a round's own."""
+"""Costs as rows: of every client and round, by what bytes held, of rounds, and what is used of budgets."""
 
 from __future__ import annotations
 
@@ -7,28 +7,39 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from edgeflock.common.sensors import SOURCES
+from edgeflock.server.costs.budget import RESOURCES
+from edgeflock.server.costs.rows import Bundles, Costs, RoundRows, Row
+from edgeflock.server.costs.time_line import Seconds
+from edgeflock.server.journal.decisions import write_meta
 
-Row = Mapping[str, float | int | None]  # columns of `costs`; the source of its joules as a number, from 1
-Bundles = Mapping[tuple[str, str, str], int]  # bytes by direction, kind and codec
-
-# What a header says: an update that was received is not told again.
-STATED = (
-    "samples",
-    "steps",
-    "train_s",
-    "fetch_s",
-    "cpu_s",
-    "peak_rss_bytes",
-    "samples_done",
-    "peak_gpu_bytes",
-    "temperature_c",
-    "throttled",
-    "energy_j",
-    "energy_source",
-)
+_MEASURED = "measured "  # before the names of costs that a method was told
+USED = "used_"  # before what is used of budgets, in `meta`
+_OWN = "own_"  # before what the method itself counts, in place of what is used
 
 
-def write_costs(connection: sqlite3.Connection, epoch: int, rows: Mapping[tuple[int, int], Row]) -> None:
+def write(connection: sqlite3.Connection, epoch: int, costs: Costs) -> None:
+    """Write what is due inside the caller's transaction."""
+    _write_used(connection, costs.used, costs.own)
+    write_rows(connection, epoch, costs.pending.late)
+    add_seconds(connection, epoch, costs.pending.seconds)
+    if costs.rows is not None:
+        _write_round(connection, epoch, costs.rows)
+
+
+def _write_round(connection: sqlite3.Connection, epoch: int, of: RoundRows) -> None:
+    write_rows(connection, epoch, {(of.round, seat): row for seat, row in of.rows.items()})
+    connection.executemany(
+        "INSERT INTO bundle_bytes (epoch, round, idx, direction, kind, codec, bytes) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET bytes = excluded.bytes",
+        [
+            (epoch, of.round, seat, *what, size)
+            for seat, sizes in of.bundles.items()
+            for what, size in sizes.items()
+        ],
+    )
+
+
+def write_rows(connection: sqlite3.Connection, epoch: int, rows: Mapping[tuple[int, int], Row]) -> None:
     """Merge columns into cost rows, by round and seat."""
     alike: dict[tuple[str, ...], list[tuple[float | int | str | None, ...]]] = {}
     for key, row in rows.items():
@@ -52,28 +63,11 @@ def _written(row: Row) -> Iterable[float | int | str | None]:
     return row.values() if not source else {**row, "energy_source": SOURCES[int(source) - 1]}.values()
 
 
-def write_bundles(
-    connection: sqlite3.Connection, epoch: int, round: int, bundles: Mapping[int, Bundles]
-) -> None:
-    """Write the bytes of a round, by seat, and by direction, kind and codec."""
-    connection.executemany(
-        "INSERT INTO bundle_bytes (epoch, round, idx, direction, kind, codec, bytes) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET bytes = excluded.bytes",
-        [
-            (epoch, round, seat, *what, size)
-            for seat, sizes in bundles.items()
-            for what, size in sizes.items()
-        ],
-    )
-
-
-def read_costs(
-    connection: sqlite3.Connection, epoch: int, round: int
-) -> dict[int, tuple[dict[str, float | int | None], dict[tuple[str, str, str], int]]]:
+def read_round(connection: sqlite3.Connection, epoch: int, round: int) -> dict[int, tuple[Row, Bundles]]:
     """Return what is written of a round's costs, by seat: the row, and the bytes by bundle."""
     cursor = connection.execute("SELECT * FROM costs WHERE epoch = ? AND round = ?", (epoch, round))
     names = [column[0] for column in cursor.description]
-    found = {}
+    found: dict[int, tuple[Row, Bundles]] = {}
     for values in cursor.fetchall():
         row = dict(zip(names, values, strict=True))
         source = row["energy_source"]
@@ -88,12 +82,55 @@ def read_costs(
     return found
 
 
-def add_round_costs(
-    connection: sqlite3.Connection, epoch: int, rounds: Mapping[int, Mapping[str, float]]
-) -> None:
+# ---------------------------------------------------------------------------------- of a round as a whole
+
+
+def add_seconds(connection: sqlite3.Connection, epoch: int, rounds: Seconds) -> None:
     """Add to what is written of rounds."""
     connection.executemany(
         "INSERT INTO round_costs (epoch, round, name, value) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (epoch, round, name) DO UPDATE SET value = value + excluded.value",
         [(epoch, round, name, value) for round, values in rounds.items() for name, value in values.items()],
     )
+
+
+def write_values(connection: sqlite3.Connection, epoch: int, round: int, values: Mapping[str, float]) -> None:
+    """Write what is no sum."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO round_costs (epoch, round, name, value) VALUES (?, ?, ?, ?)",
+        [(epoch, round, name, value) for name, value in values.items()],
+    )
+
+
+def write_measured(
+    connection: sqlite3.Connection, epoch: int, round: int, measured: Mapping[str, float]
+) -> None:
+    """Write what a method may have steered by, so that the round can be computed again."""
+    named = {f"{_MEASURED}{name}": value for name, value in measured.items()}
+    write_values(connection, epoch, round, named)
+
+
+def read_measured(connection: sqlite3.Connection, epoch: int, round: int) -> dict[str, float]:
+    """Return what the method was told when a round was committed that was held in this epoch."""
+    rows = connection.execute(
+        "SELECT name, value FROM round_costs WHERE epoch = ? AND round = ? AND name LIKE ?",
+        (epoch, round, f"{_MEASURED}%"),
+    )
+    return {name.removeprefix(_MEASURED): value for name, value in rows}
+
+
+# ---------------------------------------------------------------------------------- of budgets
+
+
+def _write_used(connection: sqlite3.Connection, used: Mapping[str, float], own: Mapping[str, float]) -> None:
+    """Write what the run has used so far, if anything is said of it; `own` is the method's own count."""
+    named = {f"{USED}{name}": repr(value) for name, value in used.items()}
+    named |= {f"{_OWN}{name}": repr(value) for name, value in own.items()}
+    if named:
+        write_meta(connection, **named)
+
+
+def read_used(meta: Mapping[str, str]) -> dict[str, float]:
+    """Return what is used of the budgets by the rows of `meta`, as it counts for them."""
+    counts = {name: meta.get(f"{_OWN}{name}", meta.get(f"{USED}{name}")) for name in RESOURCES}
+    return {name: float(amount) for name, amount in counts.items() if amount is not None}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeflock.common.errors import BadData, MissingData
-from edgeflock.server.journal.journal import SCHEMA_VERSION, read_only
+from edgeflock.server.journal.schema import SCHEMA_VERSION, read_only
 
 JOURNAL = "journal.sqlite"
 _TABLES = ("meta", "seats", "rounds", "events")  # of every version

@@ -1,309 +1,180 @@
-"""The journal: every decision, outcome, cost and event of a run in one SQLite file.
+"""The journal's face for the server: what is decided, spent and said of a run, in the run's words.
 
-One writer thread owns the connection. What waits in its queue is written in one transaction
-(WAL, synchronous FULL), so that a burst costs one fsync.
+Whoever has an event loop awaits the futures; at the start they are waited for.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import json
-import queue
 import sqlite3
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TypeVar
 
-from edgeflock.common.errors import CorruptCheckpoint, EdgeflockError
-from edgeflock.common.payload.checksum import extend
+from edgeflock.common.scores import Score, Summary
+from edgeflock.server.core.decisions import Conduct, Outcome, Record, RoundOpened
+from edgeflock.server.core.effects import Announce
+from edgeflock.server.costs.rows import Costs
+from edgeflock.server.journal import costs as cost_rows
+from edgeflock.server.journal import decisions, schema, scores
+from edgeflock.server.journal.events import write_event
+from edgeflock.server.journal.past import Past, Resumed
+from edgeflock.server.journal.writer import Writer
 
-SCHEMA_VERSION = 6
-
-_SCHEMA = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER) STRICT;
-CREATE TABLE seats (
-  idx INTEGER PRIMARY KEY, client_id TEXT NOT NULL UNIQUE, samples INTEGER, seal INTEGER
-) STRICT;
-CREATE TABLE rosters (                        -- who was ready when a round was opened
-  number INTEGER PRIMARY KEY,
-  samples TEXT NOT NULL UNIQUE,               -- n_i by seat, JSON; the methods' N and n
-  seal INTEGER
-) STRICT;
-CREATE TABLE rounds (
-  epoch INTEGER NOT NULL, round INTEGER NOT NULL,
-  cohort TEXT NOT NULL,                       -- roster indices, JSON
-  roster INTEGER REFERENCES rosters (number),
-  extended TEXT,                              -- indices added, JSON; NULL: not extended
-  closed TEXT,                                -- the counted set as decided, JSON
-  closing TEXT,                               -- why training is over; NULL: a round of training
-  committed INTEGER NOT NULL DEFAULT 0,
-  model_digest TEXT, state_digest TEXT, seal INTEGER,
-  PRIMARY KEY (epoch, round)
-) STRICT;
-CREATE TABLE outcomes (
-  epoch INTEGER NOT NULL, round INTEGER NOT NULL, idx INTEGER NOT NULL REFERENCES seats (idx),
-  digest BLOB NOT NULL, verdict TEXT NOT NULL, seal INTEGER,
-  PRIMARY KEY (epoch, round, idx)
-) STRICT;
-CREATE TABLE conduct (                        -- clients that have sent bad updates
-  idx INTEGER PRIMARY KEY REFERENCES seats (idx),
-  refused INTEGER NOT NULL,                   -- bad updates in all
-  in_row INTEGER NOT NULL,                    -- since the last that counted, or since its quarantine
-  until INTEGER NOT NULL,                     -- in quarantine to the end of that round
-  reason TEXT NOT NULL,                       -- of the last bad one
-  seal INTEGER
-) STRICT;
-CREATE TABLE costs (
-  epoch INTEGER NOT NULL, round INTEGER NOT NULL, idx INTEGER NOT NULL REFERENCES seats (idx),
-  samples INTEGER, steps INTEGER,
-  bytes_down INTEGER, bytes_up INTEGER, resent_bytes INTEGER,       -- payload, as the server counted it
-  message_bytes_down INTEGER, message_bytes_up INTEGER,             -- with the messages around it
-  wire_bytes_down INTEGER, wire_bytes_up INTEGER,                   -- with HTTP/2 ... Ethernet: estimated
-  fetch_s REAL, train_s REAL, deliver_s REAL, wait_s REAL, cpu_s REAL, peak_rss_bytes INTEGER,
-  samples_done INTEGER,
-  flops REAL, method_flops REAL,              -- of the local work; of these, what the method adds to FedAvg
-  method_pass_flops REAL,                     -- of these, in passes through the model
-  peak_gpu_bytes INTEGER, temperature_c REAL, throttled INTEGER, -- the highest; 1: its clock was held down
-  energy_j REAL, energy_source TEXT,          -- rapl, hwmon, or model: watts that somebody stated
-  PRIMARY KEY (epoch, round, idx)
-) STRICT;
-CREATE TABLE bundle_bytes (                   -- the payload of `costs` by what it held, resends included
-  epoch INTEGER NOT NULL, round INTEGER NOT NULL, idx INTEGER NOT NULL REFERENCES seats (idx),
-  direction TEXT NOT NULL, kind TEXT NOT NULL, codec TEXT NOT NULL, bytes INTEGER NOT NULL,
-  PRIMARY KEY (epoch, round, idx, direction, kind, codec)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE round_costs (
-  epoch INTEGER NOT NULL, round INTEGER NOT NULL, name TEXT NOT NULL, value REAL NOT NULL,
-  PRIMARY KEY (epoch, round, name)
-) STRICT;
-CREATE TABLE evaluations (
-  epoch INTEGER NOT NULL, round INTEGER NOT NULL, model TEXT NOT NULL,
-  accuracy REAL NOT NULL, loss REAL NOT NULL, samples INTEGER NOT NULL,
-  members INTEGER NOT NULL DEFAULT 1,         -- models of that name; accuracy and loss are means
-  deviation REAL NOT NULL DEFAULT 0, worst_tenth REAL NOT NULL DEFAULT 0, -- of their accuracy
-  PRIMARY KEY (epoch, round, model)
-) STRICT;
-CREATE TABLE client_scores (                  -- clients' own models, on their own test samples or the pooled
-  epoch INTEGER NOT NULL, round INTEGER NOT NULL, idx INTEGER NOT NULL REFERENCES seats (idx),
-  model TEXT NOT NULL, samples INTEGER NOT NULL, accuracy REAL NOT NULL, loss REAL NOT NULL,
-  PRIMARY KEY (epoch, round, idx, model)
-) STRICT;
-CREATE TABLE events (
-  cursor INTEGER PRIMARY KEY, at REAL NOT NULL, name TEXT NOT NULL, fields TEXT NOT NULL
-) STRICT;
-"""
-
-_SEALED = {  # what is decided: each row carries a checksum, which SQLite's pages do not
-    "meta": "name, value",
-    "seats": "idx, client_id, samples",
-    "rosters": "number, samples",
-    "rounds": (
-        "epoch, round, cohort, roster, extended, closed, closing, committed, model_digest, state_digest"
-    ),
-    "outcomes": "epoch, round, idx, digest, verdict",
-    "conduct": "idx, refused, in_row, until, reason",
-}
-_SEALS = "".join(
-    f"CREATE TRIGGER {table}_{name} AFTER {change} ON {table} BEGIN "
-    f"UPDATE {table} SET seal = seal({columns}) WHERE rowid = NEW.rowid; END;\n"
-    for table, columns in _SEALED.items()
-    for name, change in (("inserted", "INSERT"), ("updated", f"UPDATE OF {columns}"))
-)
-_UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)  # its own complaint quotes what it could not read
-
-Work = Callable[[sqlite3.Connection], Any]
-FULL = (errno.ENOSPC, errno.EDQUOT)  # a disk that is full now
-_LAST_WAIT_MS = 200  # for readers, to leave the journal in one file
-LAZY_S = 0.1  # longest that news waits for a decision to share its fsync
+T = TypeVar("T")
+FAREWELL = "farewell"  # in meta: the clients have had their time to hear of the end
 
 
-class _Job(NamedTuple):
-    work: Work
-    future: Future[Any]
-    urgent: bool  # somebody waits for it
+@dataclass(frozen=True)
+class Commit:
+    """All that becomes durable with a round."""
 
-
-class JournalBroken(EdgeflockError):
-    """The journal cannot be written; what it holds is intact."""
-
-    def __init__(self, cause: BaseException) -> None:
-        super().__init__(f"the journal cannot be written: {cause}")
-        text = str(cause).lower()
-        self.no_space = "full" in text or "no space" in text
-
-
-def connect(path: Path) -> sqlite3.Connection:
-    """Open a journal, making its tables if it is new.
-
-    Raises CorruptCheckpoint if the file is not a journal of this version.
-    """
-    try:
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
-    except sqlite3.Error as error:
-        raise CorruptCheckpoint(f"{path} cannot be used as a journal: {error}") from None
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA cache_size = -256")  # KiB: what is written is seldom read again
-        connection.create_function("seal", -1, _seal, deterministic=True)
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
-            connection.executescript(f"BEGIN;{_SCHEMA}{_SEALS}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;")
-        elif version != SCHEMA_VERSION:
-            connection.close()
-            raise CorruptCheckpoint(
-                f"{path} has schema version {version}, this edgeflock knows {SCHEMA_VERSION}"
-            )
-    except _UNREADABLE as error:
-        connection.close()
-        raise CorruptCheckpoint(f"{path} cannot be used as a journal: {_in_a_line(error)}") from None
-    return connection
-
-
-def _in_a_line(words: object) -> str:
-    """Return what SQLite says, which may quote whatever the file holds."""
-    return " ".join(ascii(str(words))[1:-1].replace("\\n", " ").split())
-
-
-def _seal(*values: object) -> int:
-    return extend(0, repr(values).encode("utf-8", "surrogatepass"))
-
-
-def verify(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise CorruptCheckpoint unless the file is sound and every decision stands as it was written."""
-    try:
-        (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-        if found == "ok":
-            check_seals(connection)
-    except _UNREADABLE as error:
-        found = str(error)
-    if found != "ok":
-        sentence = f"{path} is damaged ({_in_a_line(found)}): restore a backup of the run directory"
-        raise CorruptCheckpoint(sentence)
-
-
-def check_seals(connection: sqlite3.Connection) -> None:
-    """Raise DatabaseError unless every decision stands as it was written, in a journal of this version."""
-    if connection.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
-        return
-    for table, columns in _SEALED.items():
-        query = f"SELECT 1 FROM {table} WHERE seal IS NOT seal({columns}) LIMIT 1"
-        if connection.execute(query).fetchone():
-            raise sqlite3.DatabaseError(f"a row of {table} is not what was written")
+    round: int
+    digests: tuple[str, str]  # of the files of its model and its state
+    outcomes: Sequence[Outcome]
+    next: RoundOpened | None  # opened with it
+    values: Mapping[str, float]  # metrics of the method, peaks of the server
+    measured: Mapping[str, float]  # what the method was told
+    costs: Costs
+    conduct: Sequence[Conduct] = ()
+    evaluations: Mapping[str, Summary] = field(default_factory=dict)  # by name, of clients' own models
+    scores: Mapping[int, Mapping[str, Score]] = field(default_factory=dict)  # the same, by seat and name
+    announcements: Sequence[Announce] = ()
 
 
 class Journal:
-    """The writer thread and its queue; answers come as futures."""
+    """The rows of one run, and the thread that writes them; a future that is done is durable.
+
+    Raises CorruptCheckpoint unless the file is sound and of a version that is known here.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._connection = connect(path)
-        self._broken: sqlite3.OperationalError | None = None  # the disk has failed
-        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._listeners: list[Callable[[], None]] = []
-        self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
-        self._thread.start()
+        connection = schema.connect(path)
+        try:
+            schema.verify(connection, path)
+            self.epoch = decisions.read_epoch(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._writer = Writer(connection)
+        self.listen, self.close = self._writer.listen, self._writer.close
 
-    def submit(self, work: Work, *, urgent: bool = True) -> Future[Any]:
-        """Run work inside a transaction, at once or with the next urgent one; done means durable."""
-        future: Future[Any] = Future()
-        self._queue.put(_Job(work, future, urgent))
-        return future
+    def ask(self, question: Callable[[Past], T]) -> Future[T]:
+        """Ask what is written."""
+        return self._writer.submit(lambda connection: question(Past(connection, self.epoch)))
 
-    def note(self, name: str, **fields: object) -> Future[Any]:
+    # ------------------------------------------------------------------------------- while it goes on
+
+    def note(self, name: str, **fields: object) -> Future[None]:
         """Append an event; it says when this was called."""
         at = time.time()
-        return self.submit(lambda connection: write_event(connection, name, fields, at), urgent=False)
+        return self._writer.submit(lambda connection: write_event(connection, name, fields, at), urgent=False)
 
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Call listener (from the writer thread) after every transaction."""
-        self._listeners.append(listener)
+    def ready(self, seat: int, samples: int) -> Future[None]:
+        """A member has its data."""
+        return self._writer.submit(lambda connection: decisions.write_ready(connection, seat, samples))
 
-    def close(self) -> None:
-        """Write what is queued and close the file."""
-        self._queue.put(None)
-        self._thread.join()
-        if self._broken is None:  # closing moves what is written to another place
-            with contextlib.suppress(sqlite3.Error):  # who reads for long leaves the run in two files
-                self._connection.execute(f"PRAGMA busy_timeout = {_LAST_WAIT_MS}")
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            self._connection.close()
+    def decide(
+        self, records: Sequence[Record], announcements: Sequence[Announce] = (), costs: Costs | None = None
+    ) -> Future[None]:
+        """Make decisions durable, in one transaction with what is said of them and what is due of costs."""
 
-    def _write(self) -> None:
-        running = True
-        while running:
-            batch, running = self._next_batch()
-            if batch:
-                self._transact(batch)
+        def write(connection: sqlite3.Connection) -> None:
+            for record in records:
+                decisions.write(connection, self.epoch, record)
+            if costs is not None:
+                cost_rows.write(connection, self.epoch, costs)
+            for one in announcements:
+                write_event(connection, one.name, one.fields)
 
-    def _next_batch(self) -> tuple[list[_Job], bool]:
-        """Wait for an urgent job, or a while for others; False: the journal was closed."""
-        batch: list[_Job] = []
-        patience: float | None = None
-        while True:
-            try:
-                item = self._queue.get(timeout=None if patience is None else patience - time.monotonic())
-            except (queue.Empty, ValueError):  # the time is over
-                return batch, True
-            if item is None:
-                return batch, False
-            if item.future.set_running_or_notify_cancel():  # who gave up must not break the thread
-                batch.append(item)
-            patience = time.monotonic() + LAZY_S if patience is None else patience
-            if self._queue.empty() and any(job.urgent for job in batch):
-                return batch, True
+        return self._writer.submit(write)
 
-    def _transact(self, batch: Sequence[_Job]) -> None:
-        """Write a batch; after an I/O error nothing more (DESIGN rule 7): what a disk holds that has failed
-        to write or sync, only the next process can see."""
-        if self._broken is not None:
-            self._fail(batch, self._broken)
-            return
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            results = [job.work(self._connection) for job in batch]
-            self._connection.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR:  # not on all errors
-                self._broken = error
-            self._fail(batch, error)
-            return
-        except Exception as error:  # one job is wrong: it must take neither the others nor the thread with it
-            self._fail([] if len(batch) > 1 else batch, error)
-            for job in batch if len(batch) > 1 else []:
-                self._transact([job])
-            return
-        for job, result in zip(batch, results, strict=True):
-            job.future.set_result(result)
-        for listener in self._listeners:
-            listener()
+    def commit(self, commit: Commit) -> Future[None]:
+        """Make a round count, and open the next."""
+        return self._writer.submit(lambda connection: self._commit(connection, commit))
 
-    def _fail(self, batch: Sequence[_Job], error: Exception) -> None:
-        if self._connection.in_transaction:
-            with contextlib.suppress(sqlite3.Error):  # a disk that fails may fail here too
-                self._connection.execute("ROLLBACK")
-        for job in batch:
-            job.future.set_exception(JournalBroken(error))
+    def _commit(self, connection: sqlite3.Connection, commit: Commit) -> None:
+        epoch, round = self.epoch, commit.round
+        decisions.write_commit(connection, epoch, round, commit.digests)
+        decisions.write_outcomes(connection, epoch, round, commit.outcomes)
+        cost_rows.write_values(connection, epoch, round, commit.values)
+        cost_rows.write_measured(connection, epoch, round, commit.measured)
+        cost_rows.write(connection, epoch, commit.costs)
+        scores.write_client_scores(connection, epoch, round, commit.scores)
+        for name, found in commit.evaluations.items():
+            scores.write_score(connection, epoch, round, name, found)
+        if commit.next is not None:
+            decisions.write(connection, epoch, commit.next)
+        for conduct in commit.conduct:
+            decisions.write(connection, epoch, conduct)
+        for one in commit.announcements:
+            write_event(connection, one.name, one.fields)
+
+    def keep(self, costs: Costs) -> Future[None]:
+        """Write what is due of costs with the next decision, or a moment later."""
+        return self._writer.submit(
+            lambda connection: cost_rows.write(connection, self.epoch, costs), urgent=False
+        )
+
+    def score(self, round: int, model: str, found: Summary, said: Announce) -> Future[None]:
+        """A model was tested, and this is said of it."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            scores.write_score(connection, self.epoch, round, model, found)
+            write_event(connection, said.name, said.fields)
+
+        return self._writer.submit(write)
+
+    def farewell(self) -> Future[None]:
+        """The clients have had their time to hear of the end."""
+        return self._writer.submit(lambda connection: decisions.write_meta(connection, **{FAREWELL: "1"}))
+
+    # ------------------------------------------------------------------------------- at its start
+
+    def name(self, run_id: str, **identity: str) -> Future[None]:
+        """The run gets its id, and what else makes it this run."""
+        return self._writer.submit(
+            lambda connection: decisions.write_meta(connection, run_id=run_id, epoch="0", **identity)
+        )
+
+    def begin(self, digests: tuple[str, str], **described: str) -> Future[None]:
+        """Round 0 is there: the initial model, with what is to be known of it."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            decisions.write_base(connection, 0, 0, digests)
+            decisions.write_meta(connection, **described)
+
+        return self._writer.submit(write)
+
+    def forget_ending(self) -> Future[None]:
+        """An ending of before no longer holds."""
+        return self._writer.submit(
+            lambda connection: decisions.remove_meta(connection, "ended_kind", "ended_reason", FAREWELL)
+        )
+
+    def forget_limit(self) -> Future[None]:
+        """A budget that was used up is so no more: other rounds may follow."""
+        return self._writer.submit(lambda connection: decisions.remove_meta(connection, "limit"))
+
+    def raise_epoch(self, base: int, lost: int) -> Future[None]:
+        """Go on from a committed round in a new epoch; those after it, up to another, are no more."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            digests = Past(connection, self.epoch).digests(base)
+            assert digests is not None  # a round that was committed
+            self.epoch += 1
+            decisions.write_base(connection, self.epoch, base, digests)
+            decisions.write_meta(connection, epoch=str(self.epoch), epoch_base=str(base))
+            fields = {"epoch": self.epoch, "round": base, "lost_up_to": lost}
+            write_event(connection, "epoch_raised", fields)
+
+        return self._writer.submit(write)
 
 
-def write_event(
-    connection: sqlite3.Connection, name: str, fields: dict[str, object], at: float | None = None
-) -> None:
-    """Append an event inside the caller's transaction; it happened now unless said otherwise."""
-    connection.execute(
-        "INSERT INTO events (at, name, fields) VALUES (?, ?, ?)",
-        (at or time.time(), name, json.dumps(fields, sort_keys=True)),
-    )
-
-
-def read_only(path: Path) -> sqlite3.Connection:
-    """Open a journal for reading, from any thread of the caller's choice."""
-    uri = f"{path.absolute().as_uri()}?mode=ro"  # names may hold ? and #
-    connection = sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=10)
-    connection.create_function("seal", -1, _seal, deterministic=True)
-    return connection
+def resumed(path: Path) -> Resumed:
+    """Return what a journal knows of its run without taking it up; raises CorruptCheckpoint as that does."""
+    with schema.consulted(path) as connection:
+        return Past(connection, decisions.read_epoch(connection)).resumed() if connection else Resumed()

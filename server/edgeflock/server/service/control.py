@@ -11,7 +11,8 @@ from typing import Any
 import grpc
 
 from edgeflock.server.engine.intake import Intake
-from edgeflock.server.journal.journal import Journal, read_only
+from edgeflock.server.journal.journal import Journal
+from edgeflock.server.journal.schema import read_only
 from edgeflock.server.service.sessions import Sessions
 from edgeflock.server.service.status import status_of
 from edgeflock.v1 import control_pb2 as pb

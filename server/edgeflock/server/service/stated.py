@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from edgeflock.server.journal.costs import Row
+from edgeflock.server.costs.rows import Row
 from edgeflock.v1 import aggregator_pb2 as pb
 
 LONGEST_S = 1e9  # 31 years

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,16 +14,16 @@ from edgeflock.common.errors import UsageError
 from edgeflock.common.flat import FlatModel
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.core.decisions import Ended, EndingKind
+from edgeflock.server.core.decisions import Ended, EndingKind, Outcome
 from edgeflock.server.core.events import ResumedRound, Started
 from edgeflock.server.costs import budget, target
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.run_toml import from_toml, to_toml
 from edgeflock.server.files.spool import Spool
-from edgeflock.server.journal import decisions as records
-from edgeflock.server.journal.decisions import Story, read_story
-from edgeflock.server.journal.journal import connect, verify
+from edgeflock.server.journal import journal as journals
+from edgeflock.server.journal.journal import FAREWELL, Journal
+from edgeflock.server.journal.past import Resumed, Scored
 from edgeflock.server.learning.learner import Learner
 from edgeflock.server.service.central import load_union
 from edgeflock.server.start import build as assembly
@@ -47,7 +48,10 @@ class Parts:
 
     config: ServerConfig
     run_dir: Path
-    story: Story
+    journal: Journal
+    resumed: Resumed
+    outcomes: dict[int, dict[int, Outcome]]  # the last two of every client: by seat, then by round
+    scored: Scored
     test: assembly.TestSet
     learner: Learner
     checkpoints: Checkpoints
@@ -67,22 +71,19 @@ def build(config: ServerConfig) -> Built:
 
 def already_over(run_dir: Path, config: ServerConfig) -> Ended | None:
     """Return how the run ended, if it has and its clients have had their time to hear it."""
-    path = run_dir / rundir.JOURNAL
-    if not path.exists():
+    if not (run_dir / rundir.JOURNAL).exists():
         return None
-    with contextlib.closing(connect(path)) as connection:
-        verify(connection, path)
-        story = read_story(connection)
-    return _over(story, config, run_dir) if rundir.FAREWELL in story.meta else None
+    resumed = journals.resumed(run_dir / rundir.JOURNAL)
+    return _over(resumed, config, run_dir) if FAREWELL in resumed.meta else None
 
 
-def _over(story: Story, config: ServerConfig, run_dir: Path) -> Ended | None:
+def _over(resumed: Resumed, config: ServerConfig, run_dir: Path) -> Ended | None:
     """A completed run goes on if more rounds are asked for than before, or budgets are raised; a failed one
     is tried again."""
-    ended = story.ended
+    ended = resumed.ended
     if ended is None or ended.kind is EndingKind.FAILED:
         return None
-    more = ended.kind is EndingKind.COMPLETED and config.rounds > story.committed
+    more = ended.kind is EndingKind.COMPLETED and config.rounds > resumed.committed
     return None if more and asks_more(run_dir, config) else ended
 
 
@@ -96,65 +97,79 @@ def asks_more(run_dir: Path, config: ServerConfig) -> bool:
     return config.rounds > before.rounds or budget.raised(*limits) or higher
 
 
-def started(story: Story, now: float, reached: str = "") -> Started:
+def started(resumed: Resumed, now: float, reached: str = "") -> Started:
     """Return the round machine's first event."""
-    opened, going = story.open_round, None
+    opened, going = resumed.open_round, None
     if opened is not None:
-        going = ResumedRound(opened.round, opened.cohort, story.added, story.closed, opened.last)
-    ended = story.ended if story.finished else None
-    known = story.seats, story.newest, going, story.over, story.limit
-    return Started(now, *known, reached, ended, story.conduct)
+        going = ResumedRound(opened.round, opened.cohort, resumed.added, resumed.counted, opened.last)
+    ended = resumed.ended if resumed.finished else None
+    known = resumed.seats, resumed.newest, going, resumed.over, resumed.limit
+    return Started(now, *known, reached, ended, resumed.conduct)
 
 
-def take_up(built: Built, run_dir: Path) -> Parts:
-    """Begin the run, or go back to where it is. The directory is locked."""
+@contextlib.contextmanager
+def taken_up(built: Built, run_dir: Path) -> Iterator[Parts]:
+    """Begin the run, or go back to where it is; in the end its journal is closed. The directory is locked.
+
+    Raises CorruptCheckpoint if the journal is damaged.
+    """
+    if not (run_dir / rundir.JOURNAL).exists():  # the file comes first: it says which run this is
+        rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(built.config))
+    with contextlib.closing(Journal(run_dir / rundir.JOURNAL)) as journal:
+        yield _parts(built, run_dir, journal)
+
+
+def _parts(built: Built, run_dir: Path, journal: Journal) -> Parts:
     config, learner = built.config, built.learner
     asked = Asked(config.rounds, asks_more(run_dir, config))
-    if not (run_dir / rundir.JOURNAL).exists():  # the file comes first: it says which run this is
-        rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
     here = _identity(built)
-    story = tell(run_dir, identity=json.dumps(here))
-    _check_identity(story, here, run_dir)
-    story.finished = _over(story, config, run_dir) is not None
+    resumed = resume(journal, identity=json.dumps(here))
+    _check_identity(resumed, here, run_dir)
+    resumed.finished = _over(resumed, config, run_dir) is not None
     checkpoints, spool = Checkpoints(run_dir, learner.layouts), Spool(run_dir / "spool")
-    path = run_dir / rundir.JOURNAL
-    if not story.finished:
-        _forget_ending(path)
-    if asked.more:
-        _forget_limit(path, story)
-    begin_or_recover(story, path, learner, checkpoints, spool, asked)
+    if not resumed.finished:
+        journal.forget_ending().result()
+    if asked.more and resumed.meta.pop("limit", None) is not None:
+        journal.forget_limit().result()  # what was decided of its last round stands, but others may follow
+    begin_or_recover(resumed, journal, learner, checkpoints, spool, asked)
     rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
-    described = assembly.describe_run(config, story.meta["run_id"], story.epoch, built.test, built.flat)
-    return Parts(config, run_dir, story, built.test, learner, checkpoints, spool, described, built.union)
+    run = assembly.describe_run(config, resumed.meta["run_id"], resumed.epoch, built.test, built.flat)
+    return Parts(
+        config,
+        run_dir,
+        journal,
+        resumed,
+        journal.ask(lambda past: past.last_outcomes(resumed.newest)).result(),
+        journal.ask(lambda past: past.scored(resumed.newest)).result(),
+        built.test,
+        learner,
+        checkpoints,
+        spool,
+        run,
+        built.union,
+    )
 
 
-def tell(run_dir: Path, **identity: str) -> Story:
-    """Return what the journal holds; one that is new gets the run's id, and what else makes it this run.
-
-    Raises CorruptCheckpoint if it is damaged.
-    """
-    path = run_dir / rundir.JOURNAL
-    with contextlib.closing(connect(path)) as connection:
-        verify(connection, path)
-        story = read_story(connection)
-        if "run_id" not in story.meta:
-            made = {"run_id": secrets.token_hex(16), "epoch": "0", **identity}
-            story.meta.update(made)
-            with connection:
-                connection.execute("BEGIN")
-                records.write_meta(connection, **made)
-                connection.execute("COMMIT")
-        return story
+def resume(journal: Journal, **identity: str) -> Resumed:
+    """Return what the journal holds; one that is new gets the run's id, and what else makes it this run."""
+    resumed = journal.ask(lambda past: past.resumed()).result()
+    if "run_id" not in resumed.meta:
+        made = {"run_id": secrets.token_hex(16), **identity}
+        resumed.meta.update(made)
+        journal.name(**made).result()
+    return resumed
 
 
 def begin_or_recover(
-    story: Story, path: Path, learner: Learner, checkpoints: Checkpoints, spool: Spool, asked: Asked
+    resumed: Resumed, journal: Journal, learner: Learner, checkpoints: Checkpoints, spool: Spool, asked: Asked
 ) -> None:
     """Make round 0, or bring the learner to where the journal says that the run is."""
-    if _is_new(path):
-        _initialise(path, learner, checkpoints)
+    if journal.ask(lambda past: past.digests(0)).result() is None:
+        check_known(checkpoints, -1)
+        saved = learner.save(checkpoints, 0)
+        journal.begin((saved.model.digest, saved.state_digest), **learner.described()).result()
     else:
-        recover(story, path, learner, checkpoints, spool, asked)
+        recover(resumed, journal, learner, checkpoints, spool, asked)
 
 
 def _identity(built: Built) -> dict[str, str]:
@@ -168,9 +183,9 @@ def _identity(built: Built) -> dict[str, str]:
     }
 
 
-def _check_identity(story: Story, here: dict[str, str], run_dir: Path) -> None:
+def _check_identity(resumed: Resumed, here: dict[str, str], run_dir: Path) -> None:
     """The journal knows itself which run it is of: run.toml may have been lost, or be of another one."""
-    there: dict[str, str] = json.loads(story.meta["identity"])
+    there: dict[str, str] = json.loads(resumed.meta["identity"])
     different = [
         f"{name} ({value} there, {here[name]} here)"
         for name, value in there.items()
@@ -181,33 +196,3 @@ def _check_identity(story: Story, here: dict[str, str], run_dir: Path) -> None:
             f"{run_dir / rundir.JOURNAL} is of another run, different in {', '.join(different)}: "
             "give its options as flags, or another --run-dir"
         )
-
-
-def _forget_ending(path: Path) -> None:
-    """An ending of before no longer holds."""
-    with contextlib.closing(connect(path)) as connection:
-        connection.execute("DELETE FROM meta WHERE name LIKE 'ended_%' OR name = ?", (rundir.FAREWELL,))
-
-
-def _forget_limit(path: Path, story: Story) -> None:
-    """More is asked of the run now: what was decided of its last round stands, but others may follow."""
-    if story.meta.pop("limit", None) is not None:
-        with contextlib.closing(connect(path)) as connection:
-            connection.execute("DELETE FROM meta WHERE name = 'limit'")
-
-
-def _is_new(path: Path) -> bool:
-    """Whether round 0 is still to be made."""
-    with contextlib.closing(connect(path)) as connection:
-        return records.read_digests(connection, 0, 0) is None
-
-
-def _initialise(path: Path, learner: Learner, checkpoints: Checkpoints) -> None:
-    check_known(checkpoints, -1)
-    saved = learner.save(checkpoints, 0)
-    with contextlib.closing(connect(path)) as connection:
-        connection.execute("BEGIN")
-        connection.execute("INSERT INTO rounds (epoch, round, cohort) VALUES (0, 0, '[]')")
-        records.write_commit(connection, 0, 0, saved.model.digest, saved.state_digest)
-        records.write_meta(connection, **learner.described())
-        connection.execute("COMMIT")

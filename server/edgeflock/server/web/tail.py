@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgeflock.server.costs.time_line import OF_A_ROUND
-from edgeflock.server.journal.journal import read_only
+from edgeflock.server.journal.schema import read_only
 
 _PAGE = 5000  # events of one look; a long run is caught up with in several
 _UNSETTLED_ROUNDS = 2  # clients may still add to the costs of the last rounds

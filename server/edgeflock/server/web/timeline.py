@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeflock.server.files import run_dir as rundir
-from edgeflock.server.journal.journal import read_only
+from edgeflock.server.journal.schema import read_only
 from edgeflock.server.web.curves import finite
 from edgeflock.server.web.story import ROUNDS, shown
 from edgeflock.server.web.tail import Event

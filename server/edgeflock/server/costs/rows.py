@@ -1,0 +1,55 @@
+"""Costs as values, on their way from the counters of the open round to the journal's rows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from edgeflock.server.costs.time_line import Seconds
+
+Row = Mapping[str, float | int | None]  # columns of `costs`; the source of its joules as a number, from 1
+Bundles = Mapping[tuple[str, str, str], int]  # bytes by direction, kind and codec
+
+# What a header says: an update that was received is not told again.
+STATED = (
+    "samples",
+    "steps",
+    "train_s",
+    "fetch_s",
+    "cpu_s",
+    "peak_rss_bytes",
+    "samples_done",
+    "peak_gpu_bytes",
+    "temperature_c",
+    "throttled",
+    "energy_j",
+    "energy_source",
+)
+
+
+@dataclass(frozen=True)
+class RoundRows:
+    """The rows of one round."""
+
+    round: int
+    rows: Mapping[int, Row]  # by seat
+    bundles: Mapping[int, Bundles]
+    fresh: Mapping[int, Row]  # the same with the bytes of this life alone
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What the next transaction writes of rounds that are decided already, and of the time line."""
+
+    late: Mapping[tuple[int, int], Row] = field(default_factory=dict)  # by round and seat
+    seconds: Seconds = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What one transaction writes of costs."""
+
+    pending: Pending
+    rows: RoundRows | None  # of the round at hand
+    used: Mapping[str, float]  # of the budgets, over all lives
+    own: Mapping[str, float]  # the same, where the method itself counts it

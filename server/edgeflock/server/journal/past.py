@@ -1,0 +1,199 @@
+"""What a journal holds of a run's past: of the whole run as its server takes it up, and round by round."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from edgeflock.server.core.decisions import Conduct, Ended, EndingKind, Outcome, RoundOpened, Verdict
+from edgeflock.server.costs.rows import Bundles, Row
+from edgeflock.server.journal import costs, decisions, scores
+from edgeflock.server.journal.costs import USED
+
+
+@dataclass
+class Resumed:
+    """What a journal knows of a run at its start."""
+
+    meta: dict[str, str] = field(default_factory=dict)
+    seats: tuple[tuple[int, str], ...] = ()
+    samples: dict[int, int] = field(default_factory=dict)
+    conduct: tuple[Conduct, ...] = ()  # of clients with bad updates
+    epoch: int = 0
+    committed: int = 0
+    open_round: RoundOpened | None = None
+    added: tuple[int, ...] | None = None  # by an extension of it; None: there was none
+    counted: tuple[int, ...] | None = None  # the set that was decided for it; None: it was still open
+    over: str = ""  # the closing round is committed, too: why training is over
+    ended: Ended | None = None
+    finished: bool = False  # it ended and does not go on: clients may still have to hear it
+
+    @property
+    def used(self) -> dict[str, float]:
+        """What the lives before have used, by resource."""
+        names = [name for name in self.meta if name.startswith(USED)]
+        return {name.removeprefix(USED): float(self.meta[name]) for name in names}
+
+    @property
+    def limit(self) -> str:
+        """The budget that is used up: no round follows the one that is open."""
+        return self.meta.get("limit", "")
+
+    @property
+    def newest(self) -> int:
+        """The last round whose state is on disk: the closing round, or that of the last training."""
+        return self.committed + 1 if self.over else self.committed
+
+
+@dataclass(frozen=True)
+class PastRound:
+    """What it takes to compute a committed round again."""
+
+    cohort: tuple[int, ...]  # with whom it was opened, ascending
+    counted: tuple[int, ...]  # ascending
+    roster: Mapping[int, int]  # n_i of everybody who was ready, by seat
+    measured: Mapping[str, float]  # what the method was told
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How the global model has done."""
+
+    best: tuple[float, int] | None  # accuracy and round
+    newest: int  # the newest round that has a score, 0 if there is none
+    accuracies: Mapping[int, float]  # of the round that was asked for, if the journal knows it
+
+
+class Past:
+    """Answers as of one epoch: what an epoch before it knew beyond its base is no more."""
+
+    def __init__(self, connection: sqlite3.Connection, epoch: int) -> None:
+        self._connection, self._epoch = connection, epoch
+
+    def resumed(self) -> Resumed:
+        """Return what a server needs that takes the run up."""
+        ask = self._connection.execute
+        meta = dict(ask("SELECT name, value FROM meta"))
+        resumed = Resumed(meta, epoch=self._epoch)
+        resumed.seats = tuple(ask("SELECT idx, client_id FROM seats ORDER BY idx"))
+        resumed.samples = dict(ask("SELECT idx, samples FROM seats WHERE samples IS NOT NULL"))
+        resumed.conduct = tuple(Conduct(*row) for row in ask(decisions.READ_CONDUCT))
+        self._read_rounds(resumed)
+        if "ended_kind" in meta:
+            resumed.ended = Ended(EndingKind(meta["ended_kind"]), meta["ended_reason"], resumed.committed)
+        return resumed
+
+    def _read_rounds(self, resumed: Resumed) -> None:
+        base = int(resumed.meta.get("epoch_base", "0"))
+        (found,) = self._connection.execute(
+            "SELECT max(round) FROM rounds WHERE epoch = ? AND committed = 1 AND closing IS NULL",
+            (self._epoch,),
+        ).fetchone()
+        resumed.committed = base if found is None else found
+        resumed.over = self._closing(resumed.committed + 1)
+        row = self._connection.execute(
+            "SELECT round, cohort, extended, closed, closing FROM rounds WHERE epoch = ? AND committed = 0",
+            (self._epoch,),
+        ).fetchone()
+        if row is None:
+            return
+        round, cohort, extended, counted, closing = row
+        resumed.open_round = RoundOpened(round, tuple(json.loads(cohort)), closing or "")
+        resumed.added = None if extended is None else tuple(json.loads(extended))
+        resumed.counted = None if counted is None else tuple(json.loads(counted))
+
+    def _closing(self, round: int) -> str:
+        """Return why training was over if that is a committed closing round, else nothing."""
+        row = self._connection.execute(
+            "SELECT closing FROM rounds WHERE epoch = ? AND round = ? AND committed = 1", (self._epoch, round)
+        ).fetchone()
+        return "" if row is None else row[0] or ""
+
+    # ------------------------------------------------------------------------------- outcomes
+
+    def last_outcomes(self, newest: int) -> dict[int, dict[int, Outcome]]:
+        """Return the last two outcomes of every client up to a round: by seat, then by round."""
+        wanted = 2 * self._connection.execute("SELECT count(*) FROM seats").fetchone()[0]
+        found: dict[int, dict[int, Outcome]] = {}
+        for round in range(newest, 0, -1):
+            for outcome in self.outcomes(round):
+                mine = found.setdefault(outcome.seat, {})
+                if len(mine) < 2:
+                    mine[round] = outcome
+                    wanted -= 1
+            if not wanted:
+                break
+        return found
+
+    def outcomes(self, round: int) -> list[Outcome]:
+        """Return what became of a round's updates, by ascending seat; nothing before it is settled."""
+        rows = self._connection.execute(
+            "SELECT idx, digest, verdict FROM outcomes WHERE epoch = ? AND round = ? ORDER BY idx",
+            (self._held(round), round),
+        )
+        return [Outcome(seat, bytes(digest), Verdict(verdict)) for seat, digest, verdict in rows]
+
+    def is_settled(self, round: int) -> bool:
+        """Whether the final word on a round was given in this epoch, be it committed or discarded."""
+        row = self._connection.execute(
+            "SELECT 1 FROM outcomes WHERE epoch = ? AND round = ?", (self._epoch, round)
+        )
+        return row.fetchone() is not None
+
+    # ------------------------------------------------------------------------------- rounds
+
+    def round(self, round: int) -> PastRound:
+        """Return what it takes to compute a committed round again."""
+        held = self._held(round)
+        row = self._connection.execute(
+            "SELECT cohort FROM rounds WHERE epoch = ? AND round = ?", (held, round)
+        ).fetchone()
+        counted = [one.seat for one in self.outcomes(round) if one.verdict is Verdict.COUNTED]
+        measured = costs.read_measured(self._connection, held, round)
+        cohort = () if row is None else tuple(json.loads(row[0]))
+        return PastRound(cohort, tuple(counted), self.roster(round), measured)
+
+    def roster(self, round: int) -> dict[int, int]:
+        """Return n_i of everybody who was ready when a round was opened, by seat."""
+        row = self._connection.execute(
+            "SELECT samples FROM rounds JOIN rosters ON number = roster WHERE epoch = ? AND round = ?",
+            (self._held(round), round),
+        ).fetchone()
+        return {} if row is None else {int(seat): samples for seat, samples in json.loads(row[0]).items()}
+
+    def digests(self, round: int) -> tuple[str, str] | None:
+        """Return the digests of a committed round's model and state files, of this epoch or one before."""
+        row = self._connection.execute(
+            "SELECT model_digest, state_digest FROM rounds WHERE epoch <= ? AND round = ? AND committed = 1 "
+            "ORDER BY epoch DESC LIMIT 1",
+            (self._epoch, round),
+        ).fetchone()
+        return None if row is None else (row[0], row[1])
+
+    def costs(self, round: int) -> dict[int, tuple[Row, Bundles]]:
+        """Return what is written of a round's costs, by seat: the row, and the bytes by bundle."""
+        return costs.read_round(self._connection, self._epoch, round)
+
+    def scored(self, round: int) -> Scored:
+        """Return how the global model has done, that of one round among them."""
+        return Scored(
+            scores.read_best(self._connection),
+            scores.read_newest(self._connection, self._epoch),
+            scores.read_accuracies(self._connection, self._epoch, round),
+        )
+
+    def _held(self, round: int) -> int:
+        """Return the epoch in which a round was held, as this one knows it."""
+        return next((epoch for epoch, base in self._bases if round > base), 0)
+
+    @cached_property
+    def _bases(self) -> list[tuple[int, int]]:
+        """The epochs after the first, newest first, each with the round that it goes on from."""
+        return self._connection.execute(
+            "SELECT epoch, min(round) FROM rounds WHERE epoch BETWEEN 1 AND ? "
+            "GROUP BY epoch ORDER BY epoch DESC",
+            (self._epoch,),
+        ).fetchall()

@@ -1,0 +1,53 @@
+"""Scores as rows: of the models that the server tests, of clients' own models, and all of a name together."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from edgeflock.common.scores import Score, Summary
+
+
+def write_score(connection: sqlite3.Connection, epoch: int, round: int, model: str, found: Summary) -> None:
+    """Write an evaluation inside the caller's transaction."""
+    values = {"epoch": epoch, "round": round, "model": model, **asdict(found)}
+    connection.execute(
+        f"INSERT OR REPLACE INTO evaluations ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
+        tuple(values.values()),
+    )
+
+
+def write_client_scores(
+    connection: sqlite3.Connection, epoch: int, round: int, scores: Mapping[int, Mapping[str, Score]]
+) -> None:
+    """Write the scores of clients' own models, by seat and name."""
+    connection.executemany(
+        "INSERT INTO client_scores (epoch, round, idx, model, samples, accuracy, loss) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (epoch, round, seat, name, score.samples, score.accuracy, score.loss)
+            for seat, mine in scores.items()
+            for name, score in mine.items()
+        ],
+    )
+
+
+def read_newest(connection: sqlite3.Connection, epoch: int) -> int:
+    """Return the newest round that has a score, 0 if there is none."""
+    statement = "SELECT max(round) FROM evaluations WHERE epoch = ? AND model = 'global'"
+    return connection.execute(statement, (epoch,)).fetchone()[0] or 0
+
+
+def read_accuracies(connection: sqlite3.Connection, epoch: int, round: int) -> dict[int, float]:
+    """Return how the global model of that round did, by round, if the journal knows it."""
+    statement = "SELECT round, accuracy FROM evaluations WHERE epoch = ? AND round = ? AND model = 'global'"
+    return dict(connection.execute(statement, (epoch, round)))
+
+
+def read_best(connection: sqlite3.Connection) -> tuple[float, int] | None:
+    """Return accuracy and round of the best evaluation so far."""
+    row = connection.execute(
+        "SELECT accuracy, round FROM evaluations WHERE model = 'global' ORDER BY accuracy DESC, round LIMIT 1"
+    ).fetchone()
+    return None if row is None else (row[0], row[1])
