@@ -26,12 +26,12 @@ from edgeflock.lab.findings.groups import (
 from edgeflock.lab.findings.outcome import lives, outcome, overlap
 from edgeflock.lab.findings.paired import Difference, Spread
 from edgeflock.lab.findings.quantity import interval, quantity
-from edgeflock.lab.findings.results import Result
+from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.grid.grid import Grid, make_grid
 from edgeflock.lab.history.history import Ending, Evaluation, History, RoundHistory
 from edgeflock.lab.history.ledger import SENSOR, STATED, Ledger
 from edgeflock.lab.plots import theme
-from edgeflock.lab.plots.curves import AXES, Against, Line
+from edgeflock.lab.plots.curves import AXES, Against, Curve
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.journal.feed import Event
 
@@ -101,7 +101,7 @@ def test_a_method_whose_models_take_long_to_test_is_named(
     )
     quick = history([0.5, 0.6])
     made = [
-        Result(cell, outcome(slow if cell.method == "fedprox" else quick, "global", (0.6,), 2))
+        CellResult(cell, outcome(slow if cell.method == "fedprox" else quick, "global", (0.6,), 2))
         for cell in grid.cells
     ]
     tell(findings(made, grid), tmp_path, width=80, full=True)
@@ -110,14 +110,14 @@ def test_a_method_whose_models_take_long_to_test_is_named(
     assert "of the seconds of fedavg" not in shown
 
 
-def notes(made: Sequence[Result], grid: Grid, out: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def notes(made: Sequence[CellResult], grid: Grid, out: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Return the sentences below the tables."""
     tell(findings(made, grid), out, width=80, full=True)
     return capsys.readouterr().out.rpartition("\n\n")[2].splitlines()
 
 
 def test_a_target_that_no_run_reached_has_a_sentence_and_no_tables(
-    grid: Grid, results: list[Result], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    grid: Grid, results: list[CellResult], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     far = replace(grid, targets=(0.6, 0.95))
     made = [
@@ -147,7 +147,7 @@ def test_it_is_said_where_energy_comes_from(
     sources: set[str],
     sentence: str,
     grid: Grid,
-    results: list[Result],
+    results: list[CellResult],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -160,7 +160,7 @@ def test_it_is_said_whose_operations_are_not_all_in_the_tables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grid = make_grid(tomllib.loads(GRID.replace("fedprox", "pfedmo")), "g.toml")
-    made = [Result(cell, outcome(history([0.6]), "global", (0.6,), 1)) for cell in grid.cells]
+    made = [CellResult(cell, outcome(history([0.6]), "global", (0.6,), 1)) for cell in grid.cells]
     assert "FLOPs are the clients': pfedmo trains on the server, too, which is not in them." in notes(
         made, grid, tmp_path, capsys
     )
@@ -192,19 +192,19 @@ def grid() -> Grid:
 
 
 @pytest.fixture
-def results(grid: Grid) -> list[Result]:
+def results(grid: Grid) -> list[CellResult]:
     """Final accuracies 0.7 and 0.8 of fedavg, 0.6 and a failure of fedprox; in the order of the cells."""
     runs = {"fedavg seed=0": [0.5, 0.7], "fedprox seed=0": [0.5, 0.6], "fedavg seed=1": [0.6, 0.8]}
     return [
-        Result(cell, outcome(history(runs[cell.name]), "global", (0.6,), 2), run_dir="d")
+        CellResult(cell, outcome(history(runs[cell.name]), "global", (0.6,), 2), run_dir="d")
         if cell.name in runs
-        else Result(cell, None, "it broke", "d")
+        else CellResult(cell, None, "it broke", "d")
         for cell in grid.cells
     ]
 
 
 def test_groups_are_averaged_over_seeds_and_paired_with_the_baseline(
-    grid: Grid, results: list[Result]
+    grid: Grid, results: list[CellResult]
 ) -> None:
     fedavg, fedprox = groups(results, grid)
     final = (None, "final_accuracy")
@@ -220,7 +220,7 @@ def test_a_baseline_is_compared_with_within_the_same_other_options() -> None:
     text = GRID.replace("seed = [0, 1]", "lr = [0.1, 0.2]")
     grid = make_grid(tomllib.loads(text), "g.toml")
     finals = {"fedavg lr=0.1": 0.5, "fedavg lr=0.2": 0.6, "fedprox lr=0.1": 0.7, "fedprox lr=0.2": 0.9}
-    made = [Result(c, outcome(history([finals[c.name]]), "global", (), 1)) for c in grid.cells]
+    made = [CellResult(c, outcome(history([finals[c.name]]), "global", (), 1)) for c in grid.cells]
     found = {group.name: group.differences for group in groups(made, grid)}
     final = (None, "final_accuracy")
     assert found["fedprox lr=0.1"][final].mean == pytest.approx(0.2)
@@ -228,7 +228,7 @@ def test_a_baseline_is_compared_with_within_the_same_other_options() -> None:
     assert found["fedavg lr=0.1"] == {}
 
 
-def test_the_tables_for_people(grid: Grid, results: list[Result]) -> None:
+def test_the_tables_for_people(grid: Grid, results: list[CellResult]) -> None:
     accuracy, costs, *shown = findings(results, grid).blocks()
     assert accuracy.title == "Every run: accuracy"
     assert accuracy.rows[2] == ("fedavg seed=1", "0.8000", "0.8000")
@@ -252,13 +252,13 @@ def test_the_tables_for_people(grid: Grid, results: list[Result]) -> None:
     assert shown[3].rows == (("fedprox", "+0.0", "+0 B", "+0.00 s", "1"),)
 
 
-def test_without_seeds_a_run_is_in_one_table_alone(grid: Grid, results: list[Result]) -> None:
+def test_without_seeds_a_run_is_in_one_table_alone(grid: Grid, results: list[CellResult]) -> None:
     alone = make_grid(tomllib.loads(GRID.replace("seed = [0, 1]", "seed = [0]")), "g.toml")
     shown = findings(results[:2], alone).blocks()
     assert shown[0].title == "Accuracy"
 
 
-def group_lines(made: Sequence[Result], grid: Grid, axis: Against) -> list[Line]:
+def group_lines(made: Sequence[CellResult], grid: Grid, axis: Against) -> list[Curve]:
     found = groups(made, grid)
     return bands.evaluations(made, found, bands.strokes(found, grid), "accuracy", axis)
 
@@ -267,7 +267,7 @@ def test_a_method_has_the_same_colour_in_every_setting_and_a_setting_the_same_da
     made = make_grid(
         tomllib.loads(GRID + 'partition = ["iid", "natural"]\n'.replace("natural", "classes:2")), "g"
     )
-    found = groups([Result(cell, None) for cell in made.cells], made)
+    found = groups([CellResult(cell, None) for cell in made.cells], made)
     looks = {group.name: look for group, look in zip(found, bands.strokes(found, made), strict=True)}
     assert len({look.colour for name, look in looks.items() if name.startswith("fedavg")}) == 1
     assert len({look.colour for look in looks.values()}) == 2
@@ -282,14 +282,14 @@ def test_more_methods_than_colours_are_told_apart_by_dashes() -> None:
         f'[{name}]\nname = "fedavg"\nlr = {n + 1}.0\n' for name, n in seeds.items()
     )
     made = make_grid(tomllib.loads(text), "g")
-    looks = bands.strokes(groups([Result(cell, None) for cell in made.cells], made), made)
+    looks = bands.strokes(groups([CellResult(cell, None) for cell in made.cells], made), made)
     assert len({(look.colour, look.pattern) for look in looks}) == len(looks)
 
 
 def test_a_line_of_the_picture_is_the_mean_of_the_rounds_that_all_seeds_have(grid: Grid) -> None:
     runs: list[list[float | None]] = [[0.5, 0.7, 0.9], [0.5, 0.6], [0.6, 0.8], [0.5, None]]
     made = [
-        Result(cell, outcome(history(run), "global", (), 3))
+        CellResult(cell, outcome(history(run), "global", (), 3))
         for cell, run in zip(grid.cells, runs, strict=True)
     ]
     rounds, sent, _, _ = (group_lines(made, grid, axis) for axis in AXES)
@@ -301,7 +301,7 @@ def test_a_line_of_the_picture_is_the_mean_of_the_rounds_that_all_seeds_have(gri
     assert sent[0].spread == pytest.approx([0.05 * 2**0.5] * 2)
 
 
-def test_the_picture_follows_light_and_dark(grid: Grid, results: list[Result], tmp_path: Path) -> None:
+def test_the_picture_follows_light_and_dark(grid: Grid, results: list[CellResult], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="edgeflock[lab] is not installed")
     assert draw(findings(results, grid), tmp_path / "comparison") == ""
     assert "prefers-color-scheme: dark" in (tmp_path / "comparison.svg").read_text("utf-8")
@@ -309,13 +309,13 @@ def test_the_picture_follows_light_and_dark(grid: Grid, results: list[Result], t
 
 
 def test_a_closing_round_has_no_point_in_the_picture(grid: Grid) -> None:
-    made = [Result(grid.cells[0], outcome(history([0.5, 0.6], closing=0.8), "global", (), 2))]
+    made = [CellResult(grid.cells[0], outcome(history([0.5, 0.6], closing=0.8), "global", (), 2))]
     (line,) = group_lines(made, grid, AXES[0])
     assert (line.x, line.y) == ([1, 2], [0.5, 0.6])
 
 
 def test_there_is_no_picture_of_nothing(grid: Grid, tmp_path: Path) -> None:
-    failed = [Result(cell, None, "it broke") for cell in grid.cells]
+    failed = [CellResult(cell, None, "it broke") for cell in grid.cells]
     assert draw(findings(failed, grid), tmp_path / "p") == "no picture: no model was evaluated"
     assert list(tmp_path.iterdir()) == []
 
@@ -371,7 +371,7 @@ def test_latex_compiles(tmp_path: Path) -> None:
     assert (done.returncode, "Overfull" in done.stdout) == (0, False), done.stdout
 
 
-def test_the_csv_says_how_every_cell_ended(grid: Grid, results: list[Result], tmp_path: Path) -> None:
+def test_the_csv_says_how_every_cell_ended(grid: Grid, results: list[CellResult], tmp_path: Path) -> None:
     tables.write_csv(tmp_path / "cells.csv", cell_records(results, grid.targets))
     rows = list(csv.DictReader((tmp_path / "cells.csv").read_text("utf-8").splitlines()))
     assert [(row["method"], row["seed"], row["final_accuracy"], row["failure"]) for row in rows] == [
@@ -383,7 +383,7 @@ def test_the_csv_says_how_every_cell_ended(grid: Grid, results: list[Result], tm
     assert [row["bytes_to_0.6"] for row in rows] == ["200.0", "200.0", "100.0", ""]
 
 
-def test_parquet_holds_what_the_csv_holds(grid: Grid, results: list[Result], tmp_path: Path) -> None:
+def test_parquet_holds_what_the_csv_holds(grid: Grid, results: list[CellResult], tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="edgeflock[parquet] is not installed")
     found = groups(results, grid)
     for records in (

@@ -13,7 +13,7 @@ from torch import Tensor
 from edgeflock.common.errors import CorruptPayload, LayoutMismatch
 from edgeflock.common.payload.choice import parse
 from edgeflock.common.payload.layout import Layout
-from edgeflock.common.payload.pack import Encoded, pack, unpack_section
+from edgeflock.common.payload.pack import Packed, pack, unpack_section
 from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind
 
 MODEL = Layout.of([("conv.weight", (7, 11, 13)), ("conv.bias", (7,)), ("fc.weight", (10, 333))])
@@ -36,13 +36,13 @@ def bundles(codec: str = "identity") -> Bundles:
     }
 
 
-def packed(codec: str = "identity", change: Callable[[Bundles], None] = lambda _: None) -> Encoded:
+def packed(codec: str = "identity", change: Callable[[Bundles], None] = lambda _: None) -> Packed:
     content = bundles(codec)
     change(content)
     return pack(content, {"loss": 0.5}, seeded)
 
 
-def section_bytes(encoded: Encoded, kind: Kind) -> memoryview:
+def section_bytes(encoded: Packed, kind: Kind) -> memoryview:
     start = encoded.package.offset(kind)
     payload = b"".join(encoded.pieces)
     return memoryview(payload)[start : start + encoded.package.section(kind).size_bytes]

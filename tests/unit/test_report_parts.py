@@ -17,7 +17,7 @@ from edgeflock.lab.history.history import read
 from edgeflock.lab.history.ledger import Ledger
 from edgeflock.lab.history.ledger import read as read_with_ledger
 from edgeflock.lab.plots import curves, theme
-from edgeflock.lab.plots.curves import Line
+from edgeflock.lab.plots.curves import Curve
 from edgeflock.lab.plots.names import elide, elided, without_beginning
 from edgeflock.lab.plots.stacks import BYTES, by_bundle
 from edgeflock.lab.report import tables
@@ -206,8 +206,8 @@ def test_the_table_of_clients_has_only_costs_that_somebody_had(tmp_path: Path) -
     assert row["not counted"] == "1 non finite"
 
 
-def line(*y: float) -> Line:
-    return Line("a run", theme.stroke(0), range(len(y)), y)
+def line(*y: float) -> Curve:
+    return Curve("a run", theme.stroke(0), range(len(y)), y)
 
 
 def test_a_loss_that_diverged_is_cut_off_and_does_not_flatten_the_others() -> None:

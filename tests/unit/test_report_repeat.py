@@ -11,7 +11,7 @@ import pytest
 
 from edgeflock.common.errors import UsageError
 from edgeflock.lab.history.history import History, read
-from edgeflock.lab.report.given import given
+from edgeflock.lab.report.options import given
 from edgeflock.lab.report.repeat import commands
 from edgeflock.lab.run.config import FILE, LabConfig, recall, remember, usual
 from edgeflock.server.journal.events import write_event

@@ -11,8 +11,8 @@ import pytest
 
 from edgeflock.lab.compare.screen import screen
 from edgeflock.lab.findings.findings import findings
-from edgeflock.lab.findings.outcome import Outcome
-from edgeflock.lab.findings.results import Result
+from edgeflock.lab.findings.outcome import RunOutcome
+from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.findings.verdict import verdicts
 from edgeflock.lab.grid.grid import Grid, make_grid
 from edgeflock.lab.grid.grid_toml import keep, recall
@@ -30,7 +30,7 @@ def grid(text: str = GRID) -> Grid:
     return make_grid(tomllib.loads(text), "g.toml")
 
 
-def results(grid: Grid, finals: Mapping[str, Sequence[float]]) -> list[Result]:
+def results(grid: Grid, finals: Mapping[str, Sequence[float]]) -> list[CellResult]:
     """Return runs that end with these accuracies, by group and seed, and were never better; others failed."""
     found, seen = [], dict.fromkeys(finals, 0)
     for cell in grid.cells:
@@ -39,17 +39,17 @@ def results(grid: Grid, finals: Mapping[str, Sequence[float]]) -> list[Result]:
         seen[name] = place + 1
         values = finals.get(name, ())
         found.append(
-            Result(cell, ended(values[place], grid.targets))
+            CellResult(cell, ended(values[place], grid.targets))
             if place < len(values)
-            else Result(cell, None, "it broke")
+            else CellResult(cell, None, "it broke")
         )
     return found
 
 
-def ended(accuracy: float, targets: Sequence[float]) -> Outcome:
+def ended(accuracy: float, targets: Sequence[float]) -> RunOutcome:
     costs = {"rounds": 5.0, "bytes": 1e6, "seconds": 2.0, "flops": None, "energy_j": None}
     reached = {target: costs if accuracy >= target else None for target in targets}
-    return Outcome(accuracy, accuracy, costs, reached, ())
+    return RunOutcome(accuracy, accuracy, costs, reached, ())
 
 
 def words(finals: Mapping[str, Sequence[float]], text: str = GRID) -> list[str]:

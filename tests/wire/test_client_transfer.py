@@ -21,7 +21,7 @@ from edgeflock.client.training.meter import TrainCost
 from edgeflock.common.errors import LayoutMismatch
 from edgeflock.common.payload.checksum import GRANULE
 from edgeflock.common.payload.layout import Layout
-from edgeflock.common.payload.pack import Encoded, pack
+from edgeflock.common.payload.pack import Packed, pack
 from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind, Package
 from edgeflock.v1 import aggregator_pb2 as pb
 from support.rehearsal import Rehearsal, Script, dialled, serving
@@ -31,7 +31,7 @@ COUNTERS = Layout.single("n", 3, dtype="int64")
 SESSION = b"s" * 16
 
 
-def packed(codec: CodecChoice = IDENTITY) -> tuple[dict[Kind, torch.Tensor], Encoded]:
+def packed(codec: CodecChoice = IDENTITY) -> tuple[dict[Kind, torch.Tensor], Packed]:
     bundles = {
         Kind.MODEL: torch.randn(LAYOUT.elements, generator=torch.Generator().manual_seed(1)),
         Kind.COUNTERS: torch.arange(3),
@@ -43,7 +43,7 @@ def packed(codec: CodecChoice = IDENTITY) -> tuple[dict[Kind, torch.Tensor], Enc
     return bundles, pack(parts, {}, lambda _: torch.Generator().manual_seed(2))
 
 
-def joined(encoded: Encoded) -> bytes:
+def joined(encoded: Packed) -> bytes:
     return b"".join(bytes(piece) for piece in encoded.pieces)
 
 

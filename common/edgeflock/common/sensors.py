@@ -29,7 +29,7 @@ _WRAP_J = 2.0**32 / 1e6  # where a counter starts again that does not say it
 
 
 @dataclass
-class _Counter:
+class _JouleCounter:
     """Joules that a file counts in microjoules, from 0 again after some highest number."""
 
     path: Path
@@ -70,7 +70,7 @@ class Sensors:
     clock: Callable[[], float] = time.monotonic
     source: str = ""  # of the joules; empty: there is no sensor for them
     polled: bool = False  # joules are right only if `joules` is called every second or so
-    _meters: list[_Counter | _Power] = field(default_factory=list)
+    _meters: list[_JouleCounter | _Power] = field(default_factory=list)
     _joules: float = 0.0
     _counting: threading.Lock = field(default_factory=threading.Lock)
 
@@ -115,27 +115,27 @@ class Sensors:
         types = sorted(self.root.glob("sys/class/thermal/cooling_device*/type"))
         return [path for path in types if _text(path).startswith(_COOLERS)]
 
-    def _rapl(self) -> list[_Counter]:
+    def _rapl(self) -> list[_JouleCounter]:
         """Packages and their memory; the other zones are parts of these, or hold them."""
         found = []
         for path in sorted(self.root.glob("sys/class/powercap/intel-rapl:*/energy_uj")):
             wanted = _text(path.parent / "name").startswith(("package", "dram"))
             if wanted and _number(path, 1) is not None:  # most systems let only root read it
                 highest = _number(path.parent / "max_energy_range_uj", 1e-6)
-                found.append(_Counter(path, highest or _WRAP_J))
+                found.append(_JouleCounter(path, highest or _WRAP_J))
         return found
 
-    def _boards(self) -> list[_Counter | _Power]:
-        found: list[_Counter | _Power] = []
+    def _boards(self) -> list[_JouleCounter | _Power]:
+        found: list[_JouleCounter | _Power] = []
         for folder in sorted(self.root.glob("sys/class/hwmon/hwmon*")):
             if _text(folder / "name").startswith(_BOARDS):
                 found += self._board(folder)
         return found
 
-    def _board(self, folder: Path) -> list[_Counter | _Power]:
+    def _board(self, folder: Path) -> list[_JouleCounter | _Power]:
         """Energy if the chip counts it, else power, else current times voltage."""
         if counters := _readable(folder, "energy*_input"):
-            return [_Counter(path, _WRAP_J) for path in counters]
+            return [_JouleCounter(path, _WRAP_J) for path in counters]
         if powers := _readable(folder, "power*_input"):
             return [_Power(partial(_number, path, 1e-6), self.clock) for path in powers]
         currents = _readable(folder, "curr*_input")

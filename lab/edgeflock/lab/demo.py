@@ -103,7 +103,7 @@ def _made(folder: Path) -> Path:
 
 
 @dataclass
-class Stage:
+class WatchedRun:
     """A run of this machine, and its journal as it is being written."""
 
     experiment: Experiment
@@ -167,7 +167,7 @@ class Stage:
 @contextlib.contextmanager
 def _stage(
     terminal: Terminal, run_dir: Path, shared: Mapping[str, Any], lab: LabConfig, *, quiet: bool = False
-) -> Iterator[Stage]:
+) -> Iterator[WatchedRun]:
     """Start a run's server; none of its processes outlives the block."""
     with (
         Children() as children,
@@ -179,7 +179,7 @@ def _stage(
         check(server)
         config = experiment.config()
         shown.expect(config.rounds, config.eval_every)
-        yield Stage(experiment, feed, quiet, server)
+        yield WatchedRun(experiment, feed, quiet, server)
 
 
 def _with_kills(terminal: Terminal, run_dir: Path, shared: Mapping[str, Any], watch: str) -> None:
@@ -192,17 +192,17 @@ def _with_kills(terminal: Terminal, run_dir: Path, shared: Mapping[str, Any], wa
         _finish(stage)
 
 
-def _begin(stage: Stage) -> None:
+def _begin(stage: WatchedRun) -> None:
     stage.experiment.shown.wait("the clients start")
     stage.experiment.start_clients(stage.server)
 
 
-def _finish(stage: Stage) -> None:
+def _finish(stage: WatchedRun) -> None:
     stage.until("run_ended")
     end(stage.experiment.children)
 
 
-def _kill_client(stage: Stage, number: int, round: int) -> None:
+def _kill_client(stage: WatchedRun, number: int, round: int) -> None:
     name, children = f"c{number}", stage.experiment.children
     stage.until("round_opened", round=round)
     victim = next(child for child in children.all if child.name == f"fl-client {name}")
@@ -218,7 +218,7 @@ def _kill_client(stage: Stage, number: int, round: int) -> None:
     )
 
 
-def _kill_server(stage: Stage, round: int) -> None:
+def _kill_server(stage: WatchedRun, round: int) -> None:
     stage.until("round_opened", round=round)
     stage.catch_up()
     while stage.is_done(round) and round + 1 < stage.rounds:  # it was too short for that

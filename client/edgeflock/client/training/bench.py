@@ -17,7 +17,7 @@ from edgeflock.common import seeds
 from edgeflock.common.errors import EdgeflockError, LayoutMismatch
 from edgeflock.common.payload.codecs import coding
 from edgeflock.common.payload.layout import Layout
-from edgeflock.common.payload.pack import Encoded, pack
+from edgeflock.common.payload.pack import Packed, pack
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
 from edgeflock.common.scores import ClientScore
 from edgeflock.common.wire.messages import choice_from_wire, kind_from_wire
@@ -66,7 +66,7 @@ class Member:
 class Result:
     """One local round: the update, and the state that becomes the client's if it counts (None: as it was)."""
 
-    encoded: Encoded
+    encoded: Packed
     state: State | None
     steps: int
     samples_done: int
@@ -151,7 +151,7 @@ class Bench:
 
     def _encode(
         self, setup: Setup, work: Local, bundles: Bundles, wanted: Mapping[Kind, tuple[Layout, CodecChoice]]
-    ) -> Encoded:
+    ) -> Packed:
         parts = {}
         for kind, (layout, choice) in wanted.items():
             flat = bundles.get(kind)
@@ -209,7 +209,7 @@ def _feed_back(work: Local, bundles: Bundles, wanted: Mapping[Kind, tuple[Layout
             bundles[Kind.DELTA].add_(residual)
 
 
-def _after_encoding(setup: Setup, work: Local, bundles: Bundles, encoded: Encoded) -> None:
+def _after_encoding(setup: Setup, work: Local, bundles: Bundles, encoded: Packed) -> None:
     """Let the state follow what the server will decode, where it depends on it."""
     mirrored = steps.overrides(setup.half, "sent")
     decoded = {}
@@ -231,7 +231,7 @@ def _decoded(section: Section, data: bytes, sent: Tensor) -> Tensor:
     return out.to(sent.device)
 
 
-def _sections(encoded: Encoded) -> Iterator[tuple[Section, bytes]]:
+def _sections(encoded: Packed) -> Iterator[tuple[Section, bytes]]:
     """Yield every section with its bytes; none for identity, whose bytes are the numbers themselves."""
     pieces = iter(encoded.pieces)
     for section in encoded.package.sections:

@@ -28,7 +28,7 @@ _PAIR = re.compile(r"([A-Za-z][\w.-]*)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueKind:
     """One kind of value. `read` and `load` raise ValueError for what is not of the kind."""
 
     words: str  # what a refusal says is allowed
@@ -130,12 +130,12 @@ def _entries(value: Any) -> tuple[str, ...]:
     return tuple(_text(_exact(str)(entry)) for entry in _exact(list)(value))
 
 
-TEXT = Kind("a text", "TEXT", _text, lambda value: _text(_exact(str)(value)))
-INTEGER = Kind("an integer", "N", _integer, _exact(int))
-NUMBER = Kind("a number", "X", _number, lambda value: _number(_exact(int, float)(value)))
-SECONDS = Kind("a time such as 30s, 10m or 12h", "TIME", seconds, _seconds_value)
-FLAG = Kind("true or false", "", _flag, _exact(bool))
-PATH = Kind(
+TEXT = ValueKind("a text", "TEXT", _text, lambda value: _text(_exact(str)(value)))
+INTEGER = ValueKind("an integer", "N", _integer, _exact(int))
+NUMBER = ValueKind("a number", "X", _number, lambda value: _number(_exact(int, float)(value)))
+SECONDS = ValueKind("a time such as 30s, 10m or 12h", "TIME", seconds, _seconds_value)
+FLAG = ValueKind("true or false", "", _flag, _exact(bool))
+PATH = ValueKind(
     "a path",
     "PATH",
     lambda text: Path(_text(text)),
@@ -170,7 +170,7 @@ def _is_pem(text: str) -> bool:
     return "\n" in text or text.startswith("-----BEGIN")
 
 
-PEM = Kind(
+PEM = ValueKind(
     "a path",
     "FILE",
     _pem_path,
@@ -178,17 +178,17 @@ PEM = Kind(
     lambda value: value.text if isinstance(value, Pem) else str(value),
     toml_words="a path, or what a PEM file holds",
 )
-PAIRS = Kind(
+PAIRS = ValueKind(
     "KEY=VALUE, each KEY once",
     "KEY=VALUE",
     _pairs,
     _table,
     toml_words="a table such as { KEY = VALUE }",
 )
-IDS = Kind("ids separated by commas", "ID,ID...", _list(","), _entries, list)
-LINES = Kind("a list of lines", "", _list("\n"), _entries, list)
+IDS = ValueKind("ids separated by commas", "ID,ID...", _list(","), _entries, list)
+LINES = ValueKind("a list of lines", "", _list("\n"), _entries, list)
 
 
-def allowed_words(kind: Kind, allowed: Range | None) -> str:
+def allowed_words(kind: ValueKind, allowed: Range | None) -> str:
     """Return the words for what is allowed, of the range if there is one."""
     return allowed.words if allowed else kind.words

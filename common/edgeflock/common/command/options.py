@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgeflock.common.command.kinds import FLAG, PAIRS, SECONDS, Kind, allowed_words, duration
+from edgeflock.common.command.kinds import FLAG, PAIRS, SECONDS, ValueKind, allowed_words, duration
 from edgeflock.common.command.ranges import Range
 from edgeflock.common.errors import BadValue, UsageError
 
@@ -21,7 +21,7 @@ class Option:
 
     name: str  # of the field
     default: Any
-    kind: Kind
+    kind: ValueKind
     help: str
     group: str
     allowed: Range | None
@@ -72,7 +72,7 @@ class Option:
 
 def option(
     default: Any,
-    kind: Kind,
+    kind: ValueKind,
     help: str,
     *,
     group: str,

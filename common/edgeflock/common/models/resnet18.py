@@ -21,7 +21,7 @@ ARGUMENTS = {
 }
 
 
-class Block(nn.Module):
+class Residual(nn.Module):
     """Two convolutions 3x3 and a shortcut; names as in torchvision's BasicBlock."""
 
     def __init__(self, inner: int, outer: int, stride: int, norm: str, groups: int) -> None:
@@ -53,10 +53,10 @@ class ResNet18(Net):
         kernel, stride = (7, 2) if self.large else (3, 1)
         self.conv1 = nn.Conv2d(channels, 64, kernel, stride=stride, padding=kernel // 2, bias=False)
         self.bn1 = normalisation(norm, 64, groups)
-        self.layer1 = nn.Sequential(Block(64, 64, 1, norm, groups), Block(64, 64, 1, norm, groups))
-        self.layer2 = nn.Sequential(Block(64, 128, 2, norm, groups), Block(128, 128, 1, norm, groups))
-        self.layer3 = nn.Sequential(Block(128, 256, 2, norm, groups), Block(256, 256, 1, norm, groups))
-        self.layer4 = nn.Sequential(Block(256, 512, 2, norm, groups), Block(512, 512, 1, norm, groups))
+        self.layer1 = nn.Sequential(Residual(64, 64, 1, norm, groups), Residual(64, 64, 1, norm, groups))
+        self.layer2 = nn.Sequential(Residual(64, 128, 2, norm, groups), Residual(128, 128, 1, norm, groups))
+        self.layer3 = nn.Sequential(Residual(128, 256, 2, norm, groups), Residual(256, 256, 1, norm, groups))
+        self.layer4 = nn.Sequential(Residual(256, 512, 2, norm, groups), Residual(512, 512, 1, norm, groups))
         self.fc = nn.Linear(512, classes)
         self.features = 512
         for module in self.modules():

@@ -12,7 +12,7 @@ from torch import Tensor
 from edgeflock.common.errors import CorruptPayload, LayoutMismatch
 from edgeflock.common.payload.checksum import Buffer, Marks
 from edgeflock.common.payload.codecs import coding
-from edgeflock.common.payload.codecs.base import Encoded as Coded
+from edgeflock.common.payload.codecs.base import Encoded
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
 
@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass
-class Encoded:
+class Packed:
     """A payload ready to be sent: its pieces one after the other, their checksums, what they are."""
 
     package: Package
@@ -33,7 +33,7 @@ def pack(
     bundles: Mapping[Kind, tuple[Tensor, Layout, CodecChoice]],
     scalars: Mapping[str, float],
     generator_for: Callable[[Kind], torch.Generator],
-) -> Encoded:
+) -> Packed:
     """Encode the bundles in their order; a generator is asked for only by codecs that round stochastically.
 
     Raises LayoutMismatch if a tensor does not have the size and type of its layout.
@@ -50,7 +50,7 @@ def pack(
         if coded.clamped:
             log.info("numbers_clamped", bundle=str(kind), codec=choice.name, numbers=coded.clamped)
     marks = Marks.of(pieces)
-    return Encoded(Package(tuple(sections), dict(scalars), marks.value), pieces, marks, clamped)
+    return Packed(Package(tuple(sections), dict(scalars), marks.value), pieces, marks, clamped)
 
 
 def unpack_section(section: Section, layout: Layout, data: memoryview, out: Tensor) -> None:
@@ -77,7 +77,7 @@ def _code(
     layout: Layout,
     choice: CodecChoice,
     generator_for: Callable[[Kind], torch.Generator],
-) -> Coded:
+) -> Encoded:
     _check_tensor(kind, flat, layout)
     generator = generator_for(kind) if coding.CODECS[choice.name].stochastic else None
     return coding.encode(choice, flat, generator)

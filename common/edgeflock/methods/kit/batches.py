@@ -41,7 +41,7 @@ class Batch(NamedTuple):
         return self.y.shape[0]
 
 
-class Feed:
+class BatchFeed:
     """Cuts batches from a client's data in the order of a round; keeps its buffers over the rounds."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from edgeflock.common.payload.layout import Layout
 
 
-class Part:
+class LayoutPart:
     """The tensors of a layout with certain names: their own layout, and their places in the whole vector."""
 
     def __init__(self, whole: Layout, names: Collection[str]) -> None:
@@ -33,7 +33,7 @@ class Part:
             whole[place] = piece
 
 
-def split(whole: Layout, head: Collection[str]) -> tuple[Part, Part]:
+def split(whole: Layout, head: Collection[str]) -> tuple[LayoutPart, LayoutPart]:
     """Return body and head."""
     body = [spec.name for spec in whole.tensors if spec.name not in head]
-    return Part(whole, body), Part(whole, head)
+    return LayoutPart(whole, body), LayoutPart(whole, head)

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from edgeflock.common.flat import FlatModel, views
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.layers import SeededDropout
-from edgeflock.methods.kit.batches import Batch, Feed
+from edgeflock.methods.kit.batches import Batch, BatchFeed
 
 Term = Callable[[Batch, Tensor, Tensor], Tensor | None]  # C2: (batch, features, logits) -> extra loss
 
@@ -30,7 +30,7 @@ class Workbench:
         self.net = net
         self.params = self.model.params
         self.grads = torch.zeros_like(self.params)
-        self.feed = Feed()
+        self.feed = BatchFeed()
         self.norms = [module for module in net.modules() if isinstance(module, _BatchNorm)]
         self.dropout = torch.Generator(self.device)
         self._dropouts = [module for module in net.modules() if isinstance(module, SeededDropout)]

@@ -7,13 +7,13 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from edgeflock.lab.findings.groups import Group
-from edgeflock.lab.findings.outcome import Outcome
-from edgeflock.lab.findings.results import Result
+from edgeflock.lab.findings.outcome import RunOutcome
+from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.grid.grid import Grid
 from edgeflock.lab.grid.options import METHOD
 from edgeflock.lab.history.history import History, Point
 from edgeflock.lab.plots import theme
-from edgeflock.lab.plots.curves import SHARE, UNBOUNDED, Against, Line
+from edgeflock.lab.plots.curves import SHARE, UNBOUNDED, Against, Curve
 from edgeflock.lab.plots.theme import Stroke
 
 Pair = tuple[float, float]  # x and y
@@ -39,8 +39,8 @@ def _setting(group: Group) -> tuple[tuple[str, str], ...]:
 
 
 def evaluations(
-    results: Sequence[Result], found: Sequence[Group], looks: Sequence[Stroke], what: str, axis: Against
-) -> list[Line]:
+    results: Sequence[CellResult], found: Sequence[Group], looks: Sequence[Stroke], what: str, axis: Against
+) -> list[Curve]:
     """Return accuracy or loss of every group that has it, at the rounds that all its runs have evaluated."""
     lines = []
     for group, look in zip(found, looks, strict=True):
@@ -60,7 +60,7 @@ def _pairs(points: Sequence[Point], what: str, axis: Against) -> list[Pair]:
     return found if len(found) == len(points) else []
 
 
-def together(outcomes: Sequence[Outcome]) -> list[list[Point]]:
+def together(outcomes: Sequence[RunOutcome]) -> list[list[Point]]:
     """Return the points of the rounds that every run has evaluated: a mean of those that went on misleads.
 
     Of training only: a round that closes a run trains nothing.
@@ -73,8 +73,8 @@ def together(outcomes: Sequence[Outcome]) -> list[list[Point]]:
 
 
 def metric(
-    results: Sequence[Result], found: Sequence[Group], looks: Sequence[Stroke], name: str
-) -> list[Line]:
+    results: Sequence[CellResult], found: Sequence[Group], looks: Sequence[Stroke], name: str
+) -> list[Curve]:
     """Return what the methods say of their rounds, over those that all runs of a group tell of."""
     lines = []
     for group, look in zip(found, looks, strict=True):
@@ -102,14 +102,14 @@ def _common(runs: Sequence[Iterable[int]]) -> list[int]:
 
 def _line(
     name: str, look: Stroke, pairs: Sequence[Sequence[Pair]], within: tuple[float, float]
-) -> list[Line]:
+) -> list[Curve]:
     """Return the line of a group, none if there is no point of it."""
     if not (known := [mine for mine in pairs if mine]):
         return []
     mean: Callable[[Iterable[float]], float] = statistics.fmean
     several = min(map(len, known)) > 1
     return [
-        Line(
+        Curve(
             name,
             look,
             [mean(x for x, _ in mine) for mine in known],

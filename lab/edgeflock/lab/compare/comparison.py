@@ -18,8 +18,8 @@ import click
 from edgeflock.common.command.terminal import Terminal
 from edgeflock.common.command.units import counted
 from edgeflock.common.errors import EdgeflockError, Locked, UsageError
-from edgeflock.lab.compare import farm, time_left
-from edgeflock.lab.compare.farm import Ended, Living
+from edgeflock.lab.compare import time_left
+from edgeflock.lab.compare.cells import EndedCell, LivingCell, command_line, run_cells
 from edgeflock.lab.compare.screen import COLUMNS, tell
 from edgeflock.lab.compare.ticker import Ticker, product
 from edgeflock.lab.compare.time_left import Ahead, Took
@@ -78,19 +78,19 @@ class Comparison:
         tell(found, self.out, width=width, full=full)
         failed = [result for result in found.results if result.outcome is None]
         for result in failed:
-            alone = shlex.join(["fl-lab", *farm.command_line(self.out, result.cell)])
+            alone = shlex.join(["fl-lab", *command_line(self.out, result.cell)])
             click.echo(f"failed: {result.cell.name}: {result.failure}\n  alone: {alone}", err=True)
         return 1 if failed else 0
 
     def _run(self, cells: Sequence[Cell], shown: Ticker) -> None:
         left = {cell.folder: _ahead(cell) for cell in cells}
 
-        def watch(living: Sequence[Living]) -> None:
+        def watch(living: Sequence[LivingCell]) -> None:
             left.update({one.cell.folder: _ahead(one.cell, one.share) for one in living})
             rounds = [f"{one.cell.name} {one.round}/{one.cell.config.rounds}" for one in living]
             shown.show(self.done, ", ".join(rounds), _brief(self._estimate(left, living)))
 
-        with closing(farm.grow(cells, self.out, self.jobs, watch)) as ends:
+        with closing(run_cells(cells, self.out, self.jobs, watch)) as ends:
             for end in ends:
                 del left[end.cell.folder]
                 self.done += 1
@@ -98,7 +98,7 @@ class Comparison:
                 estimate = _brief(self._estimate(left))
                 shown.say(f"{self.done}/{len(self.grid.cells)}  {end.cell.name}  {how}; {estimate}")
 
-    def _take(self, end: Ended) -> str:
+    def _take(self, end: EndedCell) -> str:
         """Note how a cell ended, and say it."""
         found = None if end.failure else self._finished(end.cell)
         if found is None:
@@ -108,7 +108,7 @@ class Comparison:
         self.took.append(_took(end.cell, found, end.seconds))
         return f"done in {end.seconds:.0f} s"
 
-    def _estimate(self, left: Mapping[str, Ahead], living: Sequence[Living] = ()) -> str:
+    def _estimate(self, left: Mapping[str, Ahead], living: Sequence[LivingCell] = ()) -> str:
         running = [
             Took(one.cell.method, one.whole, _kind(one.cell)) for one in living if one.whole is not None
         ]

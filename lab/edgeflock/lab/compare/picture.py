@@ -12,7 +12,7 @@ from edgeflock.lab.findings.findings import Findings
 from edgeflock.lab.grid.grid import Grid
 from edgeflock.lab.history.history import GLOBAL
 from edgeflock.lab.plots import theme
-from edgeflock.lab.plots.curves import AXES, Against, Line, accuracy_frame, panel
+from edgeflock.lab.plots.curves import AXES, Against, Curve, accuracy_frame, panel
 from edgeflock.lab.plots.names import elided
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def draw(found: Findings, path: Path) -> str:
     return ""
 
 
-def _figure(panels: Sequence[tuple[Against, Sequence[Line]]], grid: Grid) -> Figure:
+def _figure(panels: Sequence[tuple[Against, Sequence[Curve]]], grid: Grid) -> Figure:
     labels = [line.label for line in panels[0][1]]  # of the rounds, which every line has
     names = dict(zip(labels, elided(labels, _LONGEST), strict=True))
     frame = accuracy_frame(panels[0][1], grid.targets)

@@ -14,7 +14,7 @@ from edgeflock.lab.findings.blocks import HEADINGS, Block, known_costs
 from edgeflock.lab.findings.findings import Findings
 from edgeflock.lab.findings.groups import Figure, Group
 from edgeflock.lab.findings.quantity import quantity
-from edgeflock.lab.findings.verdict import Verdict
+from edgeflock.lab.findings.verdict import SettingVerdict
 from edgeflock.lab.grid.grid import Grid
 from edgeflock.lab.plots.names import elided
 from edgeflock.server.console.onward import command
@@ -51,7 +51,7 @@ def screen(found: Findings, out: Path, onward: str, width: int) -> str:
     return "\n".join(["", tables.as_text(overview(found.groups, found.grid, width, rows)), "", *below])
 
 
-def _verdict(verdicts: Sequence[Verdict], width: int) -> list[str]:
+def _verdict(verdicts: Sequence[SettingVerdict], width: int) -> list[str]:
     lines = [line for one in verdicts[:_SETTINGS] for line in _wrapped(f"verdict: {one}", width)]
     more = len(verdicts) - _SETTINGS
     return [*lines, f"verdict: {counted(more, 'more setting')} in comparison.md"] if more > 0 else lines

@@ -9,7 +9,7 @@ from edgeflock.lab.findings.groups import Figure, Group
 from edgeflock.lab.findings.outcome import COSTS
 from edgeflock.lab.findings.paired import LEVEL, Spread
 from edgeflock.lab.findings.quantity import DASH, interval, quantity
-from edgeflock.lab.findings.results import Result
+from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.grid.grid import Grid
 from edgeflock.lab.grid.options import METHOD
 
@@ -28,7 +28,7 @@ class Block:
     rows: tuple[tuple[str, ...], ...]
 
 
-def every_run(results: Sequence[Result], found: Sequence[Group], grid: Grid) -> list[Block]:
+def every_run(results: Sequence[CellResult], found: Sequence[Group], grid: Grid) -> list[Block]:
     """Return the tables with a row per run: accuracy, and the way to each target."""
     return [_every(results, title, figures) for title, figures in _parts(found, grid).items()]
 
@@ -62,7 +62,7 @@ def _costs(target: float | None, known: frozenset[str]) -> list[Headed]:
     return [(HEADINGS[name], (target, name)) for name in COSTS if name in known]
 
 
-def _every(results: Sequence[Result], title: str, figures: Sequence[Headed]) -> Block:
+def _every(results: Sequence[CellResult], title: str, figures: Sequence[Headed]) -> Block:
     """Return a table with a row per run."""
     rows = []
     for result in results:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from edgeflock.lab.findings import notes
 from edgeflock.lab.findings.blocks import Block, every_run, over_seeds
 from edgeflock.lab.findings.groups import Group, groups
-from edgeflock.lab.findings.results import Result
-from edgeflock.lab.findings.verdict import Verdict, verdicts
+from edgeflock.lab.findings.results import CellResult
+from edgeflock.lab.findings.verdict import SettingVerdict, verdicts
 from edgeflock.lab.grid.grid import Grid
 
 
@@ -18,9 +18,9 @@ class Findings:
     """A grid, what came of its cells, and what follows from that."""
 
     grid: Grid
-    results: Sequence[Result]
+    results: Sequence[CellResult]
     groups: Sequence[Group]
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[SettingVerdict]
 
     @property
     def several(self) -> bool:
@@ -48,6 +48,6 @@ class Findings:
         return notes.urgent(self.results, self.grid)
 
 
-def findings(results: Sequence[Result], grid: Grid) -> Findings:
+def findings(results: Sequence[CellResult], grid: Grid) -> Findings:
     """Return what the results of a grid's cells say together."""
     return Findings(grid, results, groups(results, grid), verdicts(results, grid))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from edgeflock.lab.findings.outcome import COSTS
 from edgeflock.lab.findings.paired import Difference, Spread, difference, spread
-from edgeflock.lab.findings.results import Result
+from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.grid.grid import SEED, Grid
 from edgeflock.lab.grid.options import METHOD
 
@@ -31,9 +31,9 @@ class Group:
         return " ".join([label for axis, label in self.labels.items() if axis == METHOD] + rest) or "all"
 
 
-def groups(results: Sequence[Result], grid: Grid) -> list[Group]:
+def groups(results: Sequence[CellResult], grid: Grid) -> list[Group]:
     """Return the groups of a grid in the order of its axes, each with its difference to the baseline."""
-    together: dict[tuple[tuple[str, str], ...], list[Result]] = {}
+    together: dict[tuple[tuple[str, str], ...], list[CellResult]] = {}
     for result in results:
         together.setdefault(tuple(result.cell.group.items()), []).append(result)
     values = {key: _by_figure(found) for key, found in together.items()}
@@ -47,7 +47,7 @@ def _place(labels: Mapping[str, str], grid: Grid) -> list[int]:
     return [grid.axes[axis].index(labels[axis]) for axis in axes]
 
 
-def _by_figure(results: Sequence[Result]) -> dict[Figure, dict[str, float]]:
+def _by_figure(results: Sequence[CellResult]) -> dict[Figure, dict[str, float]]:
     found: dict[Figure, dict[str, float]] = {}
     for result in results:
         for target, name, value in result.outcome.figures() if result.outcome else ():
@@ -75,7 +75,7 @@ def _group(
 # --------------------------------------------------------------------------------------- records for files
 
 
-def cell_records(results: Sequence[Result], targets: Sequence[float]) -> list[Record]:
+def cell_records(results: Sequence[CellResult], targets: Sequence[float]) -> list[Record]:
     """Return a record per cell: its labels, how it ended, and every figure."""
     names = [_column(target, name) for target, name in _figures(targets)]
     records: list[Record] = []
@@ -120,7 +120,7 @@ def _summary(group: Group, figure: Figure) -> Record:
     }
 
 
-def curve_records(results: Sequence[Result]) -> list[Record]:
+def curve_records(results: Sequence[CellResult]) -> list[Record]:
     """Return a record per cell and evaluation: accuracy, loss, and the costs up to there."""
     return [
         {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgeflock.lab.findings.outcome import overlap
-from edgeflock.lab.findings.results import Result
+from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.grid.grid import Grid
 from edgeflock.lab.history.ledger import STATED
 from edgeflock.methods.kit import registry
@@ -17,7 +17,7 @@ _READING = (
 )
 
 
-def notes(results: Sequence[Result], grid: Grid) -> list[str]:
+def notes(results: Sequence[CellResult], grid: Grid) -> list[str]:
     """Return all that there is to say."""
     return [
         *_silent(results, grid.measure),
@@ -30,12 +30,12 @@ def notes(results: Sequence[Result], grid: Grid) -> list[str]:
     ]
 
 
-def urgent(results: Sequence[Result], grid: Grid) -> list[str]:
+def urgent(results: Sequence[CellResult], grid: Grid) -> list[str]:
     """Return what must be said where there is room for little."""
     return [*_silent(results, grid.measure), *_shared(results)]
 
 
-def _silent(results: Sequence[Result], measure: str) -> list[str]:
+def _silent(results: Sequence[CellResult], measure: str) -> list[str]:
     """Say which methods have no accuracy of the model that counts, and which they have."""
     silent = {r.cell.method: r.outcome.models for r in results if r.outcome and r.outcome.final is None}
     return [
@@ -45,7 +45,7 @@ def _silent(results: Sequence[Result], measure: str) -> list[str]:
     ]
 
 
-def _missed(results: Sequence[Result], grid: Grid) -> list[str]:
+def _missed(results: Sequence[CellResult], grid: Grid) -> list[str]:
     """Say where a mean is one of those runs alone that reached a target."""
     found: list[str] = []
     for target in grid.targets:
@@ -60,7 +60,7 @@ def _missed(results: Sequence[Result], grid: Grid) -> list[str]:
     return found
 
 
-def _shared(results: Sequence[Result]) -> list[str]:
+def _shared(results: Sequence[CellResult]) -> list[str]:
     """Say it if cells have disturbed each other; their journals know when they ran."""
     ran = [life for result in results if result.outcome for life in result.outcome.lives]
     return (
@@ -70,7 +70,7 @@ def _shared(results: Sequence[Result]) -> list[str]:
     )
 
 
-def _tested(results: Sequence[Result]) -> list[str]:
+def _tested(results: Sequence[CellResult]) -> list[str]:
     """Say whose seconds are to a good part those of tests: a method that has many models is slow to test."""
     shares: dict[str, list[float]] = {}
     for result in results:
@@ -84,7 +84,7 @@ def _tested(results: Sequence[Result]) -> list[str]:
     ]
 
 
-def _by_servers(results: Sequence[Result]) -> list[str]:
+def _by_servers(results: Sequence[CellResult]) -> list[str]:
     """Say whose operations are not all in the tables."""
     names = dict.fromkeys(r.cell.method for r in results if registry.load(r.cell.config.method).public_data)
     if not names:
@@ -93,7 +93,7 @@ def _by_servers(results: Sequence[Result]) -> list[str]:
     return [f"FLOPs are the clients': {', '.join(names)} {verb} on the server, too, which is not in them."]
 
 
-def _energy(results: Sequence[Result]) -> list[str]:
+def _energy(results: Sequence[CellResult]) -> list[str]:
     """Say where energy comes from if no sensor tells it, or why its column is not there."""
     known = {
         name for r in results if r.outcome for name, value in r.outcome.total.items() if value is not None

@@ -15,7 +15,7 @@ COSTS = ("rounds", "bytes", "seconds", "flops", "energy_j")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """The figures of one run; None is what is not known or was not reached."""
 
     final: float | None  # accuracy
@@ -38,7 +38,7 @@ class Outcome:
                 yield target, name, None if costs is None else costs.get(name)
 
 
-def outcome(history: History, measure: str, targets: Sequence[float], rounds: int) -> Outcome:
+def outcome(history: History, measure: str, targets: Sequence[float], rounds: int) -> RunOutcome:
     """Return the figures of a run's first rounds, as many as were asked for."""
     longer = any(round.number > rounds for round in history.training)
     kept = [round for round in history.rounds if round.number <= rounds or (round.closing and not longer)]
@@ -46,7 +46,7 @@ def outcome(history: History, measure: str, targets: Sequence[float], rounds: in
     curve = tuple(point for point in history.curve(measure) if point.round in numbers)
     accuracies = [point.evaluation.accuracy for point in curve]
     trained = max((round.number for round in kept if not round.closing), default=0)
-    return Outcome(
+    return RunOutcome(
         final=accuracies[-1] if accuracies else None,
         best=max(accuracies, default=None),
         total=_costs(trained, kept[-1].spent if kept else {}),

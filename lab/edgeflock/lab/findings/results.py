@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.lab.findings.outcome import Outcome, outcome
+from edgeflock.lab.findings.outcome import RunOutcome, outcome
 from edgeflock.lab.grid.grid import Cell, Grid, run_dir
 from edgeflock.lab.history import ledger
 from edgeflock.lab.history.history import COMPLETED, History
@@ -16,36 +16,36 @@ from edgeflock.server.journal.feed import JOURNAL
 
 
 @dataclass(frozen=True)
-class Result:
+class CellResult:
     """One cell with what came of it."""
 
     cell: Cell
-    outcome: Outcome | None
+    outcome: RunOutcome | None
     failure: str = ""  # why there is no outcome
     run_dir: str = ""
     history: History | None = None
     ledger: Ledger | None = None
 
 
-def gather(grid: Grid, out: Path, failures: Mapping[str, str]) -> list[Result]:
+def gather(grid: Grid, out: Path, failures: Mapping[str, str]) -> list[CellResult]:
     """Return what came of every cell; `failures` are sentences by the cell's folder."""
     return [_result(grid, out, cell, failures.get(cell.folder, "")) for cell in grid.cells]
 
 
-def _result(grid: Grid, out: Path, cell: Cell, failure: str) -> Result:
+def _result(grid: Grid, out: Path, cell: Cell, failure: str) -> CellResult:
     folder = run_dir(out, cell)
     if not failure and not (folder / JOURNAL).is_file():
         failure = "its run has not begun"
     if failure:
-        return Result(cell, None, failure, str(folder))
+        return CellResult(cell, None, failure, str(folder))
     try:
         history, books = ledger.read(folder)
     except EdgeflockError as error:
-        return Result(cell, None, str(error), str(folder))
+        return CellResult(cell, None, str(error), str(folder))
     if failure := _unfinished(history, cell):
-        return Result(cell, None, failure, str(folder))
+        return CellResult(cell, None, failure, str(folder))
     found = outcome(history, grid.measure, grid.targets, cell.config.rounds)
-    return Result(cell, found, run_dir=str(folder), history=history, ledger=books)
+    return CellResult(cell, found, run_dir=str(folder), history=history, ledger=books)
 
 
 def _unfinished(history: History, cell: Cell) -> str:

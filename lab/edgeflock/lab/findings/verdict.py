@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from edgeflock.common.command.units import counted
 from edgeflock.lab.findings.groups import Figure, Group, groups
 from edgeflock.lab.findings.paired import Difference
-from edgeflock.lab.findings.results import Result
+from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.grid.grid import SEED, Grid
 from edgeflock.lab.grid.options import METHOD
 
@@ -23,7 +23,7 @@ _CLOSE = 0.02  # around 0: an interval within this is called alike
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SettingVerdict:
     """The words for one setting of the other axes: `partition=iid`, or nothing if there is one setting."""
 
     setting: str
@@ -33,7 +33,7 @@ class Verdict:
         return f"{self.setting}: {self.words}" if self.setting else self.words
 
 
-def verdicts(results: Sequence[Result], grid: Grid) -> list[Verdict]:
+def verdicts(results: Sequence[CellResult], grid: Grid) -> list[SettingVerdict]:
     """Return the verdict of every setting, in the order of the grid."""
     against = reference(grid)
     settings: dict[tuple[tuple[str, str], ...], list[Group]] = {}
@@ -41,7 +41,7 @@ def verdicts(results: Sequence[Result], grid: Grid) -> list[Verdict]:
         rest = tuple((axis, label) for axis, label in group.labels.items() if axis not in against)
         settings.setdefault(rest, []).append(group)
     return [
-        Verdict(
+        SettingVerdict(
             _labels(dict(setting)) if len(settings) > 1 else "",
             "; ".join(_parts(found, against, grid.targets)),
         )

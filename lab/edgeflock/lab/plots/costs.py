@@ -9,7 +9,7 @@ from edgeflock.common.command.units import means, scale, spans
 from edgeflock.lab.history.history import Numbers, RoundHistory
 from edgeflock.lab.plots.curves import SIZE
 from edgeflock.lab.plots.names import elided
-from edgeflock.lab.plots.stacks import Part, Row, Stack
+from edgeflock.lab.plots.stacks import Row, Stack, StackPart
 from edgeflock.lab.plots.theme import figure
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def per_round(rounds: Sequence[RoundHistory], stack: Stack, rows: Sequence[Numbe
     return made
 
 
-def _pile(axes: Axes, values: Mapping[Part, list[float]], edges: Sequence[float], *, grouped: bool) -> None:
+def _pile(
+    axes: Axes, values: Mapping[StackPart, list[float]], edges: Sequence[float], *, grouped: bool
+) -> None:
     """Pile up the parts between the edges: a bar for each round, or one outline where there are many."""
     tops = [0.0] * (len(edges) - 1)
     for part, heights in values.items():

@@ -69,7 +69,7 @@ METRICS = {
 
 
 @dataclass(frozen=True)
-class Line:
+class Curve:
     """One line of a plot."""
 
     label: str
@@ -113,7 +113,7 @@ def axes_of(histories: Sequence[History]) -> list[Against]:
     return [axis for axis in AXES if axis.name != "energy" or told]
 
 
-def evaluations(histories: Sequence[History], names: Sequence[str], what: str, axis: Against) -> list[Line]:
+def evaluations(histories: Sequence[History], names: Sequence[str], what: str, axis: Against) -> list[Curve]:
     """Return accuracy or loss: of one run all its models, of several the one that a curve means."""
     if len(histories) == 1:
         (history,) = histories
@@ -129,12 +129,12 @@ def evaluations(histories: Sequence[History], names: Sequence[str], what: str, a
     return found
 
 
-def _line(history: History, model: str, label: str, what: str, axis: Against, look: Stroke) -> Line:
+def _line(history: History, model: str, label: str, what: str, axis: Against, look: Stroke) -> Curve:
     known = [(axis.of(point), point.evaluation) for point in history.curve(model)]
     points = [(x, found) for x, found in known if x is not None and math.isfinite(getattr(found, what))]
     spread = [found.deviation for _, found in points] if what == "accuracy" else []
     shown = label if label != model else MODELS.get(model, model.replace("_", " "))
-    return Line(
+    return Curve(
         shown,
         look,
         [x for x, _ in points],
@@ -160,18 +160,18 @@ def metrics(histories: Sequence[History]) -> list[str]:
     return known + sorted(found - set(known))
 
 
-def metric(histories: Sequence[History], names: Sequence[str], what: str) -> list[Line]:
+def metric(histories: Sequence[History], names: Sequence[str], what: str) -> list[Curve]:
     lines = []
     for number, (history, name) in enumerate(zip(histories, names, strict=True)):
         told = [(round.number, round.metrics[what]) for round in history.training if what in round.metrics]
         told = [(x, y) for x, y in told if math.isfinite(y)]
         if told:
-            lines.append(Line(name, stroke(number), [x for x, _ in told], [y for _, y in told]))
+            lines.append(Curve(name, stroke(number), [x for x, _ in told], [y for _, y in told]))
     return lines
 
 
 def draw(
-    lines: Sequence[Line], x: str, y: str, quantity: str, *, legend: bool, frame: Frame = Frame()
+    lines: Sequence[Curve], x: str, y: str, quantity: str, *, legend: bool, frame: Frame = Frame()
 ) -> Figure:
     """Return the plot of a frame; call it inside `styled`."""
     labels = elided([line.label for line in lines], _LEGEND_WIDTH)
@@ -185,7 +185,7 @@ def draw(
 
 
 def panel(
-    axes: Axes, lines: Sequence[Line], labels: Sequence[str], x: str, quantity: str, frame: Frame
+    axes: Axes, lines: Sequence[Curve], labels: Sequence[str], x: str, quantity: str, frame: Frame
 ) -> None:
     """Draw lines, what leaves the frame, and the targets."""
     from matplotlib.ticker import MaxNLocator
@@ -210,7 +210,7 @@ def panel(
     _mark(axes, frame.targets)
 
 
-def _point_out(axes: Axes, lines: Sequence[Line], unit: Scale) -> None:
+def _point_out(axes: Axes, lines: Sequence[Curve], unit: Scale) -> None:
     """Put an arrow where a line leaves the frame."""
     low, high = axes.get_ylim()
     apart = _APART * (axes.get_xlim()[1] - axes.get_xlim()[0])
@@ -245,7 +245,7 @@ def _far_apart(costs: Sequence[Sequence[float]]) -> bool:
     return len(ends) > 1 and min(map(min, costs)) > 0 and ends[-1] > _FAR * median(ends)
 
 
-def _draw_line(axes: Axes, line: Line, x: Sequence[float], label: str, *, over: bool) -> None:
+def _draw_line(axes: Axes, line: Curve, x: Sequence[float], label: str, *, over: bool) -> None:
     """Draw a line and its band; one that lies over another is dashed, so that both are seen."""
     look = line.stroke
     dash = (0, (5, 5)) if over else look.dash
@@ -276,7 +276,7 @@ def _choose_scale(axes: Axes, values: Sequence[float]) -> None:
         axes.set_ylim(least - room, most + room)
 
 
-def loss_frame(lines: Sequence[Line]) -> Frame:
+def loss_frame(lines: Sequence[Curve]) -> Frame:
     """Return the frame of a plot of losses: it ends at the top where one has diverged."""
     top = max((line.y[0] for line in lines if line.y), default=0.0)
     values = [value for line in lines for value in line.y]
@@ -286,7 +286,7 @@ def loss_frame(lines: Sequence[Line]) -> Frame:
     return Frame(min(0.95 * least, least - 0.05 * (high - least)), high)
 
 
-def accuracy_frame(lines: Sequence[Line], targets: Sequence[float]) -> Frame:
+def accuracy_frame(lines: Sequence[Curve], targets: Sequence[float]) -> Frame:
     """Return the frame of a plot of accuracies: the way up from nothing would leave no room for what targets
     tell, so it begins a little below the lowest."""
     values = [value for line in lines for value in line.y]
@@ -315,7 +315,7 @@ def leaves(y: Sequence[float], low: float, high: float) -> list[tuple[float, str
     return found
 
 
-def twins(lines: Sequence[Line]) -> dict[int, int]:
+def twins(lines: Sequence[Curve]) -> dict[int, int]:
     """Return which lines lie on an earlier one, by their places: of both only one would be seen."""
     wide, tall = (
         (_span(values) for values in zip(*((line.x, line.y) for line in lines), strict=True))
@@ -336,7 +336,7 @@ def _span(values: Sequence[Sequence[float]]) -> float:
     return max(known, default=0.0) - min(known, default=0.0)
 
 
-def _is_on(line: Line, other: Line, wide: float, tall: float) -> bool:
+def _is_on(line: Curve, other: Curve, wide: float, tall: float) -> bool:
     if not line.x or len(line.x) != len(other.x):
         return False
     return all(
@@ -345,7 +345,7 @@ def _is_on(line: Line, other: Line, wide: float, tall: float) -> bool:
     )
 
 
-def remarks(lines: Sequence[Line], frame: Frame) -> list[str]:
+def remarks(lines: Sequence[Curve], frame: Frame) -> list[str]:
     """Return in sentences what a plot of these lines does not show by itself."""
     found = [f"{lines[n].label} lies on {lines[on].label}." for n, on in twins(lines).items()]
     if frame.low is None or frame.high is None:

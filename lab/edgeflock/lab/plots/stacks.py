@@ -16,7 +16,7 @@ _COUNTED = "Of all clients together, as the server counted them."
 
 
 @dataclass(frozen=True)
-class Part:
+class StackPart:
     """One part of a stack."""
 
     label: str
@@ -31,11 +31,11 @@ class Stack:
     name: str  # of the file
     title: str
     quantity: str
-    parts: tuple[Part, ...]
+    parts: tuple[StackPart, ...]
     caption: str
     of: str = "per round"  # what one bar of a round is
 
-    def present(self, rows: Sequence[Numbers]) -> list[Part]:
+    def present(self, rows: Sequence[Numbers]) -> list[StackPart]:
         """Return the parts that are somewhere more than nothing."""
         return [part for part in self.parts if any(part.of(row) > 0 for row in rows)]
 
@@ -59,7 +59,7 @@ SERVER_TIME = Stack(
     "server-seconds",
     "Time of the server",
     "seconds",
-    tuple(Part(*_LINE.get(name, (name.removesuffix("_s"), _RED)), _named(name)) for name in TIME_LINE),
+    tuple(StackPart(*_LINE.get(name, (name.removesuffix("_s"), _RED)), _named(name)) for name in TIME_LINE),
     _EXCLUSIVE,
 )
 CLIENT_TIME = Stack(
@@ -67,10 +67,10 @@ CLIENT_TIME = Stack(
     "Time of the clients",
     "seconds",
     (
-        Part("fetch", _BLUE, _named("fetch_s")),
-        Part("train", _ORANGE, _named("train_s")),
-        Part("deliver", _GREEN, _named("deliver_s")),
-        Part("wait", NEUTRAL, _named("wait_s")),
+        StackPart("fetch", _BLUE, _named("fetch_s")),
+        StackPart("train", _ORANGE, _named("train_s")),
+        StackPart("deliver", _GREEN, _named("deliver_s")),
+        StackPart("wait", NEUTRAL, _named("wait_s")),
     ),
     "Parts exclude each other: together they are the client's time.",
     "per round and client",
@@ -94,11 +94,11 @@ BYTES = Stack(
     "Bytes",
     "bytes",
     (
-        Part("down", _BLUE, _named("bytes_down")),
-        Part("up", _ORANGE, lambda costs: costs.get("bytes_up", 0) - costs.get("resent_bytes", 0)),
-        Part("up once more, after a cut", _RED, _named("resent_bytes")),
-        Part("messages around them", _TEAL, _more("bytes", "message_bytes")),
-        Part("frames on the wire, estimated", NEUTRAL, _more("message_bytes", "wire_bytes")),
+        StackPart("down", _BLUE, _named("bytes_down")),
+        StackPart("up", _ORANGE, lambda costs: costs.get("bytes_up", 0) - costs.get("resent_bytes", 0)),
+        StackPart("up once more, after a cut", _RED, _named("resent_bytes")),
+        StackPart("messages around them", _TEAL, _more("bytes", "message_bytes")),
+        StackPart("frames on the wire, estimated", NEUTRAL, _more("message_bytes", "wire_bytes")),
     ),
     _COUNTED,
 )
@@ -107,9 +107,9 @@ ENERGY = Stack(
     "Energy",
     "energy",
     (
-        Part("clients, by their sensors", _GREEN, _named(SENSOR)),
-        Part("clients, a model: watts as stated", _ORANGE, _named(STATED)),
-        Part("server, by its sensor", _PURPLE, _named(SERVER)),
+        StackPart("clients, by their sensors", _GREEN, _named(SENSOR)),
+        StackPart("clients, a model: watts as stated", _ORANGE, _named(STATED)),
+        StackPart("server, by its sensor", _PURPLE, _named(SERVER)),
     ),
     "A sensor has measured it, or it is what --watts of the client says times the seconds.",
 )
@@ -119,7 +119,7 @@ def by_bundle(held: Sequence[Held]) -> Stack:
     """Return bytes by what they held; down and up have hues of their own."""
     ways = {way: [what for what in held if what[0] == way] for way in ("down", "up")}
     parts = [
-        Part(bundle_name(what), colours[number % len(colours)], _named(_key(what)))
+        StackPart(bundle_name(what), colours[number % len(colours)], _named(_key(what)))
         for way, colours in (("down", _DOWN), ("up", _UP))
         for number, what in enumerate(ways[way])
     ]

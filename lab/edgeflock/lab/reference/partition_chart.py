@@ -14,7 +14,7 @@ from edgeflock.lab.plots import theme
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from edgeflock.lab.reference.partition_rows import Description, Row
+    from edgeflock.lab.reference.partition_rows import Description, ShardRow
 
 COUNTED = 12  # up to so many classes are shown as numbers, more as shades
 BAR = 10  # characters of the longest bar: ten classes fit into 80 columns
@@ -41,7 +41,7 @@ def shade(count: int, most: int) -> str:
     return SHADES[0] if count == 0 else SHADES[1 + min(3, int(4 * count / most - 1e-9))]
 
 
-def _line(found: Description, row: Row) -> str:
+def _line(found: Description, row: ShardRow) -> str:
     if found.classes <= COUNTED:
         cells = "".join(f"{count:>5}" for count in row.classes)
     else:
@@ -50,7 +50,7 @@ def _line(found: Description, row: Row) -> str:
     return f"{row.client:>6} {row.samples:>8}  {_bar(found, row):{BAR}} {cells}"
 
 
-def _bar(found: Description, row: Row) -> str:
+def _bar(found: Description, row: ShardRow) -> str:
     longest = max(1, *(other.samples for other in found.rows))
     return "█" * (-(-BAR * row.samples // longest))
 

@@ -11,7 +11,7 @@ from edgeflock.common.partitions.kit.assign import assign, public_split
 
 
 @dataclass(frozen=True)
-class Row:
+class ShardRow:
     """One client's shard."""
 
     client: int
@@ -29,7 +29,7 @@ class Description:
     pool: int  # samples to be shared out
     unused: int  # held by nobody
     shared: int  # held by more than one client
-    rows: tuple[Row, ...]
+    rows: tuple[ShardRow, ...]
 
     @property
     def classes(self) -> int:
@@ -67,6 +67,6 @@ def describe(
     for client, shard in enumerate(shards):
         holders[shard] += 1
         counts = np.bincount(labels[shard], minlength=dataset.classes)
-        rows.append(Row(client, len(shard), tuple(int(count) for count in counts)))
+        rows.append(ShardRow(client, len(shard), tuple(int(count) for count in counts)))
     unused, shared = int((holders[pool] == 0).sum()), int((holders > 1).sum())
     return Description(dataset.name, partition, seed, len(pool), unused, shared, tuple(rows))

@@ -13,7 +13,7 @@ from edgeflock.lab.compare import bands, bars
 from edgeflock.lab.findings.blocks import HEADINGS, Block
 from edgeflock.lab.findings.findings import findings
 from edgeflock.lab.findings.groups import Group
-from edgeflock.lab.findings.results import Result, gather
+from edgeflock.lab.findings.results import CellResult, gather
 from edgeflock.lab.grid import grid_toml
 from edgeflock.lab.grid.grid import Grid, run_dir
 from edgeflock.lab.history.history import GLOBAL
@@ -68,7 +68,7 @@ def render(grid: Grid, out: Path, album: Album, data_root: Path | None) -> str:
 
 
 def _marks(
-    results: Sequence[Result], found: Sequence[Group], looks: Sequence[Stroke]
+    results: Sequence[CellResult], found: Sequence[Group], looks: Sequence[Stroke]
 ) -> Mapping[str, Stroke]:
     """Return the look of every row that a table may have, by its name."""
     by_labels = {tuple(group.labels.items()): look for group, look in zip(found, looks, strict=True)}
@@ -80,7 +80,7 @@ def _titled(block: Block, marks: Mapping[str, Stroke]) -> Titled:
     return Titled(block.title, Table(block.columns, block.rows), [marks[row[0]] for row in block.rows])
 
 
-def _missing(results: Sequence[Result]) -> list[str]:
+def _missing(results: Sequence[CellResult]) -> list[str]:
     return [
         f"{result.cell.name} has no result: {result.failure}." for result in results if result.outcome is None
     ]
@@ -101,7 +101,7 @@ def _strangers(grid: Grid, out: Path) -> Iterator[str]:
 
 
 def _curves(
-    album: Album, results: Sequence[Result], found: Sequence[Group], looks: Sequence[Stroke], grid: Grid
+    album: Album, results: Sequence[CellResult], found: Sequence[Group], looks: Sequence[Stroke], grid: Grid
 ) -> list[Plot]:
     drawn = []
     measured = "" if grid.measure == GLOBAL else f", {grid.measure}"
@@ -121,7 +121,7 @@ def _curves(
 
 
 def _methods(
-    album: Album, results: Sequence[Result], found: Sequence[Group], looks: Sequence[Stroke]
+    album: Album, results: Sequence[CellResult], found: Sequence[Group], looks: Sequence[Stroke]
 ) -> list[Plot]:
     drawn = []
     for name in curves.metrics([result.history for result in results if result.history]):
@@ -154,7 +154,7 @@ def _costs(album: Album, found: Sequence[Group], looks: Sequence[Stroke], grid: 
     return plots.drawn(drawn)
 
 
-def _data(album: Album, results: Sequence[Result], data_root: Path | None) -> list[Plot]:
+def _data(album: Album, results: Sequence[CellResult], data_root: Path | None) -> list[Plot]:
     """Return who holds which labels, once for every way in which the data were cut with the first seed."""
     drawn: dict[tuple[object, ...], Plot | None] = {}
     for result in results:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from edgeflock import methods
 from edgeflock.common.command.units import UNKNOWN, amount, counted, decimal
 from edgeflock.lab.findings.groups import Group
-from edgeflock.lab.findings.results import Result
+from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.findings.verdict import FINAL
 from edgeflock.lab.grid.grid import SEED, Grid
 from edgeflock.lab.grid.options import METHOD
@@ -108,7 +108,7 @@ def of_comparison(found: Sequence[Group], grid: Grid) -> str:
     return f"{', '.join([*where, seeds])}: {told}" if where else f"{what}: {told}"
 
 
-def of_all_cells(grid: Grid, results: Sequence[Result]) -> str:
+def of_all_cells(grid: Grid, results: Sequence[CellResult]) -> str:
     """Return what all runs have in common, and how many of them are finished."""
     parts = (
         lambda config: config.model,

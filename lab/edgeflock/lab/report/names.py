@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeflock.common.command.options import public
-from edgeflock.lab.report.given import OF_THIS_MACHINE
+from edgeflock.lab.report.options import OF_THIS_MACHINE
 from edgeflock.server.config import ServerConfig
 
 _ELSEWHERE = {  # where a run was held says nothing of what it is

@@ -41,7 +41,7 @@ def of_lines(
     title: str,
     caption: str,
     draw: Callable[..., Figure],
-    lines: Sequence[curves.Line],
+    lines: Sequence[curves.Curve],
     runs: int,
 ) -> Plot | None:
     """Add a plot of lines; on the page the legend of several runs stands above all plots."""

@@ -15,9 +15,9 @@ from edgeflock.common.errors import EdgeflockError
 from edgeflock.lab.history.history import COMPLETED, History
 from edgeflock.lab.history.ledger import Ledger
 from edgeflock.lab.report.exam import Exam, examine
-from edgeflock.lab.report.given import Options, given
 from edgeflock.lab.report.labels import Table, distribution
 from edgeflock.lab.report.names import cell_names, order, run_names
+from edgeflock.lab.report.options import Options, given
 
 T = TypeVar("T")
 _SCORE = re.compile(r"score (\d+)")

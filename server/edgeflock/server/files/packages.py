@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgeflock.common.payload.checksum import Buffer, Marks
-from edgeflock.common.payload.pack import Encoded
+from edgeflock.common.payload.pack import Packed
 from edgeflock.common.payload.package import IDENTITY, Kind, Package, Section
 from edgeflock.common.payload.tensorfile import Written
 from edgeflock.common.wire import chunks
@@ -74,7 +74,7 @@ def of_checkpoint(path: Path, written: Written, layouts: ModelLayouts) -> Broadc
     return Broadcast(package, written.marks, path, written.data_start)
 
 
-def of_pieces(path: Path, encoded: Encoded, *, shared: bool) -> Broadcast:
+def of_pieces(path: Path, encoded: Packed, *, shared: bool) -> Broadcast:
     """A package that was encoded for this round; the file is not needed after a crash."""
     _write(path, encoded.pieces)
     return Broadcast(encoded.package, encoded.marks, path, shared=shared)

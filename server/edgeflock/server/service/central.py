@@ -22,7 +22,7 @@ from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.partitions.kit import assign
 from edgeflock.common.payload.checksum import extend
-from edgeflock.common.payload.pack import Encoded, pack
+from edgeflock.common.payload.pack import Packed, pack
 from edgeflock.common.payload.package import Kind
 from edgeflock.common.wire.messages import package_to_wire
 from edgeflock.methods.kit import steps
@@ -59,7 +59,7 @@ def load_union(config: ServerConfig) -> LocalData:
 class _Trained:
     """One local round: the encoded update, valid until the next one, and what it took."""
 
-    encoded: Encoded
+    encoded: Packed
     costs: dict[str, float]
     used_up: str = ""  # the allowance that ended it early
 

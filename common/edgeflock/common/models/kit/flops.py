@@ -23,7 +23,7 @@ def forward_flops(net: Net, shape: tuple[int, ...]) -> int:
     return training_flops(net, shape)[0]
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up what torch's own formulas say of every operation; its FlopCounterMode brings in 80 MB."""
 
     @classmethod
@@ -58,7 +58,7 @@ def training_flops(net: Net, shape: tuple[int, ...]) -> tuple[int, int]:
         parameter.register_post_accumulate_grad_hook(_forget)  # type: ignore[no-untyped-call]
     try:
         net.eval()
-        with _Counter() as counter:
+        with _FlopCounter() as counter:
             _, logits = torch.func.functional_call(net, parameters, (torch.zeros(1, *shape),))
             forward = counter.total
             net.loss(logits, torch.zeros(1, dtype=torch.long)).backward()  # type: ignore[no-untyped-call]

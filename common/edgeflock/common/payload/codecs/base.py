@@ -14,7 +14,7 @@ from edgeflock.common.payload.checksum import Buffer
 BLOCK = 1 << 18  # numbers: 1 MiB of float32
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """Encoded bytes in order, with an end."""
 
     def readinto(self, view: memoryview) -> None:
@@ -52,7 +52,7 @@ class Codec(ABC):
         """Return the encoded bytes; identity returns the tensor's own memory."""
 
     @abstractmethod
-    def blocks(self, source: Source, elements: int) -> Iterator[Tensor]:
+    def blocks(self, source: ByteSource, elements: int) -> Iterator[Tensor]:
         """Yield consecutive decoded float32 blocks of at most BLOCK numbers, each valid until the next.
 
         Raises CorruptPayload, and nothing else, for bytes that no encoder has written.

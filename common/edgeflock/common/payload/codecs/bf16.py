@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from edgeflock.common.payload.codecs.base import BLOCK, Codec, Encoded, Source, limit_infinite, spans
+from edgeflock.common.payload.codecs.base import BLOCK, ByteSource, Codec, Encoded, limit_infinite, spans
 from edgeflock.common.payload.memory import memory
 from edgeflock.v1 import bundle_pb2
 
@@ -21,7 +21,7 @@ class Bf16(Codec):
         clamped = limit_infinite(out, flat) if torch.isinf(out).any() else 0
         return Encoded([memory(out.view(torch.int16))], clamped)
 
-    def blocks(self, source: Source, elements: int) -> Iterator[Tensor]:
+    def blocks(self, source: ByteSource, elements: int) -> Iterator[Tensor]:
         block = torch.empty(min(BLOCK, elements))
         halves = torch.empty(block.numel(), dtype=torch.int16)
         view = memory(halves)

@@ -10,7 +10,7 @@ from torch import Tensor
 from edgeflock.common.errors import BadData, CorruptPayload
 from edgeflock.common.payload.checksum import Buffer
 from edgeflock.common.payload.choice import NAMES
-from edgeflock.common.payload.codecs.base import Codec, Encoded, Source
+from edgeflock.common.payload.codecs.base import ByteSource, Codec, Encoded
 from edgeflock.common.payload.codecs.bf16 import Bf16
 from edgeflock.common.payload.codecs.fp16 import Fp16
 from edgeflock.common.payload.codecs.identity import Identity, exact
@@ -52,7 +52,7 @@ def encode(choice: CodecChoice, flat: Tensor, generator: torch.Generator | None 
 
 
 def decode_blocks(
-    choice: CodecChoice, source: Source, elements: int, dtype: str = "float32"
+    choice: CodecChoice, source: ByteSource, elements: int, dtype: str = "float32"
 ) -> Iterator[Tensor]:
     """Yield the decoded numbers in blocks of at most BLOCK, each valid until the next.
 
@@ -61,7 +61,7 @@ def decode_blocks(
     if not elements:
         _expect_end(source)
         return
-    plain: Source = Inflated(source) if choice.zstd else source
+    plain: ByteSource = Inflated(source) if choice.zstd else source
     done = 0
     for block in _blocks(choice, plain, elements, dtype):
         done += block.numel()
@@ -101,7 +101,7 @@ def residual(flat: Tensor, decoded: Tensor) -> Tensor:
     return flat - decoded
 
 
-def _blocks(choice: CodecChoice, source: Source, elements: int, dtype: str) -> Iterator[Tensor]:
+def _blocks(choice: CodecChoice, source: ByteSource, elements: int, dtype: str) -> Iterator[Tensor]:
     if dtype == "float32":
         return CODECS[choice.name].blocks(source, elements)
     if choice.name != "identity":
@@ -109,6 +109,6 @@ def _blocks(choice: CodecChoice, source: Source, elements: int, dtype: str) -> I
     return exact(source, elements, TORCH[dtype])
 
 
-def _expect_end(source: Source) -> None:
+def _expect_end(source: ByteSource) -> None:
     if len(source.take(1)):
         raise CorruptPayload("there are bytes after the last number")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from edgeflock.common.errors import CorruptPayload
-from edgeflock.common.payload.codecs.base import BLOCK, Codec, Encoded, Source, limit_infinite, spans
+from edgeflock.common.payload.codecs.base import BLOCK, ByteSource, Codec, Encoded, limit_infinite, spans
 from edgeflock.common.payload.memory import memory
 from edgeflock.v1 import bundle_pb2
 
@@ -34,7 +34,7 @@ class Fp16(Codec):
             position, clamped = position + 1 + count, clamped + over
         return Encoded([memory(out)], clamped)
 
-    def blocks(self, source: Source, elements: int) -> Iterator[Tensor]:
+    def blocks(self, source: ByteSource, elements: int) -> Iterator[Tensor]:
         block = torch.empty(min(BLOCK, elements))
         halves = torch.empty(block.numel(), dtype=torch.float16)
         view = memory(halves)

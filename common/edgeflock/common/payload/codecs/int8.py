@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from edgeflock.common.payload.codecs.base import BLOCK, Codec, Encoded, Source, spans
+from edgeflock.common.payload.codecs.base import BLOCK, ByteSource, Codec, Encoded, spans
 from edgeflock.common.payload.memory import memory
 from edgeflock.v1 import bundle_pb2
 
@@ -40,7 +40,7 @@ class Int8(Codec):
             position = head + count
         return Encoded([memory(out)])
 
-    def blocks(self, source: Source, elements: int) -> Iterator[Tensor]:
+    def blocks(self, source: ByteSource, elements: int) -> Iterator[Tensor]:
         rows = min(BLOCK // ROW, _rows(elements))
         block, scales = torch.empty(rows, ROW), torch.empty(rows, 1)
         steps = torch.zeros(rows, ROW, dtype=torch.int8)

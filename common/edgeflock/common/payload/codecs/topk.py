@@ -15,7 +15,7 @@ from torch import Tensor
 
 from edgeflock.common.errors import BadValue, CorruptPayload
 from edgeflock.common.payload.checksum import Buffer
-from edgeflock.common.payload.codecs.base import BLOCK, Codec, Encoded, Source, spans
+from edgeflock.common.payload.codecs.base import BLOCK, ByteSource, Codec, Encoded, spans
 from edgeflock.v1 import bundle_pb2
 
 CELL = 1 << 16
@@ -40,7 +40,7 @@ class TopK(Codec):
             pieces.append((inside - start).astype("<u2").tobytes() + values[inside].tobytes())
         return Encoded([b"".join(pieces)])
 
-    def blocks(self, source: Source, elements: int) -> Iterator[Tensor]:
+    def blocks(self, source: ByteSource, elements: int) -> Iterator[Tensor]:
         block = torch.empty(min(BLOCK, elements))
         dense: Floats = block.numpy()
         for _, count in spans(elements):
@@ -75,7 +75,7 @@ def largest_places(values: Floats, count: int) -> Places:
     return np.sort(np.concatenate([above, equal]))
 
 
-def _fill(source: Source, cell: Floats) -> None:
+def _fill(source: ByteSource, cell: Floats) -> None:
     """Put the entries of one cell into place."""
     count = int.from_bytes(source.read(4), "little")
     if count > len(cell):

@@ -9,7 +9,7 @@ import zstandard
 
 from edgeflock.common.errors import CorruptPayload
 from edgeflock.common.payload.checksum import Buffer
-from edgeflock.common.payload.codecs.base import Source
+from edgeflock.common.payload.codecs.base import ByteSource
 from edgeflock.common.payload.codecs.sources import too_short
 
 LEVEL = 1
@@ -36,10 +36,10 @@ def bound(size: int) -> int:
 class Inflated:
     """The decompressed bytes of another source; never more of them in memory than were asked for."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ByteSource) -> None:
         decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW)
         self._stream = decompressor.stream_reader(
-            cast("IO[bytes]", _File(source)), read_size=READ, read_across_frames=True
+            cast("IO[bytes]", _SourceFile(source)), read_size=READ, read_across_frames=True
         )
         self._buffer = bytearray()
 
@@ -72,10 +72,10 @@ class Inflated:
             raise CorruptPayload(f"the bytes are not what zstd writes: {error}") from None
 
 
-class _File:
+class _SourceFile:
     """The one method of a file that zstandard calls."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ByteSource) -> None:
         self._source = source
 
     def read(self, n: int) -> bytes:

@@ -21,7 +21,7 @@ _GRACE_S = 10.0  # above what a run takes to end its own processes
 
 
 @dataclass
-class Living:
+class LivingCell:
     """A cell that runs."""
 
     cell: Cell
@@ -58,7 +58,7 @@ class Living:
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedCell:
     """A cell whose processes have ended."""
 
     cell: Cell
@@ -72,15 +72,15 @@ def command_line(out: Path, cell: Cell) -> list[str]:
     return ["run", *flags.to_arguments(ServerConfig, given), *flags.to_arguments(LabConfig, cell.lab)]
 
 
-def grow(
-    cells: Sequence[Cell], out: Path, jobs: int, watch: Callable[[Sequence[Living]], None]
-) -> Generator[Ended]:
+def run_cells(
+    cells: Sequence[Cell], out: Path, jobs: int, watch: Callable[[Sequence[LivingCell]], None]
+) -> Generator[EndedCell]:
     """Run cells, so many at a time, and yield each as it ends; `watch` is called in between.
 
     Leaving the iteration early ends the processes.
     """
     patience = max((cell.config.drain_timeout for cell in cells), default=0.0) + _GRACE_S
-    waiting, living = deque(cells), list[Living]()
+    waiting, living = deque(cells), list[LivingCell]()
     with Children(patience_s=patience) as children:
         while waiting or living:
             while waiting and len(living) < jobs:
@@ -88,14 +88,14 @@ def grow(
             for one in [one for one in living if one.child.code is not None]:
                 living.remove(one)
                 one.feed.close()
-                yield Ended(one.cell, one.seconds, _failure(one.child))
+                yield EndedCell(one.cell, one.seconds, _failure(one.child))
             for one in living:
                 one.look()
             watch(living)
             time.sleep(_INTERVAL_S)
 
 
-def _start(children: Children, out: Path, cell: Cell) -> Living:
+def _start(children: Children, out: Path, cell: Cell) -> LivingCell:
     folder, log = run_dir(out, cell), out / _LOGS / f"{cell.folder}.log"
     for place in (folder.parent, log.parent):
         place.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def _start(children: Children, out: Path, cell: Cell) -> Living:
             if not name.startswith("FL_LAB_")
         },
     )
-    return Living(cell, child, Feed(folder))
+    return LivingCell(cell, child, Feed(folder))
 
 
 def _failure(child: Child) -> str:
