@@ -1,4 +1,4 @@
-"""The house as a whole: its namespace, its rooms' first lines, its stubs, and what its packages carry."""
+"""The house as a whole: its namespace, rooms, faces and sentences, its stubs, and what its packages carry."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -54,22 +55,43 @@ def test_every_part_declares_its_types() -> None:
     assert [path for path in parts if not (path / "py.typed").is_file()] == []
 
 
-@pytest.mark.parametrize("path", written_modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_room_says_in_its_first_line_what_it_owns(path: Path) -> None:
-    first = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
-    assert first.endswith((".", ":")), f"{path.relative_to(ROOT)} begins with {first!r}"
-
-
 def rooms() -> list[Path]:
-    """Return every folder of modules below a wing's own package."""
+    """Return every folder of modules below a wing's own package, but for the generated one."""
     found = {path.parent for path in written_modules()}
     return sorted(path for path in found if len(path.relative_to(ROOT).parts) > 3 and path.name != "v1")
 
 
-@pytest.mark.parametrize("room", rooms(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_architecture_page_names_every_room(room: Path) -> None:
+def named(paths: Iterable[Path]) -> list[str]:
+    return [str(path.relative_to(ROOT)) for path in paths]
+
+
+def first_line(path: Path) -> str:
+    return (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0]
+
+
+def test_every_module_says_in_its_first_line_what_it_owns() -> None:
+    assert named(path for path in written_modules() if not first_line(path).endswith((".", ":"))) == []
+
+
+def test_a_room_begins_with_one_sentence_and_nothing_else() -> None:
+    """What a room's `__init__` imports, everybody who enters the room must wait for."""
+    begun = {path: path / "__init__.py" for path in rooms()}
+    assert named(path for path, init in begun.items() if not init.is_file()) == []
+    assert (
+        named(init for init in begun.values() if init.read_text("utf-8") != f'"""{first_line(init)}"""\n')
+        == []
+    )
+
+
+def test_a_room_has_at_most_sixteen_modules() -> None:
+    """Where there is one module for each choice, beside a kit, there may be as many as there are choices."""
+    sizes = {room: len(list(room.glob("*.py"))) - 1 for room in rooms() if not (room / "kit").is_dir()}
+    assert {str(room.relative_to(ROOT)): size for room, size in sizes.items() if size > 16} == {}
+
+
+def test_the_architecture_page_names_every_room() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    assert f"`{'/'.join(room.relative_to(ROOT).parts[2:])}/`" in page
+    assert [room for room in rooms() if f"`{'/'.join(room.relative_to(ROOT).parts[2:])}/`" not in page] == []
 
 
 def test_the_committed_stubs_are_what_the_proto_files_say() -> None:
