@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from edgeflock.common.payload.checksum import extend
-from edgeflock.server.core.events import Ticked
 from edgeflock.server.engine.pools import started_pool
 from edgeflock.server.service import flow, sessions
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -28,7 +27,7 @@ def serve(home: Home, talk: Talk) -> None:
 
 
 def watching(served: Served) -> list[int]:
-    return [session.watching for session in served.engine.sessions]
+    return [session.watching for session in served.run.sessions]
 
 
 @pytest.mark.promise("R9")
@@ -103,11 +102,10 @@ def test_a_delivery_ends_with_its_round(tmp_path: Path) -> None:
         await upload.read()
         for index in (0, 1):
             await peers[index].deliver(served.made(index))
-        assert served.engine.machine.deadline is not None
-        served.engine.post(Ticked(served.engine.machine.deadline))
+        served.run.overdue()
         assert (await upload.read()).refusal.reason == pb.REASON_BUSY
         assert served.pool.outstanding == 0
-        await served.engine.committed(1)
+        await served.run.committed(1)
 
     serve(Home(tmp_path, rounds=1, min_updates=2), talk)
 
@@ -122,11 +120,11 @@ def test_ids_that_only_join_are_forgotten(tmp_path: Path, monkeypatch: pytest.Mo
         await first.join()
         for number in range(1, 30):
             await first.join(client_id=f"x{number}")
-        assert len(list(served.engine.sessions)) == 10
-        assert served.engine.sessions.by_id("w") is not None
-        assert served.engine.sessions.by_id("x0") is None
+        assert len(list(served.run.sessions)) == 10
+        assert served.run.sessions.by_id("w") is not None
+        assert served.run.sessions.by_id("x0") is None
         watching.watching.cancel()
-        await served.engine.until(lambda: not served.engine.machine.roster.online)
+        await served.run.until(lambda: not served.run.online)
         await served.check_alive()
 
     serve(Home(tmp_path, rounds=1), talk)
@@ -144,10 +142,10 @@ def test_a_superseded_client_that_never_watches_again_is_not_online(tmp_path: Pa
     async def talk(served: Served) -> None:
         first, second = served.peer("c0", b"1" * 16), served.peer("c0", b"1" * 16)
         await first.enter()
-        assert "c0" in served.engine.machine.roster.online
+        assert "c0" in served.run.online
         await second.join()
         await superseded(first)
-        await served.engine.until(lambda: "c0" not in served.engine.machine.roster.online)
+        await served.run.until(lambda: "c0" not in served.run.online)
 
     serve(Home(tmp_path, cohort=1, online=True), talk)
 
@@ -158,8 +156,8 @@ def test_a_superseded_client_that_watches_again_is_online(tmp_path: Path) -> Non
         await first.enter()
         await second.enter()
         await superseded(first)
-        await served.engine.until(lambda: watching(served) == [1])
-        assert "c0" in served.engine.machine.roster.online
+        await served.run.until(lambda: watching(served) == [1])
+        assert "c0" in served.run.online
 
     serve(Home(tmp_path, cohort=1, online=True), talk)
 

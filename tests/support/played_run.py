@@ -15,12 +15,11 @@ from structlog.testing import capture_logs
 
 from edgeflock.methods.kit.accumulate import Accumulators
 from edgeflock.methods.kit.base import Method, Params, Round, ServerHalf, State
-from edgeflock.server.core.events import PauseAsked, Ready
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.journal.past import Resumed
 from edgeflock.server.journal.schema import connect, read_only
 from support.tiny_run import update
-from support.tiny_server import Home, WatchedEngine
+from support.tiny_server import Home, Motion
 
 LAST = 4  # the newest round
 _UNSETTLED = shutil.ignore_patterns("*-shm", *(f"{n:06d}" for n in range(1, LAST - 1)))  # being removed
@@ -73,25 +72,25 @@ def play(folder: Path, shift: int = 0) -> Played:
         connection.executemany("INSERT INTO seats (idx, client_id, samples) VALUES (?, ?, 10)", seats)
 
     async def rounds() -> None:
-        async with made.engine() as engine:
+        async with made.run() as run:
             for index in range(3):
-                engine.post(Ready(index, 0.0))
+                run.intake.ready(f"c{index}", 10)
             for number in range(1, LAST + 1):
-                await _round(engine, made, number, shift)
-                states[number] = copy.deepcopy(engine.learner.state)
+                await _round(run, made, number, shift)
+                states[number] = copy.deepcopy(run.learner.state)
             shutil.copytree(made.run_dir, folder / "killed", ignore=_UNSETTLED)
 
     asyncio.run(rounds())
     return Played(made.run_dir, folder / "killed", states)
 
 
-async def _round(engine: WatchedEngine, made: Home, number: int, shift: int) -> None:
-    await engine.open(number)
+async def _round(run: Motion, made: Home, number: int, shift: int) -> None:
+    await run.open(number)
     if number == LAST:
-        engine.post(PauseAsked(0.0))
+        run.intake.pause()
     for index in range(3):
-        engine.deliver(update(made.layouts, index, number + shift), index)
-    await engine.committed(number)
+        await run.deliver(update(made.layouts, index, number + shift), index)
+    await run.committed(number)
 
 
 def come_back(folder: Path) -> Back:

@@ -17,7 +17,7 @@ from edgeflock.common.payload.checksum import extend
 from edgeflock.common.wire.transport import PROTOCOL, channel_options, server_options
 from edgeflock.methods.kit.base import Method
 from edgeflock.methods.kit.registry import load
-from edgeflock.server.core.events import Event
+from edgeflock.server.core.events import Event, Ticked
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.core.run import RunMachine
@@ -26,12 +26,15 @@ from edgeflock.server.costs.traffic import TrafficBook
 from edgeflock.server.engine.engine import Engine
 from edgeflock.server.engine.intake import Intake
 from edgeflock.server.engine.scoring import Scoring
+from edgeflock.server.engine.transfer import Header, Slot
+from edgeflock.server.engine.views import RunStatus
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.checkpoints import Checkpoints
-from edgeflock.server.files.spool import Entry, Spool
+from edgeflock.server.files.spool import Spool
 from edgeflock.server.journal.journal import Journal
 from edgeflock.server.journal.past import Resumed
 from edgeflock.server.learning.learner import Learner
+from edgeflock.server.learning.work import RoundWork
 from edgeflock.server.service.aggregator import AggregatorService
 from edgeflock.server.service.binding import add_aggregator
 from edgeflock.server.service.checks import stored_header
@@ -43,6 +46,7 @@ from edgeflock.server.start.recovery import Asked
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import aggregator_pb2_grpc as rpc
 from edgeflock.v1 import bundle_pb2, control_pb2_grpc
+from support import loopwatch
 from support.tiny_run import Made, describe, layouts, learner, update
 
 WAIT_S = 20
@@ -54,40 +58,75 @@ class WatchedEngine(Engine):
     """An engine that says when something has happened."""
 
     moved: asyncio.Event
-    intake: Intake
-    sessions: Sessions
 
     def post(self, event: Event) -> None:
         super().post(event)
         self.moved.set()
 
+
+class Motion:
+    """A run in motion, reached through its intake as by everybody else."""
+
+    def __init__(self, engine: WatchedEngine, sessions: Sessions) -> None:
+        self.engine, self.sessions = engine, sessions
+        self.intake = Intake(engine)
+        self.learner, self.journal, self.ended = engine.learner, engine.journal, engine.ended
+
     async def until(self, predicate: Callable[[], bool]) -> None:
         """Wait until the predicate holds; it is looked at after every event."""
         async with asyncio.timeout(WAIT_S):
             while not predicate():
-                self.moved.clear()
-                await self.moved.wait()
+                self.engine.moved.clear()
+                await self.engine.moved.wait()
 
     async def open(self, round: int) -> None:
-        await self.until(lambda: self.machine.round == round and self.machine.phase is Phase.OPEN)
+        await self.until(lambda: (self.now.round, self.now.phase) == (round, Phase.OPEN))
 
     async def committed(self, round: int) -> None:
-        await self.until(lambda: self.machine.committed >= round)
+        await self.until(lambda: self.now.committed >= round)
 
-    def spooled(self, index: int) -> Entry:
-        """Return where the update of a member of the open round goes."""
-        assert self.opened is not None
-        return self.opened.entries[index]
+    @property
+    def now(self) -> RunStatus:
+        """Where the run is."""
+        return self.intake.status()
 
-    def deliver(self, made: Made, index: int) -> None:
-        """Put an update of the open round into the spool without a network."""
-        entry = self.spooled(index)
-        entry.begin(stored_header(made.header(b"", self.machine.round)))
-        if entry.held < len(made.payload):
-            entry.append(0, made.payload, extend(0, made.payload))
-        elif not made.payload:
-            entry.note()
-        self.received(index, made.package)
+    @property
+    def online(self) -> set[str]:
+        return {one.client_id for one in self.now.members if one.online}
+
+    @property
+    def cohort(self) -> tuple[int, ...]:
+        """The seats of those who take part in the round at hand."""
+        return tuple(one.seat for one in self.now.members if one.in_cohort and one.seat is not None)
+
+    @property
+    def received(self) -> list[int]:
+        """The seats of those whose updates are here."""
+        return [one.seat for one in self.now.members if one.received and one.seat is not None]
+
+    @property
+    def work(self) -> RoundWork:
+        """What is asked in the open round."""
+        views = (self.intake.view(f"c{seat}") for seat in self.cohort)
+        return next(view.work for view in views if view.work is not None)
+
+    def overdue(self) -> None:
+        """Let the deadline of the open round be over."""
+        deadline = self.now.deadline
+        assert deadline is not None
+        self.engine.post(Ticked(deadline))
+
+    async def deliver(self, made: Made, index: int, **costs: float) -> None:
+        """Hand in an update of the open round without a network."""
+        number = self.now.round
+        header = Header(number, made.package, stored_header(made.header(b"", number)), made.scores, costs)
+        slot = await self.intake.offer(f"c{index}", header)
+        assert isinstance(slot, Slot), slot
+        if not slot.full:
+            assert await slot.begin() is None
+            if rest := made.payload[slot.held :]:
+                assert await slot.append(slot.held, rest, extend(0, made.payload)) is None
+            assert slot.complete() is None
 
 
 class Home:
@@ -152,7 +191,7 @@ class Home:
         return resumed, brain, checkpoints, spool
 
     @asynccontextmanager
-    async def engine(self) -> AsyncIterator[WatchedEngine]:
+    async def run(self) -> AsyncIterator[Motion]:
         """The run in motion, without a network."""
         journal = Journal(self.journal_path)
         resumed, brain, checkpoints, spool = self._assemble(journal)
@@ -182,32 +221,33 @@ class Home:
             samples=dict(resumed.samples),
             budget=self.budget,
         )
-        engine.moved, engine.sessions = asyncio.Event(), sessions
-        engine.intake = Intake(engine)
+        engine.moved = asyncio.Event()
         engine.post(startup.started(resumed, time.monotonic()))
-        try:
-            yield engine
-        finally:
-            await engine.close()
-            journal.close()
+        with loopwatch.watched() as touched:
+            try:
+                yield Motion(engine, sessions)
+            finally:
+                await engine.close()
+                journal.close()
+        assert touched == [], "nothing on the event loop waits for a disk"
 
     @asynccontextmanager
     async def serve(self, *control: str) -> AsyncIterator[Served]:
         """The run on a port of this machine, and the operator's service where asked."""
-        async with self.engine() as engine:
+        async with self.run() as run:
             server = grpc.aio.server(options=server_options())
             pool = CreditPool(self.credit_bytes)
             service = AggregatorService(
-                engine.intake, engine.sessions, describe(self.layouts, self.rules.clients), pool
+                run.intake, run.sessions, describe(self.layouts, self.rules.clients), pool
             )
             add_aggregator(server, service)
             if control:
-                own = ControlService(engine.intake, engine.sessions, engine.journal, "tiny", self.run_dir)
+                own = ControlService(run.intake, run.sessions, run.journal, "tiny", self.run_dir)
                 control_pb2_grpc.add_ControlServicer_to_server(own, server)
             ports = [server.add_insecure_port(address) for address in control]
             port = server.add_insecure_port("127.0.0.1:0")
             await server.start()
-            served = Served(self, engine, service, pool, port, ports, [])
+            served = Served(self, run, service, pool, port, ports, [])
             try:
                 yield served
             finally:
@@ -221,12 +261,17 @@ class Served:
     """A server that listens."""
 
     home: Home
-    engine: WatchedEngine
+    run: Motion
     service: AggregatorService
     pool: CreditPool
     port: int
     control_ports: list[int]
     peers: list[Peer]
+
+    def held(self, index: int) -> int:
+        """Return how much is here of a client's update that is on its way."""
+        session = self.run.sessions.by_id(f"c{index}")
+        return session.arriving.held if session is not None and session.arriving is not None else 0
 
     def peer(self, name: str = "c0", instance: bytes = b"") -> Peer:
         """Return a client that has said nothing yet."""
@@ -242,20 +287,20 @@ class Served:
             await peer.enter()
         for peer in peers:
             await peer.ready()
-        await self.engine.open(max(1, self.engine.machine.round))
+        await self.run.open(max(1, self.run.now.round))
         return peers
 
     def made(self, index: int, **changes: Any) -> Made:
         """Return that client's update of the open round."""
-        return update(self.home.layouts, index, self.engine.machine.round, codec=self.home.codec, **changes)
+        return update(self.home.layouts, index, self.run.now.round, codec=self.home.codec, **changes)
 
     async def finish_round(self, peers: list[Peer], order: list[int] | None = None) -> None:
         """Let everybody deliver, one after the other."""
-        number = self.engine.machine.round
+        number = self.run.now.round
         for index in order or range(len(peers)):
             answer = await peers[index].deliver(self.made(index))
             assert answer.WhichOneof("message") in ("received", "outcome"), answer
-        await self.engine.committed(number)
+        await self.run.committed(number)
 
     async def check_alive(self) -> None:
         """A normal round still completes: everybody comes anew and delivers."""
@@ -352,7 +397,7 @@ class Peer:
         self, made: Made, *, round: int | None = None, chunk: int = MIB, cut: int | None = None
     ) -> pb.DeliverResponse:
         """Deliver under credit and return the last answer; with `cut`, stop after so many bytes."""
-        number = self._served.engine.machine.round if round is None else round
+        number = self._served.run.now.round if round is None else round
         upload = self.upload()
         await upload.send(header=made.header(self.session, number))
         answer = await upload.read()

@@ -18,16 +18,15 @@ from structlog.testing import capture_logs
 
 from edgeflock.methods.kit.base import Method, Plan, Round, ServerHalf, State
 from edgeflock.server.core.decisions import Verdict
-from edgeflock.server.core.events import PauseAsked, Ready, ResumeAsked, StopAsked, Ticked
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.journal.schema import connect, read_only
 from support.asks import Asks
 from support.tiny_run import answer, update
-from support.tiny_server import Home, WatchedEngine
+from support.tiny_server import Home, Motion
 
 CLIENTS = 3
-Then = Callable[[WatchedEngine], Awaitable[None]]
+Then = Callable[[Motion], Awaitable[None]]
 
 
 class Content(Asks):
@@ -59,28 +58,28 @@ def play(of: Home, then: Then | None = None, *, train: int = 99) -> None:
     """Serve so many rounds of training, or all that are left; then do `then` and leave."""
 
     async def serve() -> None:
-        async with of.engine() as engine:
+        async with of.run() as run:
             for index in range(CLIENTS):
-                engine.post(Ready(index, 0.0))
-            for number in range(engine.machine.committed + 1, min(train, of.rules.rounds) + 1):
-                await engine.until(lambda: engine.machine.phase in (Phase.OPEN, Phase.ENDED))
-                if engine.machine.over or engine.machine.ending:
+                run.intake.ready(f"c{index}", 10)
+            for number in range(run.now.committed + 1, min(train, of.rules.rounds) + 1):
+                await run.until(lambda: run.now.phase in (Phase.OPEN, Phase.ENDED))
+                if run.now.over or run.now.ending:
                     break
-                await one_round(engine, of, number)
-            await (then or everybody_answers)(engine)
+                await one_round(run, of, number)
+            await (then or everybody_answers)(run)
 
     asyncio.run(serve())
 
 
-async def one_round(engine: WatchedEngine, of: Home, number: int) -> None:
-    await engine.open(number)
-    for index in engine.machine.current.cohort:
-        engine.deliver(update(of.layouts, index, number), index)
-    await engine.committed(number)
+async def one_round(run: Motion, of: Home, number: int, **costs: float) -> None:
+    await run.open(number)
+    for index in run.cohort:
+        await run.deliver(update(of.layouts, index, number), index, **costs)
+    await run.committed(number)
 
 
-async def closing(engine: WatchedEngine) -> None:
-    await engine.until(lambda: bool(engine.machine.over) and engine.machine.phase is Phase.OPEN)
+async def closing(run: Motion) -> None:
+    await run.until(lambda: bool(run.now.over) and run.now.phase is Phase.OPEN)
 
 
 def wish(index: int) -> float:
@@ -90,22 +89,22 @@ def wish(index: int) -> float:
 def answering(*indices: int, leave: bool = False) -> Then:
     """Let these answer; then leave, or wait for the end."""
 
-    async def then(engine: WatchedEngine) -> None:
-        await closing(engine)
+    async def then(run: Motion) -> None:
+        await closing(run)
         for index in indices:
-            engine.deliver(answer(index, wish=wish(index)), index)
+            await run.deliver(answer(index, wish=wish(index)), index)
         if not leave:
-            await ended(engine)
+            await ended(run)
 
     return then
 
 
-async def everybody_answers(engine: WatchedEngine) -> None:
-    await answering(*range(CLIENTS))(engine)
+async def everybody_answers(run: Motion) -> None:
+    await answering(*range(CLIENTS))(run)
 
 
-async def ended(engine: WatchedEngine) -> None:
-    await engine.until(lambda: engine.machine.ending is not None)
+async def ended(run: Motion) -> None:
+    await run.until(lambda: run.now.ending is not None)
 
 
 def rows(of: Home, query: str) -> list[tuple[Any, ...]]:
@@ -143,12 +142,11 @@ def test_everybody_is_asked_once_more_and_the_answers_settle_the_result(tmp_path
     made = home(tmp_path, cohort=1)
     work = {}
 
-    async def look(engine: WatchedEngine) -> None:
-        await closing(engine)
-        assert engine.opened is not None
-        work.update(vars(engine.opened.work))
-        await everybody_answers(engine)
-        assert (engine.machine.trained, engine.machine.committed) == (2, 3)
+    async def look(run: Motion) -> None:
+        await closing(run)
+        work.update(vars(run.work))
+        await everybody_answers(run)
+        assert (run.now.trained, run.now.committed) == (2, 3)
 
     play(made, look)
     assert work["plan"].steps == 0
@@ -179,11 +177,10 @@ def test_who_answers_before_the_deadline_counts_even_if_nobody_does(tmp_path: Pa
     for answered in ((1,), ()):
         made = home(tmp_path / str(len(answered)))
 
-        async def too_late(engine: WatchedEngine, answered: tuple[int, ...] = answered) -> None:
-            await answering(*answered, leave=True)(engine)
-            assert engine.machine.deadline is not None
-            engine.post(Ticked(engine.machine.deadline))
-            await ended(engine)
+        async def too_late(run: Motion, answered: tuple[int, ...] = answered) -> None:
+            await answering(*answered, leave=True)(run)
+            run.overdue()
+            await ended(run)
 
         play(made, too_late)
         [committed] = events(made, "closing_committed")
@@ -197,11 +194,11 @@ def test_who_answers_before_the_deadline_counts_even_if_nobody_does(tmp_path: Pa
 def test_an_answer_that_is_not_a_number_is_left_out(tmp_path: Path) -> None:
     made = home(tmp_path)
 
-    async def one_is_bad(engine: WatchedEngine) -> None:
-        await closing(engine)
+    async def one_is_bad(run: Motion) -> None:
+        await closing(run)
         for index in range(CLIENTS):
-            engine.deliver(answer(index, wish=float("nan") if index == 1 else 1.0), index)
-        await ended(engine)
+            await run.deliver(answer(index, wish=float("nan") if index == 1 else 1.0), index)
+        await ended(run)
 
     with capture_logs():
         play(made, one_is_bad)
@@ -240,14 +237,12 @@ def test_it_is_left_out_when_a_budget_is_used_up(tmp_path: Path, joules: float, 
     """The joules of the last round are stated while it is open, and charged with its commit."""
     made = home(tmp_path, budget=Budget({"energy": 14.0}))
 
-    async def last_round(engine: WatchedEngine) -> None:
-        await engine.open(2)
-        assert engine.opened is not None
-        engine.opened.costs |= {index: {"energy_j": joules} for index in range(CLIENTS)}
-        await one_round(engine, made, 2)
-        await engine.until(lambda: engine.machine.phase in (Phase.OPEN, Phase.ENDED))
-        if not engine.machine.ending:
-            await everybody_answers(engine)
+    async def last_round(run: Motion) -> None:
+        await run.open(2)
+        await one_round(run, made, 2, energy_j=joules)
+        await run.until(lambda: run.now.phase in (Phase.OPEN, Phase.ENDED))
+        if not run.now.ending:
+            await everybody_answers(run)
 
     play(made, last_round, train=1)
     assert events(made, "run_ended")[0]["round"] == 2
@@ -261,13 +256,13 @@ def test_it_is_left_out_when_a_budget_is_used_up(tmp_path: Path, joules: float, 
 def test_a_pause_holds_it_until_resume(tmp_path: Path) -> None:
     made = home(tmp_path)
 
-    async def pause_in_the_last_round(engine: WatchedEngine) -> None:
-        await engine.open(2)
-        engine.post(PauseAsked(0.0))
-        await one_round(engine, made, 2)
-        assert (engine.machine.phase, engine.machine.pause) == (Phase.COMMITTED, "paused by the operator")
-        engine.post(ResumeAsked(0.0))
-        await everybody_answers(engine)
+    async def pause_in_the_last_round(run: Motion) -> None:
+        await run.open(2)
+        run.intake.pause()
+        await one_round(run, made, 2)
+        assert (run.now.phase, run.now.reason) == (Phase.COMMITTED, "paused by the operator")
+        run.intake.resume()
+        await everybody_answers(run)
 
     play(made, pause_in_the_last_round, train=1)
     assert len(events(made, "closing_committed")) == 1
@@ -276,10 +271,10 @@ def test_a_pause_holds_it_until_resume(tmp_path: Path) -> None:
 def test_a_stop_ends_the_run_without_it_and_discards_the_answers(tmp_path: Path) -> None:
     made = home(tmp_path)
 
-    async def stop(engine: WatchedEngine) -> None:
-        await answering(0, leave=True)(engine)
-        engine.post(StopAsked("enough", 0.0))
-        await ended(engine)
+    async def stop(run: Motion) -> None:
+        await answering(0, leave=True)(run)
+        run.intake.stop("enough")
+        await ended(run)
 
     play(made, stop)
     assert events(made, "run_ended")[0] == {"kind": "stopped", "reason": "enough", "round": 2}
@@ -298,10 +293,10 @@ def test_a_server_that_went_in_the_midst_of_it_goes_on_with_the_answers_it_had(
     made = home(tmp_path / "run")
     play(made, answering(*range(before), leave=True))
 
-    async def rest(engine: WatchedEngine) -> None:
-        await closing(engine)
-        assert sorted(engine.machine.current.received) == list(range(before))
-        await answering(*range(before, CLIENTS))(engine)
+    async def rest(run: Motion) -> None:
+        await closing(run)
+        assert run.received == list(range(before))
+        await answering(*range(before, CLIENTS))(run)
 
     play(made, rest)
     assert sha256(made) == undisturbed
@@ -384,9 +379,9 @@ def test_without_more_rounds_a_stopped_method_stays_where_it_is(tmp_path: Path) 
 def test_with_fewer_rounds_the_open_one_gives_way_to_it(tmp_path: Path, undisturbed: str) -> None:
     made = home(tmp_path / "run", rounds=9)
 
-    async def leave_in_the_third(engine: WatchedEngine) -> None:
-        await engine.open(3)
-        engine.deliver(update(made.layouts, 0, 3), 0)
+    async def leave_in_the_third(run: Motion) -> None:
+        await run.open(3)
+        await run.deliver(update(made.layouts, 0, 3), 0)
 
     play(made, leave_in_the_third, train=2)
     made.rules = replace(made.rules, rounds=2)

@@ -15,11 +15,10 @@ from structlog.testing import capture_logs
 
 from edgeflock.common.errors import CorruptCheckpoint
 from edgeflock.methods.kit.base import Accumulators, Method, Params, Plan, Round, ServerHalf, State
-from edgeflock.server.core.events import PauseAsked, Ready
 from edgeflock.server.journal.past import Past
 from edgeflock.server.journal.schema import connect, read_only
 from support.tiny_run import update
-from support.tiny_server import Home, WatchedEngine
+from support.tiny_server import Home, Motion
 
 SEATS = [(0, "c0"), (1, "c1"), (2, "c2")]
 
@@ -37,23 +36,23 @@ def play(home: Home, upto: int, *, then: int = 0) -> None:
     """Serve until round `upto` is committed and rest there; let `then` updates of the next round come in."""
 
     async def rounds() -> None:
-        async with home.engine() as engine:
-            await go(engine)
+        async with home.run() as run:
+            await go(run)
 
-    async def go(engine: WatchedEngine) -> None:
+    async def go(run: Motion) -> None:
         for index in range(3):
-            engine.post(Ready(index, 0.0))
-        for number in range(engine.machine.committed + 1, upto + 1):
-            await engine.open(number)
+            run.intake.ready(f"c{index}", 10)
+        for number in range(run.now.committed + 1, upto + 1):
+            await run.open(number)
             if number == upto and not then:
-                engine.post(PauseAsked(0.0))
+                run.intake.pause()
             for index in range(3):
-                engine.deliver(update(home.layouts, index, number), index)
-        await engine.committed(upto)
+                await run.deliver(update(home.layouts, index, number), index)
+        await run.committed(upto)
         if then:
-            await engine.open(upto + 1)
+            await run.open(upto + 1)
             for index in range(then):
-                engine.deliver(update(home.layouts, index, upto + 1), index)
+                await run.deliver(update(home.layouts, index, upto + 1), index)
 
     asyncio.run(rounds())
 
@@ -133,15 +132,15 @@ def test_a_round_without_a_rejected_update_is_rebuilt_without_it(home: Home) -> 
     home.rules = replace(home.rules, min_updates=2)
 
     async def poisoned() -> None:
-        async with home.engine() as engine:
+        async with home.run() as run:
             for index in range(3):
-                engine.post(Ready(index, 0.0))
-            await engine.open(1)
-            engine.post(PauseAsked(0.0))
+                run.intake.ready(f"c{index}", 10)
+            await run.open(1)
+            run.intake.pause()
             for index in range(3):
                 scalars = {"loss": float("nan")} if index == 1 else {}
-                engine.deliver(update(home.layouts, index, 1, scalars=scalars), index)
-            await engine.committed(1)
+                await run.deliver(update(home.layouts, index, 1, scalars=scalars), index)
+            await run.committed(1)
 
     asyncio.run(poisoned())
     expected = model(home)
@@ -167,10 +166,9 @@ def test_n_of_a_round_is_that_of_its_opening_after_a_restart_and_in_a_rebuilt_ro
         connection.execute("UPDATE seats SET samples = 99 WHERE idx = 2")
 
     async def look() -> dict[int, int]:
-        async with home.engine() as engine:
-            await engine.open(3)
-            assert engine.opened is not None
-            return dict(engine.opened.work.round.samples)
+        async with home.run() as run:
+            await run.open(3)
+            return dict(run.work.round.samples)
 
     assert asyncio.run(look()) == {0: 10, 1: 10, 2: 10}
     expected = model(home)
@@ -266,12 +264,12 @@ def spoil(home: Home, number: int) -> None:
     """Let the run fail in a round: two of three updates are not finite."""
 
     async def poisoned() -> None:
-        async with home.engine() as engine:
-            await engine.open(number)
+        async with home.run() as run:
+            await run.open(number)
             for index in range(3):
                 scalars = {"loss": float("nan")} if index else {}
-                engine.deliver(update(home.layouts, index, number, scalars=scalars), index)
-            await engine.until(lambda: engine.machine.ending is not None)
+                await run.deliver(update(home.layouts, index, number, scalars=scalars), index)
+            await run.until(lambda: run.now.ending is not None)
 
     with capture_logs():
         asyncio.run(poisoned())
@@ -312,10 +310,9 @@ def test_a_method_that_stopped_stops_again_after_a_crash(home: Home, paused: boo
     home.method = Method("stops", "two rounds", server=Stops)
 
     async def ended() -> str:
-        async with home.engine() as engine:
-            await engine.until(lambda: engine.machine.ending is not None)
-            assert engine.machine.ending is not None
-            return engine.machine.ending.reason
+        async with home.run() as run:
+            await run.until(lambda: run.now.ending is not None)
+            return run.now.reason
 
     assert asyncio.run(ended()) == "two are enough"
 

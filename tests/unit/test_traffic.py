@@ -8,7 +8,7 @@ import pytest
 
 from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind, Package, Section
 from edgeflock.common.wire.framing import framed
-from edgeflock.server.costs.traffic import UNKNOWN, Traffic, parts
+from edgeflock.server.costs.traffic import UNKNOWN, Traffic, TrafficBook, parts
 
 INT8 = CodecChoice("int8", zstd=True)
 PACKAGE = Package(
@@ -72,3 +72,18 @@ def test_what_is_noted_of_many_messages_stays_small() -> None:
     assert traffic.counted()["message_bytes_down"] == 12_000
     assert traffic.counted()["wire_bytes_up"] == 1000 * framed(7)
     assert traffic.bundles == Counter({("down", "delta", "int8+zstd"): 2000})
+
+
+def test_the_running_total_is_what_all_clients_have_moved_since_the_last_commit() -> None:
+    book = TrafficBook()
+    for name, size in (("a", 100), ("b", 20), ("a", 3)):
+        book.of(name).sent(size + 9, size)
+        book.of(name).received(size + 9, size)
+    assert book.moved == 2 * (100 + 20 + 3)
+    book.of("a").forget()  # with its round
+    book.of("a").received(0, 7)
+    assert book.moved == 2 * 20 + 7
+    stranger = book.of("b")
+    book.strike("b")
+    stranger.sent(50, 50)  # it is still there, and counts for nobody
+    assert (book.moved, book.of("b")) == (7, Traffic())

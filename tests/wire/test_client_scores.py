@@ -72,7 +72,7 @@ def test_those_of_the_counted_updates_are_written_and_summed_up(tmp_path: Path) 
             pooled = ClientScore(POOLED, 1000, 300 * (index + 1), 2.0)
             await peers[index].deliver(scored(served.made(index), local(index), pooled))
         await peers[2].deliver(scored(with_number(served.made(2), 3, math.nan), local(2)))
-        await served.engine.committed(1)
+        await served.run.committed(1)
 
     home = Home(tmp_path, min_updates=2, client_tests=ASKED)
     serve(home, talk)
@@ -102,10 +102,10 @@ def test_they_survive_a_crash_of_the_server_with_the_update(tmp_path: Path) -> N
 
     async def the_third(served: Served) -> None:
         peers = await served.gather()
-        assert sorted(served.engine.machine.current.received) == [0, 1]
+        assert served.run.received == [0, 1]
         await peers[0].deliver(scored(served.made(0), local(0)))  # told again: nothing new
         await peers[2].deliver(scored(served.made(2), local(2)))
-        await served.engine.committed(1)
+        await served.run.committed(1)
 
     serve(home, two)
     serve(home, the_third)

@@ -28,7 +28,7 @@ def close(root: Path, talk: Talk) -> Home:
         async with asyncio.timeout(3 * WAIT_S), home.serve() as served:
             peers = await served.gather()
             await peers[0].deliver(served.made(0))
-            await served.engine.open(2)
+            await served.run.open(2)
             await talk(served, peers)
 
     asyncio.run(both())
@@ -71,7 +71,7 @@ def test_an_answer_with_bundles_or_without_its_numbers_is_refused(tmp_path: Path
             assert words in refused.sentence
         for index, peer in enumerate(peers):
             await peer.deliver(answer(index, wish=1.0))
-        await served.engine.committed(2)
+        await served.run.committed(2)
 
     assert verdicts(close(tmp_path, talk)) == {0: "counted", 1: "counted", 2: "counted"}
 
@@ -85,9 +85,9 @@ def test_an_answer_that_is_told_again_is_the_same_answer(tmp_path: Path) -> None
         assert other.reason == pb.REASON_LATE
         for index in (0, 2):
             await peers[index].deliver(answer(index, wish=0.0))
-        await served.engine.committed(2)
+        await served.run.committed(2)
         settled = (await peers[1].deliver(answer(1, wish=4.0), round=2)).outcome
         assert settled.counted
-        assert served.engine.learner.state.vectors["chosen"].sub(served.engine.learner.state.model).max() > 40
+        assert served.run.learner.state.vectors["chosen"].sub(served.run.learner.state.model).max() > 40
 
     close(tmp_path, talk)

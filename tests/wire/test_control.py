@@ -47,7 +47,7 @@ def test_status_says_where_the_run_is_and_who_is_there(tmp_path: Path, where: st
         await late.enter()
         for peer in (early, late):
             await peer.ready(samples=7)
-        await served.engine.open(1)
+        await served.run.open(1)
         await late.deliver(served.made(0))
         await early.stub.Leave(aggregator_pb2.LeaveRequest(session=early.session), timeout=WAIT_S)
         status = await stub.Status(pb.StatusRequest(), timeout=WAIT_S)
@@ -111,7 +111,7 @@ def test_pause_finishes_the_open_round_and_resume_opens_the_next(tmp_path: Path,
         )  # fmt: skip
         await peers[0].view(lambda view: view.state == aggregator_pb2.RUN_STATE_PAUSED)
         await stub.Resume(pb.ResumeRequest(), timeout=WAIT_S)
-        await served.engine.open(2)
+        await served.run.open(2)
         await served.finish_round(peers)
 
     control(Home(tmp_path), where, talk)
@@ -125,7 +125,7 @@ def test_stop_ends_the_run_with_its_reason(tmp_path: Path, given: str, said: str
     async def talk(served: Served, stub: Any) -> None:
         await served.gather()
         await stub.Stop(pb.StopRequest(reason=given), timeout=WAIT_S)
-        ending = await served.engine.ended
+        ending = await served.run.ended
         assert ending is not None
         assert (ending.kind, ending.reason) == (EndingKind.STOPPED, said)
         status = await stub.Status(pb.StatusRequest(), timeout=WAIT_S)
@@ -133,7 +133,7 @@ def test_stop_ends_the_run_with_its_reason(tmp_path: Path, given: str, said: str
         assert (served.home.run_dir / "model.safetensors").exists()
         for call, request in ((stub.Pause, pb.PauseRequest()), (stub.Resume, pb.ResumeRequest())):
             await call(request, timeout=WAIT_S)
-        assert served.engine.machine.phase is Phase.ENDED
+        assert served.run.now.phase is Phase.ENDED
 
     control(Home(tmp_path), "socket", talk)
 

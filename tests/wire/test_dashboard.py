@@ -112,7 +112,7 @@ def test_who_comes_back_with_an_identifier_gets_the_rest_only(tmp_path: Path) ->
         await served.finish_round(peers)
         await shown.until(lambda known: 1 in known["rounds"])
         name = (await anext(shown.pictures()))["name"]
-        await served.engine.open(2)
+        await served.run.open(2)
         await served.finish_round(peers)
         rounds, fresh = [], []
         async for told in shown.pictures(**{"Last-Event-ID": name}):
@@ -136,9 +136,9 @@ def test_the_last_picture_is_of_the_end_and_then_the_viewer_is_let_go(tmp_path: 
 
         viewer = asyncio.create_task(view())
         for number in (1, 2, 3):
-            await served.engine.open(number)
+            await served.run.open(number)
             await served.finish_round(peers)
-        await served.engine.until(lambda: served.engine.machine.ending is not None)
+        await served.run.until(lambda: served.run.now.ending is not None)
         assert shown.process.stdin is not None
         shown.process.stdin.close()
         await asyncio.wait_for(viewer, WAIT_S)
@@ -175,7 +175,7 @@ def test_hostile_texts_arrive_as_they_are_in_json(tmp_path: Path) -> None:
 def test_nothing_but_reading_is_answered_and_nothing_is_changed(tmp_path: Path) -> None:
     async def talk(served: Served, shown: Web) -> None:
         await served.gather()
-        await asyncio.wrap_future(served.engine.journal.ask(lambda past: None))  # with all news
+        await asyncio.wrap_future(served.run.journal.ask(lambda past: None))  # with all news
         before = _content(served.home.run_dir)
         for page in (*PAGES, "/nowhere"):
             for verb in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"):

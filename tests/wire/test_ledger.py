@@ -8,7 +8,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from datetime import datetime
@@ -20,7 +19,6 @@ import pytest
 
 from edgeflock.common.errors import JournalBroken
 from edgeflock.lab.history.history import TIME_LINE, client_rows, read
-from edgeflock.server.core.events import StopAsked
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.costs.rows import Costs
 from edgeflock.server.engine import bookkeeping
@@ -226,7 +224,7 @@ def test_a_round_that_outlives_its_server_keeps_its_books(tmp_path: Path) -> Non
     async def second(served: Served) -> None:
         peers = await served.gather()
         assert (await peers[1].deliver(served.made(1))).HasField("received")
-        await served.engine.committed(1)
+        await served.run.committed(1)
 
     serve(home, first)
     ((down, up, train_s), *_) = costs(home, "bytes_down, bytes_up, train_s")
@@ -252,7 +250,7 @@ def test_a_killed_server_s_spool_tells_what_had_arrived(tmp_path: Path) -> None:
     async def second(served: Served) -> None:
         peers = await served.gather()
         assert (await peers[1].deliver(served.made(1))).HasField("received")
-        await served.engine.committed(1)
+        await served.run.committed(1)
 
     serve(home, first)
     for table in ("costs", "bundle_bytes"):  # as if it had been killed before it wrote them
@@ -271,6 +269,9 @@ def test_the_open_round_is_written_down_while_bytes_move(
     monkeypatch.setattr("edgeflock.server.engine.limits._EVERY_S", 0.01)
     home = Home(tmp_path, clients=2, budget=Budget(limits))
 
+    def seconds() -> dict[str, float]:
+        return dict(rows(home.journal_path, "SELECT name, value FROM round_costs WHERE round = 1"))
+
     async def talk(served: Served) -> None:
         peers = await served.gather()
         made = served.made(0)
@@ -278,11 +279,9 @@ def test_the_open_round_is_written_down_while_bytes_move(
         async with asyncio.timeout(WAIT_S):
             while costs(home, "bytes_up") != [(len(made.payload),), (0,)]:
                 await peers[1].report(progress=pb.Progress())
-            while served.engine.ledger.grown(served.engine.opened):  # until there is nothing more to write
+            while not {"gather_s", "open_s"} <= seconds().keys():
                 await peers[1].report(progress=pb.Progress())
-        assert served.engine.machine.committed == 0
-        seconds = dict(rows(home.journal_path, "SELECT name, value FROM round_costs WHERE round = 1"))
-        assert {"gather_s", "open_s"} <= seconds.keys()
+        assert served.run.now.committed == 0
 
     serve(home, talk)
 
@@ -294,8 +293,8 @@ def test_the_bytes_of_a_discarded_round_were_paid(tmp_path: Path) -> None:
         peers = await served.gather()
         made = served.made(0)
         await peers[0].deliver(made)
-        served.engine.post(StopAsked("enough", time.monotonic()))
-        await served.engine.until(lambda: served.engine.machine.ending is not None)
+        served.run.intake.stop("enough")
+        await served.run.until(lambda: served.run.now.ending is not None)
         assert costs(home, "bytes_up") == [(len(made.payload),), (0,)]
 
     serve(home, talk)
@@ -312,8 +311,8 @@ def test_what_a_client_states_of_a_discarded_round_stays_in_the_books(tmp_path: 
         header.cost.cpu_s = 1.0
         await upload.send(header=header)
         await upload.feed(made.payload, (await upload.read()).credit, 1 << 20, None)
-        served.engine.post(StopAsked("enough", time.monotonic()))
-        await served.engine.until(lambda: served.engine.machine.ending is not None)
+        served.run.intake.stop("enough")
+        await served.run.until(lambda: served.run.now.ending is not None)
         assert costs(home, "cpu_s") == [(1.0,), (None,)]
         assert not (await peers[0].report(cost=pb.RoundCost(round=1, cpu_s=1.5))).HasField("refusal")
 
@@ -334,11 +333,11 @@ def test_many_reports_after_the_end_are_few_notes(tmp_path: Path, monkeypatch: p
 
     async def talk(served: Served) -> None:
         await served.gather()
-        served.engine.post(StopAsked("enough", time.monotonic()))
-        await served.engine.until(lambda: served.engine.machine.ending is not None)
+        served.run.intake.stop("enough")
+        await served.run.until(lambda: served.run.now.ending is not None)
         monkeypatch.setattr(Journal, "keep", counted)
         for told in range(100):
-            served.engine.accounts.add_late(1, told % 2, {"cpu_s": float(told)})
+            served.run.intake.stated(f"c{told % 2}", 1, {"cpu_s": float(told)})
 
     serve(home, talk)
     assert costs(home, "cpu_s") == [(98.0,), (99.0,)]
@@ -354,8 +353,8 @@ def test_a_report_after_the_end_does_not_wait_for_the_last_moment(
 
     async def talk(served: Served) -> None:
         peers = await served.gather()
-        served.engine.post(StopAsked("enough", time.monotonic()))
-        await served.engine.until(lambda: served.engine.machine.ending is not None)
+        served.run.intake.stop("enough")
+        await served.run.until(lambda: served.run.now.ending is not None)
         assert not (await peers[0].report(cost=pb.RoundCost(round=1, cpu_s=1.5))).HasField("refusal")
         async with asyncio.timeout(WAIT_S):
             while costs(home, "cpu_s") != [(1.5,), (None,)]:
@@ -374,7 +373,7 @@ def test_who_says_goodbye_in_mid_round_leaves_its_bytes_in_the_books(tmp_path: P
         await peers[1].report(refused=pb.TaskRefused(round=1, refusal=refusal))
         await peers[1].stub.Leave(pb.LeaveRequest(session=peers[1].session), timeout=WAIT_S)
         await peers[0].deliver(served.made(0))
-        await served.engine.committed(1)
+        await served.run.committed(1)
         ((_,), (down,)) = costs(home, "bytes_down")
         assert down > 0
 
@@ -389,7 +388,7 @@ def test_a_late_cost_survives_a_transaction_that_is_rolled_back(
     async def talk(served: Served) -> None:
         peers = await served.gather()
         await served.finish_round(peers)
-        await served.engine.open(2)
+        await served.run.open(2)
         assert not (await peers[0].report(cost=pb.RoundCost(round=1, wait_s=1.25))).HasField("refusal")
         failed: list[int] = []
 
@@ -415,12 +414,12 @@ def test_costs_are_taken_only_of_a_client_s_last_two_rounds(tmp_path: Path) -> N
     async def talk(served: Served) -> None:
         peers = await served.gather()
         for number in (1, 2, 3):
-            await served.engine.open(number)
+            await served.run.open(number)
             await served.finish_round(peers)
         for round in (0, 1, 2, 3, 4, 2**64 - 1):
             cost = pb.RoundCost(round=round, wait_s=7.0)
             assert not (await peers[0].report(cost=cost)).HasField("refusal")
-        await served.engine.open(4)
+        await served.run.open(4)
         await served.finish_round(peers)
         query = "SELECT round FROM costs WHERE wait_s = 7 ORDER BY round"
         assert rows(home.journal_path, query) == [(2,), (3,)]
@@ -434,7 +433,7 @@ def test_a_broken_journal_is_not_hidden_by_the_ledger(tmp_path: Path) -> None:
 
     async def talk(served: Served) -> None:
         await served.gather()
-        ledger = served.engine.ledger
+        ledger = served.run.engine.ledger
         ledger.add_late(1, 0, {"wait_s": 3.0})
         with pytest.raises(JournalBroken), ledger.writing() as pending:
             raise JournalBroken(OSError("gone"))

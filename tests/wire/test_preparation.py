@@ -81,10 +81,10 @@ def test_clients_fetch_and_deliver_while_the_server_prepares_and_the_commit_wait
             assert answer.WhichOneof("message") == "received", answer
         again = await peers[0].fetch(round=1, scope=pb.SCOPE_PERSONAL)
         assert again[0].HasField("refusal")  # the task is done
-        assert served.engine.machine.committed == 0
+        assert served.run.now.committed == 0
         assert not gate.ended.is_set()
         gate.opened.set()
-        await served.engine.committed(1)
+        await served.run.committed(1)
 
     serve(tmp_path, gate, talk)
 
@@ -96,7 +96,7 @@ def test_a_failure_ends_the_run_with_its_own_words(tmp_path: Path) -> None:
     async def talk(served: Served) -> None:
         await served.gather()
         gate.opened.set()
-        ending = await asyncio.wait_for(asyncio.shield(served.engine.ended), WAIT_S)
+        ending = await asyncio.wait_for(asyncio.shield(served.run.ended), WAIT_S)
         assert ending is not None
         assert ending.kind is EndingKind.FAILED
         assert "the public data are gone" in ending.reason
@@ -112,7 +112,7 @@ def test_a_result_that_is_not_finite_ends_the_run_and_names_round_and_method(tmp
         for index, peer in enumerate(await served.gather()):
             await peer.deliver(served.made(index))
         gate.opened.set()
-        ending = await asyncio.wait_for(asyncio.shield(served.engine.ended), WAIT_S)
+        ending = await asyncio.wait_for(asyncio.shield(served.run.ended), WAIT_S)
         assert ending is not None
         assert "round 1: what gated trains on the server holds NaN" in ending.reason
 
@@ -129,10 +129,10 @@ def test_a_server_that_goes_down_cuts_it_short_and_does_it_again_when_it_is_back
 
     served = serve(tmp_path, gate, leave)
     assert gate.ended.is_set()
-    assert served.engine.machine.committed == 0
+    assert served.run.now.committed == 0
 
     async def come_back(served: Served) -> None:
         gate.opened.set()
-        await served.engine.committed(1)  # from the spool
+        await served.run.committed(1)  # from the spool
 
     serve(tmp_path, gate, come_back)

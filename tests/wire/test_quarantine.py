@@ -51,7 +51,7 @@ def told(of: Home, name: str) -> list[dict[str, Any]]:
 
 
 def another_layout(served: Served) -> Made:
-    return update(Home(served.home.run_dir, numbers=41).layouts, 0, served.engine.machine.round)
+    return update(Home(served.home.run_dir, numbers=41).layouts, 0, served.run.now.round)
 
 
 async def another_checksum(peer: Peer, made: Made) -> pb.DeliverResponse:
@@ -78,8 +78,12 @@ async def offend(served: Served, peer: Peer, times: int = AFTER) -> None:
 
 async def counted(served: Served, index: int, times: int) -> None:
     """Wait until the journal has so many bad updates of a client."""
-    of = served.engine.machine.conduct
-    await served.engine.until(lambda: (told := of.known(index)) is not None and told.refused == times)
+
+    def refused() -> int:
+        conduct = served.run.now.members[index].conduct
+        return 0 if conduct is None else conduct.refused
+
+    await served.run.until(lambda: refused() == times)
 
 
 async def quarantined(peer: Peer) -> pb.View:
@@ -89,11 +93,11 @@ async def quarantined(peer: Peer) -> pb.View:
 
 async def others_deliver(served: Served, peers: list[Peer]) -> None:
     """Let all but the first deliver, which ends the round: nobody waits for it."""
-    round = served.engine.machine.round
+    round = served.run.now.round
     for index in range(1, len(peers)):
         assert (await peers[index].deliver(served.made(index))).HasField("received")
-    await served.engine.committed(round)
-    await served.engine.open(round + 1)
+    await served.run.committed(round)
+    await served.run.open(round + 1)
 
 
 def test_a_client_whose_updates_are_bad_is_left_out_told_why_and_comes_back(tmp_path: Path) -> None:
@@ -119,7 +123,7 @@ def test_a_client_whose_updates_are_bad_is_left_out_told_why_and_comes_back(tmp_
         view = await peers[0].view(lambda view: view.round == 2)
         assert [(item.counted, item.reason) for item in view.outcomes] == [(False, pb.REASON_QUARANTINED)]
         for _ in range(ROUNDS):
-            assert served.engine.machine.current.cohort == (1, 2)
+            assert served.run.cohort == (1, 2)
             await others_deliver(served, peers)
         view = await peers[0].view(lambda view: view.HasField("task"))
         assert not view.HasField("quarantine")
@@ -152,7 +156,7 @@ def test_a_restart_forgets_neither_the_count_nor_the_quarantine(tmp_path: Path) 
         await offend(served, peers[1], 1)
         assert (await quarantined(peers[1])).quarantine.until_round == 1 + ROUNDS
         assert (await peers[2].deliver(served.made(2))).HasField("received")
-        await served.engine.committed(1)
+        await served.run.committed(1)
 
     of = home(tmp_path)
     serve(of, before)
@@ -187,13 +191,13 @@ def test_numbers_that_are_not_finite_count_as_bad_updates(tmp_path: Path) -> Non
     async def talk(served: Served, stub: Any) -> None:
         peers = await served.gather()
         for _ in range(AFTER):
-            round = served.engine.machine.round
+            round = served.run.now.round
             poisoned = with_number(served.made(0), 7, float("nan"))
             assert (await peers[0].deliver(poisoned)).HasField("received")
             for index in (1, 2):
                 await peers[index].deliver(served.made(index))
-            await served.engine.open(round + 1)
-        assert served.engine.machine.current.cohort == (1, 2)
+            await served.run.open(round + 1)
+        assert served.run.cohort == (1, 2)
         assert (await quarantined(peers[0])).quarantine.reason == "non_finite"
         await others_deliver(served, peers)
 

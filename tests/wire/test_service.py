@@ -22,7 +22,6 @@ from edgeflock.common.payload.checksum import GRANULE, extend
 from edgeflock.common.payload.package import Package
 from edgeflock.common.wire.transport import PROTOCOL
 from edgeflock.server.core.decisions import EndingKind
-from edgeflock.server.core.events import DrainAsked, StopAsked, Ticked
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.reasons import Reason
 from edgeflock.server.files.spool import Entry
@@ -108,7 +107,7 @@ def test_dots_are_an_id_and_no_path(tmp_path: Path) -> None:
             await peer.enter()
         for peer in peers:
             await peer.ready()
-        await served.engine.open(1)
+        await served.run.open(1)
 
     serve(Home(tmp_path), talk)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
@@ -128,7 +127,7 @@ def test_a_living_id_of_another_instance_is_refused(tmp_path: Path) -> None:
         await first.enter()
         assert reason(await second.join()) == "DUPLICATE_ID"
         first.watching.cancel()
-        await served.engine.until(lambda: "c0" not in served.engine.machine.roster.online)
+        await served.run.until(lambda: "c0" not in served.run.online)
         assert (await second.join()).HasField("admission")
 
     serve(Home(tmp_path), talk)
@@ -141,7 +140,7 @@ def test_the_same_instance_supersedes_its_half_open_session(tmp_path: Path) -> N
         await second.enter()
         assert reason(await first.answer()) == "SUPERSEDED"
         assert reason(await first.report(progress=pb.Progress())) == "UNKNOWN_SESSION"
-        assert "c0" in served.engine.machine.roster.online
+        assert "c0" in served.run.online
 
     serve(Home(tmp_path), talk)
 
@@ -156,14 +155,14 @@ def test_a_client_stays_online_when_its_older_stream_is_noticed_to_be_gone(tmp_p
         half_open.cancel()
         other = served.peer("c1")
         await other.enter()  # an event behind the end of the stream
-        session = served.engine.sessions.by_id("c0")
+        session = served.run.sessions.by_id("c0")
         assert session is not None
         async with asyncio.timeout(WAIT_S):
             while session.watching > 1:
                 await other.join()
                 other.watch()
                 await other.view(lambda view: True)
-        assert "c0" in served.engine.machine.roster.online
+        assert "c0" in served.run.online
 
     serve(Home(tmp_path), talk)
 
@@ -205,7 +204,7 @@ def test_every_opening_of_watch_starts_with_the_whole_view(tmp_path: Path) -> No
             assert (view.round, view.seat.index, view.seat.seats) == (1, 1, 3)
             assert (view.state, view.task.round) == (pb.RUN_STATE_RUNNING, 1)
         await served.finish_round(peers)
-        await served.engine.open(2)
+        await served.run.open(2)
         peers[1].watch()
         view = await peers[1].view(lambda view: True)
         assert (view.round, view.task.round) == (2, 2)
@@ -232,13 +231,13 @@ def test_the_last_two_outcomes_are_told_and_the_end(tmp_path: Path) -> None:
     async def talk(served: Served) -> None:
         peers = await served.gather()
         for number in (1, 2, 3):
-            await served.engine.open(number)
+            await served.run.open(number)
             await served.finish_round(peers)
         view = await peers[0].view(lambda view: view.HasField("ending"))
         assert (view.ending.kind, view.ending.reason) == (pb.ENDING_KIND_COMPLETED, "all 3 rounds are done")
         assert [(item.round, item.counted) for item in view.outcomes] == [(2, True), (3, True)]
         assert await peers[0].watching.read() is grpc.aio.EOF
-        await served.engine.ended
+        await served.run.ended
 
     serve(Home(tmp_path), talk)
 
@@ -271,10 +270,11 @@ def test_a_small_model_comes_with_the_first_view_of_its_task_only(tmp_path: Path
         (download,) = (await peers[0].view(lambda view: view.HasField("task"))).task.downloads
         assert len(download.payload) == download.package.size_bytes
         assert extend(0, download.payload) == download.package.crc32c
-        served.engine.machine.current.deadline = None  # something changes in the view, the task stays
-        served.engine.machine.hold = "waiting"
-        served.engine.sessions.publish()
-        view = await peers[0].view(lambda view: view.reason == "waiting")
+        before = served.run.now.deadline
+        served.run.overdue()
+        await served.run.until(lambda: served.run.now.deadline not in (None, before))
+        served.run.overdue()  # something changes in the view, the task stays
+        view = await peers[0].view(lambda view: "0 of at least 3 updates" in view.reason)
         assert [item.payload for item in view.task.downloads] == [b""]
         assert view.task.downloads[0].package == download.package
 
@@ -297,7 +297,7 @@ def test_a_fetch_without_a_digest_is_described_first(tmp_path: Path) -> None:
         first, *chunks = await peer.fetch(round=1, scope=pb.SCOPE_SHARED)
         assert first.package == described
         assert b"".join(answer.chunk.data for answer in chunks) == payload
-        state = served.engine.learner.state
+        state = served.run.learner.state
         assert payload[8:-12] == state.model.numpy().tobytes()
 
     serve(Home(tmp_path), talk)
@@ -333,7 +333,7 @@ def test_what_is_not_there_cannot_be_fetched(tmp_path: Path) -> None:
 def test_who_is_not_in_the_cohort_fetches_nothing(tmp_path: Path) -> None:
     async def talk(served: Served) -> None:
         peers = await served.gather()
-        (outside,) = {0, 1, 2} - set(served.engine.machine.current.cohort)
+        (outside,) = {0, 1, 2} - set(served.run.cohort)
         (answer,) = await peers[outside].fetch(round=1, scope=pb.SCOPE_SHARED)
         assert reason(answer) == "NO_SUCH_PACKAGE"
         assert reason(await peers[outside].deliver(served.made(outside))) == "NO_SUCH_TASK"
@@ -355,13 +355,13 @@ async def at_the_first_chunk(served: Served, peer: Peer, made: Made) -> tuple[An
 def test_a_round_of_updates_is_the_mean(tmp_path: Path) -> None:
     async def talk(served: Served) -> None:
         peers = await served.gather()
-        start = served.engine.learner.state.model.clone()
+        start = served.run.learner.state.model.clone()
         deltas = [
             torch.frombuffer(bytearray(served.made(i).payload[:160]), dtype=torch.float32) for i in range(3)
         ]
         await served.finish_round(peers)
         expected = start + sum(deltas[1:], deltas[0]) / 3
-        torch.testing.assert_close(served.engine.learner.state.model, expected)
+        torch.testing.assert_close(served.run.learner.state.model, expected)
 
     serve(Home(tmp_path), talk)
 
@@ -391,7 +391,7 @@ def test_an_upload_within_its_credit_gets_more_as_it_is_used(tmp_path: Path) -> 
         peers = await served.gather()
         answers = await asyncio.gather(*(peer.deliver(served.made(i)) for i, peer in enumerate(peers)))
         assert [answer.WhichOneof("message") for answer in answers] == ["received"] * 3
-        await served.engine.committed(1)
+        await served.run.committed(1)
 
     serve(Home(tmp_path, numbers=BIG, credit_bytes=0), talk)
 
@@ -591,10 +591,9 @@ def test_an_update_goes_on_where_it_was_cut(tmp_path: Path) -> None:
         for cut in (GRANULE, 2 * GRANULE, size - 1):
             upload, credit = await at_the_first_chunk(served, peers[0], made)
             assert (credit.held, credit.chunk_bytes) == (held, GRANULE if held else MIB)
-            entry = served.engine.spooled(0)
             await upload.feed(made.payload, credit, GRANULE, cut)
             async with asyncio.timeout(WAIT_S):
-                while entry.held < cut:  # until the last chunk is in the spool
+                while served.held(0) < cut:  # until the last chunk is in the spool
                     await peers[1].report(progress=pb.Progress())
             upload.call.cancel()
             held = cut
@@ -639,7 +638,7 @@ def test_an_update_is_taken_once_and_asked_for_as_often_as_one_likes(tmp_path: P
         other = served.made(0, samples=11)
         assert reason(await peers[0].deliver(other)) == "LATE"
         for number in (1, 2, 3):
-            await served.engine.open(number)
+            await served.run.open(number)
             await served.finish_round(peers)
             for index, peer in enumerate(peers):
                 outcome = (await peer.deliver(mades[index], round=1)).outcome
@@ -662,7 +661,7 @@ def test_a_round_that_never_was_has_no_task_before_and_after_the_end(tmp_path: P
         peers = await served.gather()
         assert reason(await peers[0].deliver(served.made(0), round=round)) == "NO_SUCH_TASK"
         await served.finish_round(peers)
-        await served.engine.ended
+        await served.run.ended
         assert reason(await peers[0].deliver(served.made(0), round=round)) == "NO_SUCH_TASK"
 
     serve(Home(tmp_path, rounds=1), talk)
@@ -672,21 +671,19 @@ def test_an_upload_that_the_deadline_overtakes_reaches_no_other_round(tmp_path: 
     """The round closes and the next one opens in mid-upload; what still comes is for neither of them."""
 
     async def talk(served: Served) -> None:
-        engine = served.engine
         peers = await served.gather()
         late = served.made(2)
         upload, _ = await at_the_first_chunk(served, peers[2], late)
         await upload.chunk(0, late.payload[:60], extend(0, late.payload[:60]))
         for index in (0, 1):
             await peers[index].deliver(served.made(index))
-        assert engine.machine.deadline is not None
-        engine.post(Ticked(engine.machine.deadline))
-        await engine.open(2)
+        served.run.overdue()
+        await served.run.open(2)
         assert reason(answer := await upload.read()) == "BUSY"  # nobody waits for the rest
         assert answer.refusal.temporary
         outcome = (await peers[2].deliver(late, round=1)).outcome
         assert (outcome.counted, outcome.reason) == (False, pb.REASON_LATE)
-        assert engine.machine.current.received == {}
+        assert served.run.received == []
         await served.finish_round(peers)
         assert rows(served.home, "SELECT round, idx FROM outcomes WHERE verdict = 'counted'") == [
             (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)
@@ -695,13 +692,31 @@ def test_an_upload_that_the_deadline_overtakes_reaches_no_other_round(tmp_path: 
     serve(Home(tmp_path, min_updates=2), talk)
 
 
+def test_a_member_that_an_extension_adds_delivers(tmp_path: Path) -> None:
+    """Its place in the spool is made when it is first asked for."""
+
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        first, second = served.run.cohort
+        (added,) = {0, 1, 2} - {first, second}
+        await peers[first].deliver(served.made(first))
+        served.run.overdue()
+        await served.run.until(lambda: served.run.cohort == (0, 1, 2))
+        assert (await peers[added].deliver(served.made(added))).WhichOneof("message") == "received"
+        await served.run.committed(1)
+        counted = rows(served.home, "SELECT idx FROM outcomes WHERE verdict = 'counted' ORDER BY idx")
+        assert counted == [(seat,) for seat in sorted((first, added))]
+
+    serve(Home(tmp_path, cohort=2), talk)
+
+
 def test_a_poisoned_update_is_named_and_the_others_count(tmp_path: Path) -> None:
     async def talk(served: Served) -> None:
         peers = await served.gather()
         await peers[1].deliver(with_number(served.made(1), 7, float("nan")))
         for index in (0, 2):
             await peers[index].deliver(served.made(index))
-        await served.engine.open(2)
+        await served.run.open(2)
         view = await peers[1].view(lambda view: view.round == 2)
         assert [(item.counted, item.reason) for item in view.outcomes] == [(False, pb.REASON_NON_FINITE)]
         (fields,) = rows(served.home, "SELECT fields FROM events WHERE name = 'updates_rejected'")
@@ -732,13 +747,13 @@ def test_a_full_disk_in_mid_upload_is_temporary(tmp_path: Path, monkeypatch: pyt
 def test_a_server_that_goes_down_sends_clients_away_for_a_while(tmp_path: Path) -> None:
     async def talk(served: Served) -> None:
         peers = await served.gather()
-        served.engine.post(DrainAsked(0.0))
+        served.run.intake.drain()
         view = await peers[0].view(lambda view: view.state == pb.RUN_STATE_DRAINING)
         assert view.return_within_ms > 0
         assert not view.HasField("task")
         for answer in (await peers[0].deliver(served.made(0)), await served.peer("c1").join()):
             assert (reason(answer), answer.refusal.temporary) == ("DRAINING", True)
-        assert await served.engine.ended is None
+        assert await served.run.ended is None
 
     serve(Home(tmp_path), talk)
 
@@ -751,15 +766,14 @@ def test_a_restarted_server_goes_on_with_what_it_had_received(tmp_path: Path) ->
         await peers[1].deliver(served.made(1))
         made = served.made(0)
         upload, credit = await at_the_first_chunk(served, peers[0], made)
-        entry = served.engine.spooled(0)
         await upload.feed(made.payload, credit, 100, 100)
         async with asyncio.timeout(WAIT_S):
-            while entry.held < 100:
+            while served.held(0) < 100:
                 await peers[1].report(progress=pb.Progress())
 
     async def second(served: Served) -> None:
         peers = await served.gather()
-        assert set(served.engine.machine.current.received) == {1}
+        assert served.run.received == [1]
         _, credit = await at_the_first_chunk(served, peers[0], served.made(0))
         assert credit.held == 100
         await served.finish_round(peers)
@@ -789,15 +803,15 @@ def test_every_order_of_arrival_gives_one_sha(tmp_path: Path) -> None:
         async def talk(served: Served, order: tuple[int, ...] | None = order) -> None:
             peers = await served.gather()
             for round in (1, 2):
-                await served.engine.open(round)
+                await served.run.open(round)
                 if order is not None:
                     await served.finish_round(peers, list(order if round == 1 else order[::-1]))
                     continue
                 await asyncio.gather(
                     *(peer.deliver(served.made(i), chunk=50) for i, peer in enumerate(peers))
                 )
-                await served.engine.committed(round)
-            await served.engine.ended
+                await served.run.committed(round)
+            await served.run.ended
 
         root = tmp_path / str(number)
         root.mkdir()
@@ -847,7 +861,7 @@ def test_costs_of_a_round_reach_the_books_whatever_a_client_claims(tmp_path: Pat
             pb.RoundCost(round=0),
         ):
             assert not (await peers[0].report(cost=cost)).HasField("refusal")
-        await served.engine.open(2)
+        await served.run.open(2)
         await served.finish_round(peers)
         found = rows(
             served.home, "SELECT round, wait_s, train_s, bytes_up FROM costs WHERE idx = 0 ORDER BY round"
@@ -864,7 +878,7 @@ def test_a_refused_task_does_not_hold_the_round_up(tmp_path: Path) -> None:
         await peers[2].report(refused=pb.TaskRefused(round=1, refusal=refusal))
         for index in (0, 1):
             await peers[index].deliver(served.made(index))
-        await served.engine.committed(1)
+        await served.run.committed(1)
         assert rows(served.home, "SELECT verdict FROM outcomes WHERE idx = 2") == [("refused_by_client",)]
 
     serve(Home(tmp_path, min_updates=2), talk)
@@ -875,7 +889,7 @@ def test_who_leaves_is_offline_at_once(tmp_path: Path) -> None:
         peer = served.peer()
         await peer.enter()
         await peer.stub.Leave(pb.LeaveRequest(session=peer.session, reason="bye" * 1000), timeout=WAIT_S)
-        assert "c0" not in served.engine.machine.roster.online
+        assert "c0" not in served.run.online
         assert reason(await peer.report()) == "UNKNOWN_SESSION"
         await peer.stub.Leave(pb.LeaveRequest(session=b"?"), timeout=WAIT_S)
 
@@ -989,7 +1003,7 @@ def test_a_disk_that_fails_an_upload_ends_the_process_and_not_the_run(
         monkeypatch.setattr(Entry, "append", fail)
         refused = (await peers[0].deliver(served.made(0))).refusal
         assert (refused.reason, refused.temporary) == (pb.REASON_DRAINING, True)
-        ending = await served.engine.ended
+        ending = await served.run.ended
         assert ending is not None
         assert (ending.kind, ending.reason) == (EndingKind.FAILED, "0.data: Input/output error")
         view = await peers[1].view(lambda view: view.state == pb.RUN_STATE_DRAINING)
@@ -1005,11 +1019,11 @@ def test_a_run_that_was_stopped_tells_what_became_of_the_open_round(tmp_path: Pa
         peers = await served.gather()
         made = served.made(0)
         await peers[0].deliver(made)
-        served.engine.post(StopAsked("enough", 0.0))
+        served.run.intake.stop("enough")
         view = await peers[0].view(lambda view: view.HasField("ending"))
         assert view.ending.kind == pb.ENDING_KIND_STOPPED
         assert [(item.counted, item.reason) for item in view.outcomes] == [(False, pb.REASON_DISCARDED)]
-        assert served.engine.machine.phase is Phase.ENDED
+        assert served.run.now.phase is Phase.ENDED
         outcome = (await peers[0].deliver(made, round=1)).outcome
         assert outcome.reason == pb.REASON_DISCARDED
 

@@ -7,19 +7,14 @@ Everything is asked on the event loop, and nothing here waits for a disk there.
 from __future__ import annotations
 
 import asyncio
-import errno
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 import structlog
 
-from edgeflock.common.errors import FULL, CorruptPayload
-from edgeflock.common.payload.checksum import Buffer
-from edgeflock.common.payload.package import Package
-from edgeflock.common.scores import ClientScore
-from edgeflock.server.core.decisions import Conduct, Ended, Outcome, Verdict
+from edgeflock.server.core.decisions import Outcome, Verdict
 from edgeflock.server.core.events import (
     DrainAsked,
     Offended,
@@ -31,216 +26,21 @@ from edgeflock.server.core.events import (
     StopAsked,
     TaskRefused,
 )
-from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.reasons import Reason, Refused
 from edgeflock.server.costs.rows import Row
 from edgeflock.server.costs.traffic import Traffic
 from edgeflock.server.engine.checks import Unfit, check_package, check_scores
 from edgeflock.server.engine.engine import Engine
 from edgeflock.server.engine.open_round import OpenRound
+from edgeflock.server.engine.transfer import Download, Header, Slot, unwritten
+from edgeflock.server.engine.views import ClientView, RunStatus, status_of, view_of
 from edgeflock.server.files.packages import Broadcast
-from edgeflock.server.files.spool import Entry
-from edgeflock.server.learning.work import RoundWork
 
 log = structlog.get_logger()
 
-CLOSED = "the round was closed while your update was on its way: ask for the verdict"
 _GOODBYE_S = 5.0  # for clients that have heard the end to say what the last round took, and leave
-_RETRY_DRAINING_MS, _RETRY_OPENING_MS, _RETRY_SPACE_MS = 1000, 100, 2000
-_PASSING = {
-    **dict.fromkeys(FULL, Reason.NO_SPACE),
-    **dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.ENOMEM), Reason.BUSY),
-}
+_RETRY_DRAINING_MS, _RETRY_OPENING_MS = 1000, 100
 _GOING_DOWN = Refused(Reason.DRAINING, "the server is going down", _RETRY_DRAINING_MS)
-
-
-# ------------------------------------------------------------------------------- what is said of a run
-
-
-class RunState(StrEnum):
-    """Where a run is, for everybody; the names of the wire's states."""
-
-    GATHERING = "gathering"
-    RUNNING = "running"
-    PAUSED = "paused"
-    DRAINING = "draining"
-    FINISHED = "finished"
-
-
-@dataclass(frozen=True)
-class ClientView:
-    """All that one client may know of the run. Two views are equal if there is no news between them."""
-
-    round: int  # the last one opened
-    state: RunState
-    pause: str  # why no round goes on
-    seat: int | None
-    seats: int
-    conduct: Conduct | None  # why it takes no part; None: it does
-    outcomes: tuple[tuple[int, Outcome], ...]  # the last two, each with its round
-    ending: Ended | None
-    work: RoundWork | None  # its task
-    deadline: float | None = field(compare=False)  # of that
-    online: int = field(compare=False)  # clients that are here
-
-
-@dataclass(frozen=True)
-class MemberStatus:
-    """One client as an operator sees it."""
-
-    client_id: str
-    online: bool
-    seat: int | None = None
-    ready: bool = False
-    samples: int = 0
-    in_cohort: bool = False
-    received: bool = False
-    refused: bool = False
-    conduct: Conduct | None = None  # its bad updates
-    held: bool = False  # in quarantine
-
-
-@dataclass(frozen=True)
-class RunStatus:
-    """The run as an operator sees it."""
-
-    state: RunState
-    phase: Phase
-    reason: str  # of a pause, or of the ending
-    round: int  # the last one opened
-    committed: int
-    trained: int  # committed rounds of training
-    rounds: int
-    clients: int
-    method: str
-    over: str  # why training is over
-    began: float | None  # when it was decided to open the round at hand
-    deadline: float | None
-    ending: Ended | None
-    members: tuple[MemberStatus, ...]  # all who have a seat, by seat, then those who are here without one
-    budgets: Mapping[str, Sequence[float]]  # used, limit
-
-
-# ------------------------------------------------------------------------------- what goes up and down
-
-
-@dataclass(frozen=True)
-class Header:
-    """What is said of an update before its bytes."""
-
-    round: int
-    package: Package
-    stored: bytes  # as the spool keeps it
-    scores: Sequence[ClientScore] = ()
-    costs: Row = field(default_factory=dict)  # as stated
-    used_up: str = ""  # the allowance that ended the training early
-
-
-@dataclass(frozen=True)
-class Settled:
-    """The final word on an update."""
-
-    round: int
-    outcome: Outcome
-
-
-class Slot:
-    """Where one upload goes: its entry in the spool, with thread, traffic and budget of bytes.
-
-    Whoever fills it calls `begin`, then `append` until `held` is `size`, then `complete`; each says why not.
-    """
-
-    def __init__(
-        self, engine: Engine, opened: OpenRound, seat: int, header: Header, entry: Entry, traffic: Traffic
-    ) -> None:
-        self._engine, self._opened, self._seat = engine, opened, seat
-        self._header, self._entry, self._traffic = header, entry, traffic
-
-    @property
-    def held(self) -> int:
-        """Bytes that are here, and good."""
-        return self._entry.held
-
-    @property
-    def size(self) -> int:
-        """Bytes of the whole update."""
-        return self._header.package.size_bytes
-
-    @property
-    def full(self) -> bool:
-        """Whether this very update is complete and checked already."""
-        return self._entry.complete
-
-    async def begin(self) -> Refused | None:
-        """Take the header down; what is held of this very update stays."""
-        if over := self._over():
-            return over
-        scalars = self._header.package.scalars
-        stated = {name: int(scalars[name]) for name in ("samples", "steps")}
-        self._opened.state(self._seat, {**stated, **self._header.costs}, self._header.used_up)
-        return await _on_disk(self._engine, self._begin)
-
-    async def append(
-        self, offset: int, data: Buffer, crc32c: int, *, message_bytes: int = 0
-    ) -> Refused | None:
-        """Take the next bytes, with the checksum of all up to their end."""
-        package, size = self._header.package, memoryview(data).nbytes
-        self._traffic.received(message_bytes, size, package, offset)
-        last = offset + size == package.size_bytes
-        refused = await _on_disk(self._engine, self._append, offset, data, crc32c, last)
-        self._engine.accounts.limits.admits()  # if not, the round is over now
-        return refused or self._over()
-
-    def complete(self) -> Refused | None:
-        """All is here: from now on the round has this update."""
-        if over := self._over():
-            return over
-        package = self._header.package
-        if self._entry.running != package.crc32c:
-            self._entry.forget()
-            words = "the payload is complete, but not the one that its header describes"
-            return Refused(Reason.BAD_TRANSFER, words)
-        self._engine.received(self._seat, package)
-        return None
-
-    def _begin(self) -> None:
-        self._entry.begin(self._header.stored)
-        if not self.size:
-            self._entry.note()
-
-    def _append(self, offset: int, data: Buffer, crc32c: int, last: bool) -> None:
-        try:
-            self._entry.append(offset, data, crc32c, last)
-        except CorruptPayload:
-            self._entry.forget()
-            raise
-
-    def _over(self) -> Refused | None:
-        """The round may have been closed since the header was answered: its verdict is on the way."""
-        engine = self._engine
-        if engine.opened is self._opened and engine.machine.has_task(self._seat):
-            return None
-        return Refused(Reason.BUSY, CLOSED)
-
-
-class Download:
-    """One package on its way to a client, as long as its round is open and the budget has room."""
-
-    def __init__(self, engine: Engine, opened: OpenRound, broadcast: Broadcast, traffic: Traffic) -> None:
-        self._engine, self._opened, self._broadcast = engine, opened, broadcast
-        self._traffic = traffic
-        self.package = broadcast.package
-
-    async def message(self, offset: int, size: int) -> bytes | None:
-        """Return the message with the bytes from there on, at most so many; None: the round is over."""
-        engine, payload = self._engine, min(size, self.package.size_bytes - offset)
-        if engine.opened is not self._opened or not engine.accounts.limits.admits(payload):
-            return None
-        message = self._broadcast.cached(offset, size)
-        if message is None:
-            message = await engine.write(self._broadcast.message, offset, size)
-        self._traffic.sent(len(message), payload, self.package, offset)
-        return message
 
 
 class Scope(StrEnum):
@@ -251,7 +51,12 @@ class Scope(StrEnum):
     OPTIONAL = "optional"
 
 
-# ------------------------------------------------------------------------------- the door
+@dataclass(frozen=True)
+class Settled:
+    """The final word on an update."""
+
+    round: int
+    outcome: Outcome
 
 
 class Intake:
@@ -337,33 +142,7 @@ class Intake:
 
     def view(self, client_id: str) -> ClientView:
         """Return all that a client may know now."""
-        machine, engine = self._machine, self._engine
-        seat = machine.roster.seat_of.get(client_id)
-        busy = seat is not None and machine.has_task(seat) and not machine.draining
-        return ClientView(
-            round=machine.round,
-            state=self._state(),
-            pause=machine.pause,
-            seat=seat,
-            seats=machine.rules.clients,
-            conduct=None if seat is None else machine.quarantined(seat),
-            outcomes=() if seat is None else tuple(engine.verdicts.last(seat)),
-            ending=machine.ending if machine.phase is Phase.ENDED else None,
-            work=engine.opened.work if busy and engine.opened is not None else None,
-            deadline=machine.deadline,
-            online=len(machine.roster.online),
-        )
-
-    def _state(self) -> RunState:
-        machine = self._machine
-        if machine.phase is Phase.ENDED and machine.ending is not None:
-            return RunState.FINISHED
-        if machine.draining:
-            return RunState.DRAINING
-        if machine.pause:
-            return RunState.PAUSED
-        gathering = machine.phase in (Phase.IDLE, Phase.GATHERING)
-        return RunState.GATHERING if gathering else RunState.RUNNING
+        return view_of(self._engine, client_id)
 
     async def download(self, client_id: str, round: int, scope: Scope) -> Download | None:
         """Return a package of the client's task, if it has one in that round."""
@@ -394,7 +173,7 @@ class Intake:
         try:
             entry = await self._engine.opening.entry(opened, seat)
         except OSError as error:
-            return _unwritten(self._engine, error)
+            return unwritten(self._engine, error)
         return Slot(self._engine, opened, seat, header, entry, self._traffic(client_id))
 
     async def _settled(self, seat: int, header: Header) -> Settled | Refused | None:
@@ -507,65 +286,4 @@ class Intake:
 
     def status(self) -> RunStatus:
         """Return where the run is, and everybody in it."""
-        machine, opened = self._machine, self._engine.opened
-        here = opened is not None and opened.number == machine.round
-        return RunStatus(
-            state=self._state(),
-            phase=machine.phase,
-            reason=machine.ending.reason if machine.ending is not None else machine.pause,
-            round=machine.round,
-            committed=machine.committed,
-            trained=machine.trained,
-            rounds=machine.rules.rounds,
-            clients=machine.rules.clients,
-            method=self._engine.learner.method.name,
-            over=machine.over,
-            began=opened.began if here and opened is not None else None,
-            deadline=machine.deadline,
-            ending=machine.ending,
-            members=tuple(self._members()),
-            budgets=self._engine.accounts.shares(),
-        )
-
-    def _members(self) -> list[MemberStatus]:
-        roster, cohort = self._machine.roster, frozenset(self._machine.current.cohort)
-        seated = [self._member(seat, name, seat in cohort) for seat, name in sorted(roster.names.items())]
-        waiting = sorted(roster.online - set(roster.seat_of))
-        return seated + [MemberStatus(name, online=True) for name in waiting]
-
-    def _member(self, seat: int, client_id: str, in_cohort: bool) -> MemberStatus:
-        machine = self._machine
-        return MemberStatus(
-            client_id,
-            online=client_id in machine.roster.online,
-            seat=seat,
-            ready=seat in machine.roster.ready,
-            samples=self._engine.samples.get(seat, 0),
-            in_cohort=in_cohort,
-            received=seat in machine.current.received,
-            refused=seat in machine.current.refused,
-            conduct=machine.conduct.known(seat),
-            held=machine.quarantined(seat) is not None,
-        )
-
-
-# ------------------------------------------------------------------------------- the disk under an upload
-
-
-async def _on_disk(engine: Engine, work: Callable[..., object], *arguments: object) -> Refused | None:
-    """Do it in a thread; return why it cannot be done."""
-    try:
-        await engine.write(work, *arguments)
-    except CorruptPayload as error:
-        return Refused(Reason.BAD_TRANSFER, str(error))
-    except OSError as error:
-        return _unwritten(engine, error)
-    return None
-
-
-def _unwritten(engine: Engine, error: OSError) -> Refused:
-    """What passes is met by another try; a disk that fails ends this process (DESIGN rule 7)."""
-    reason = _PASSING.get(error.errno or 0, Reason.DRAINING)
-    if reason is Reason.DRAINING:
-        engine.broken(error)
-    return Refused(reason, f"the server cannot write your update: {error.strerror}", _RETRY_SPACE_MS)
+        return status_of(self._engine)

@@ -55,6 +55,7 @@ class Entry:
             if self._retired:
                 raise CorruptPayload("the round is over")
             self._data, self._log = self._open()
+            self._close()
 
     def append(self, offset: int, data: Buffer, checksum: int, last: bool = False) -> None:
         """Write the next chunk; the last one gives the descriptors back.

@@ -12,7 +12,8 @@ import structlog
 
 from edgeflock.common.wire.transport import SMALL_CHUNK
 from edgeflock.server.core.reasons import Reason, Refused
-from edgeflock.server.engine.intake import ClientView, Intake
+from edgeflock.server.engine.intake import Intake
+from edgeflock.server.engine.views import ClientView
 from edgeflock.server.service import certificates
 from edgeflock.server.service.download import Fetching
 from edgeflock.server.service.flow import CreditPool, Patience

@@ -31,7 +31,8 @@ from edgeflock.methods.kit.local import Local
 from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.core.reasons import Reason, Refused
-from edgeflock.server.engine.intake import Header, Intake, Slot
+from edgeflock.server.engine.intake import Intake
+from edgeflock.server.engine.transfer import Header, Slot
 from edgeflock.server.learning.learner import Learner
 from edgeflock.server.learning.work import RoundWork
 from edgeflock.server.service.checks import stored_header

@@ -8,7 +8,8 @@ from edgeflock.common.payload.checksum import GRANULE
 from edgeflock.common.wire.messages import package_to_wire
 from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.server.core.reasons import Reason, Refused
-from edgeflock.server.engine.intake import Download, Intake, Scope
+from edgeflock.server.engine.intake import Intake, Scope
+from edgeflock.server.engine.transfer import Download
 from edgeflock.server.service.flow import Turns
 from edgeflock.server.service.refusals import to_wire
 from edgeflock.server.service.sessions import Session

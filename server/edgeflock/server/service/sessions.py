@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.payload.package import Package
 from edgeflock.server.costs.traffic import Traffic, TrafficBook
-from edgeflock.server.engine.intake import CLOSED, Slot
+from edgeflock.server.engine.transfer import CLOSED, Slot
 from edgeflock.v1 import aggregator_pb2 as pb
 
 MOST_STRANGERS = 1000  # sessions of ids that have no seat and do not watch

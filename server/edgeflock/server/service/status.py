@@ -6,7 +6,8 @@ import math
 import time
 
 from edgeflock.server.core.phases import Phase
-from edgeflock.server.engine.intake import Intake, MemberStatus, RunStatus
+from edgeflock.server.engine.intake import Intake
+from edgeflock.server.engine.views import MemberStatus, RunStatus
 from edgeflock.server.service.sessions import Session, Sessions
 from edgeflock.server.service.views import quarantine_to_wire, state_to_wire
 from edgeflock.v1 import aggregator_pb2

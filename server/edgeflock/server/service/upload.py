@@ -14,7 +14,8 @@ from edgeflock.common.wire.chunks import Piece
 from edgeflock.common.wire.messages import package_from_wire
 from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.server.core.reasons import Reason, Refused
-from edgeflock.server.engine.intake import CLOSED, Header, Intake, Settled, Slot
+from edgeflock.server.engine.intake import Intake, Settled
+from edgeflock.server.engine.transfer import CLOSED, Header, Slot
 from edgeflock.server.service.checks import stored_header
 from edgeflock.server.service.flow import CreditPool, Patience, Stream, Turns
 from edgeflock.server.service.sessions import Session

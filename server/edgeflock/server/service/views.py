@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from edgeflock.common.wire.messages import choice_to_wire, kind_to_wire, package_to_wire
 from edgeflock.server.core.decisions import Conduct, EndingKind, Outcome, Verdict
-from edgeflock.server.engine.intake import ClientView, RunState
+from edgeflock.server.engine.views import ClientView, RunState
 from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.learning.work import RoundWork
 from edgeflock.v1 import aggregator_pb2 as pb

@@ -1,0 +1,159 @@
+"""Transfers: where an update goes and where a package comes from; thread, traffic and budget are inside."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from edgeflock.common.errors import FULL, CorruptPayload
+from edgeflock.common.payload.checksum import Buffer
+from edgeflock.common.payload.package import Package
+from edgeflock.common.scores import ClientScore
+from edgeflock.server.core.reasons import Reason, Refused
+from edgeflock.server.costs.rows import Row
+from edgeflock.server.costs.traffic import Traffic
+from edgeflock.server.engine.engine import Engine
+from edgeflock.server.engine.open_round import OpenRound
+from edgeflock.server.files.packages import Broadcast
+from edgeflock.server.files.spool import Entry
+
+CLOSED = "the round was closed while your update was on its way: ask for the verdict"
+_RETRY_SPACE_MS = 2000
+_PASSING = {
+    **dict.fromkeys(FULL, Reason.NO_SPACE),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.ENOMEM), Reason.BUSY),
+}
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is said of an update before its bytes."""
+
+    round: int
+    package: Package
+    stored: bytes  # as the spool keeps it
+    scores: Sequence[ClientScore] = ()
+    costs: Row = field(default_factory=dict)  # as stated
+    used_up: str = ""  # the allowance that ended the training early
+
+
+class Slot:
+    """Where one upload goes: its entry in the spool, with thread, traffic and budget of bytes.
+
+    Whoever fills it calls `begin`, then `append` until `held` is `size`, then `complete`; each says why not.
+    """
+
+    def __init__(
+        self, engine: Engine, opened: OpenRound, seat: int, header: Header, entry: Entry, traffic: Traffic
+    ) -> None:
+        self._engine, self._opened, self._seat = engine, opened, seat
+        self._header, self._entry, self._traffic = header, entry, traffic
+
+    @property
+    def held(self) -> int:
+        """Bytes that are here, and good."""
+        return self._entry.held
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole update."""
+        return self._header.package.size_bytes
+
+    @property
+    def full(self) -> bool:
+        """Whether this very update is complete and checked already."""
+        return self._entry.complete
+
+    async def begin(self) -> Refused | None:
+        """Take the header down; what is held of this very update stays."""
+        if over := self._over():
+            return over
+        scalars = self._header.package.scalars
+        stated = {name: int(scalars[name]) for name in ("samples", "steps")}
+        self._opened.state(self._seat, {**stated, **self._header.costs}, self._header.used_up)
+        if self._entry.header or not self.size:  # files are open, or to be opened
+            return await _on_disk(self._engine, self._begin)
+        self._begin()
+        return None
+
+    async def append(
+        self, offset: int, data: Buffer, crc32c: int, *, message_bytes: int = 0
+    ) -> Refused | None:
+        """Take the next bytes, with the checksum of all up to their end."""
+        package, size = self._header.package, memoryview(data).nbytes
+        self._traffic.received(message_bytes, size, package, offset)
+        last = offset + size == package.size_bytes
+        refused = await _on_disk(self._engine, self._append, offset, data, crc32c, last)
+        self._engine.accounts.limits.admits()  # if not, the round is over now
+        return refused or self._over()
+
+    def complete(self) -> Refused | None:
+        """All is here: from now on the round has this update."""
+        if over := self._over():
+            return over
+        package = self._header.package
+        if self._entry.running != package.crc32c:
+            self._entry.forget()
+            words = "the payload is complete, but not the one that its header describes"
+            return Refused(Reason.BAD_TRANSFER, words)
+        self._engine.received(self._seat, package)
+        return None
+
+    def _begin(self) -> None:
+        self._entry.begin(self._header.stored)
+        if not self.size:
+            self._entry.note()
+
+    def _append(self, offset: int, data: Buffer, crc32c: int, last: bool) -> None:
+        try:
+            self._entry.append(offset, data, crc32c, last)
+        except CorruptPayload:
+            self._entry.forget()
+            raise
+
+    def _over(self) -> Refused | None:
+        """The round may have been closed since the header was answered: its verdict is on the way."""
+        engine = self._engine
+        if engine.opened is self._opened and engine.machine.has_task(self._seat):
+            return None
+        return Refused(Reason.BUSY, CLOSED)
+
+
+class Download:
+    """One package on its way to a client, as long as its round is open and the budget has room."""
+
+    def __init__(self, engine: Engine, opened: OpenRound, broadcast: Broadcast, traffic: Traffic) -> None:
+        self._engine, self._opened, self._broadcast = engine, opened, broadcast
+        self._traffic = traffic
+        self.package = broadcast.package
+
+    async def message(self, offset: int, size: int) -> bytes | None:
+        """Return the message with the bytes from there on, at most so many; None: the round is over."""
+        engine, payload = self._engine, min(size, self.package.size_bytes - offset)
+        if engine.opened is not self._opened or not engine.accounts.limits.admits(payload):
+            return None
+        message = self._broadcast.cached(offset, size)
+        if message is None:
+            message = await engine.write(self._broadcast.message, offset, size)
+        self._traffic.sent(len(message), payload, self.package, offset)
+        return message
+
+
+async def _on_disk(engine: Engine, work: Callable[..., object], *arguments: object) -> Refused | None:
+    """Do it in a thread; return why it cannot be done."""
+    try:
+        await engine.write(work, *arguments)
+    except CorruptPayload as error:
+        return Refused(Reason.BAD_TRANSFER, str(error))
+    except OSError as error:
+        return unwritten(engine, error)
+    return None
+
+
+def unwritten(engine: Engine, error: OSError) -> Refused:
+    """What passes is met by another try; a disk that fails ends this process (DESIGN rule 7)."""
+    reason = _PASSING.get(error.errno or 0, Reason.DRAINING)
+    if reason is Reason.DRAINING:
+        engine.broken(error)
+    return Refused(reason, f"the server cannot write your update: {error.strerror}", _RETRY_SPACE_MS)
