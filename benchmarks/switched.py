@@ -106,8 +106,9 @@ def server(gate: Gate) -> None:
     """Guard traffic, time line, books, their rows, and what is kept of budgets that nobody has set."""
     from edgeflock.server.costs import ledger, rows, traffic
     from edgeflock.server.costs.time_line import TimeLine
-    from edgeflock.server.engine import committing
-    from edgeflock.server.engine.opening import Opening
+    from edgeflock.server.engine import committing, engine
+    from edgeflock.server.engine.bookkeeping import Bookkeeping
+    from edgeflock.server.engine.loop import Loop
     from edgeflock.server.journal import costs
     from edgeflock.server.service import aggregator, upload
 
@@ -115,17 +116,17 @@ def server(gate: Gate) -> None:
     def idle(*_: Any) -> Iterator[rows.Pending]:
         yield rows.Pending()
 
-    gate.follow(Opening, "open", lambda _, effect, *__: int(effect.round))
+    gate.follow(engine, "open_round", lambda _, __, effect, **___: int(effect.round))
     for name in ("sent", "received"):
         gate.guard(traffic.Traffic, name, _no)
     for name in ("enter", "add", "now", "move"):
         gate.guard(TimeLine, name, _no)
-    gate.guard(ledger.Ledger, "follow", _no)
-    gate.guard(ledger.Ledger, "add_late", _no)
-    gate.guard(ledger.Ledger, "grown", lambda *_: False)
-    gate.guard(ledger.Ledger, "books", lambda _, opened: rows.RoundRows(opened.number, {}, {}, {}))
+    gate.guard(Loop, "_follow", _no)
+    gate.guard(Bookkeeping, "add_late", _no)
+    gate.guard(Bookkeeping, "grown", lambda *_: False)
+    gate.guard(Bookkeeping, "server_use", _nothing)
+    gate.guard(ledger.Ledger, "rows", lambda _, round, __: rows.RoundRows(round, {}, {}, {}))
     gate.guard(ledger.Ledger, "writing", idle)
-    gate.guard(ledger.Ledger, "server_use", _nothing)
     gate.guard(upload, "of_training", _nothing)
     gate.guard(aggregator, "of_round", _nothing)
     gate.guard(costs, "write", _no)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgeflock.common.payload.checksum import extend
-from edgeflock.server.engine.pools import started_pool
+from edgeflock.server.engine.loop import Threads
 from edgeflock.server.service import flow, sessions
 from edgeflock.v1 import aggregator_pb2 as pb
 from support.tiny_server import WAIT_S, Home, Peer, Served, Upload
@@ -163,9 +163,16 @@ def test_a_superseded_client_that_watches_again_is_online(tmp_path: Path) -> Non
 
 
 @pytest.mark.promise("R11")
-def test_the_threads_of_a_pool_are_there_from_the_beginning() -> None:
-    before = threading.active_count()
-    with started_pool(4, "four") as pool:
-        assert threading.active_count() == before + 4
-        assert [pool.submit(abs, -number).result() for number in range(9)] == list(range(9))
-        assert threading.active_count() == before + 4
+def test_the_threads_of_a_run_are_there_from_the_beginning() -> None:
+    async def use(threads: Threads) -> list[int]:
+        return list(await asyncio.gather(*(threads.write(abs, -number) for number in range(9))))
+
+    before, threads = threading.active_count(), Threads()
+    try:
+        there = threading.active_count()
+        assert there > before
+        assert asyncio.run(use(threads)) == list(range(9))
+        assert threading.active_count() == there
+    finally:
+        threads.shut()
+    assert threading.active_count() == before

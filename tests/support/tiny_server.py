@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,22 +16,28 @@ from edgeflock.common.payload.checksum import extend
 from edgeflock.common.wire.transport import PROTOCOL, channel_options, server_options
 from edgeflock.methods.kit.base import Method
 from edgeflock.methods.kit.registry import load
+from edgeflock.server.core.effects import Effect
 from edgeflock.server.core.events import Event, Ticked
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs.budget import Budget
+from edgeflock.server.costs.ledger import Ledger
 from edgeflock.server.costs.traffic import TrafficBook
+from edgeflock.server.engine.bookkeeping import Bookkeeping
 from edgeflock.server.engine.engine import Engine
 from edgeflock.server.engine.intake import Intake
-from edgeflock.server.engine.scoring import Scoring
+from edgeflock.server.engine.loop import Threads
+from edgeflock.server.engine.means import Files, Means
+from edgeflock.server.engine.scoring import Scoring, Tests
 from edgeflock.server.engine.transfer import Header, Slot
+from edgeflock.server.engine.verdicts import Verdicts
 from edgeflock.server.engine.views import RunStatus
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.spool import Spool
 from edgeflock.server.journal.journal import Journal
-from edgeflock.server.journal.past import Resumed
+from edgeflock.server.journal.past import Resumed, Scored
 from edgeflock.server.learning.learner import Learner
 from edgeflock.server.learning.work import RoundWork
 from edgeflock.server.service.aggregator import AggregatorService
@@ -54,30 +59,33 @@ MIB = 1 << 20
 NAME = "edgeflock.v1.Aggregator"
 
 
-class WatchedEngine(Engine):
-    """An engine that says when something has happened."""
+class WatchedMachine(RunMachine):
+    """A machine that says when something has happened."""
 
-    moved: asyncio.Event
+    def __init__(self, rules: Rules) -> None:
+        super().__init__(rules)
+        self.moved = asyncio.Event()
 
-    def post(self, event: Event) -> None:
-        super().post(event)
-        self.moved.set()
+    def handle(self, event: Event) -> list[Effect]:
+        self.moved.set()  # who waits looks when its effects are begun
+        return super().handle(event)
 
 
 class Motion:
     """A run in motion, reached through its intake as by everybody else."""
 
-    def __init__(self, engine: WatchedEngine, sessions: Sessions) -> None:
-        self.engine, self.sessions = engine, sessions
-        self.intake = Intake(engine)
-        self.learner, self.journal, self.ended = engine.learner, engine.journal, engine.ended
+    def __init__(self, machine: WatchedMachine, means: Means, sessions: Sessions) -> None:
+        self.machine, self.means, self.sessions = machine, means, sessions
+        self.engine = Engine(machine, means, sessions)
+        self.learner, self.journal = means.learner, means.journal
+        self.intake, self.ended = Intake(self.engine), self.engine.ended
 
     async def until(self, predicate: Callable[[], bool]) -> None:
         """Wait until the predicate holds; it is looked at after every event."""
         async with asyncio.timeout(WAIT_S):
             while not predicate():
-                self.engine.moved.clear()
-                await self.engine.moved.wait()
+                self.machine.moved.clear()
+                await self.machine.moved.wait()
 
     async def open(self, round: int) -> None:
         await self.until(lambda: (self.now.round, self.now.phase) == (round, Phase.OPEN))
@@ -195,39 +203,26 @@ class Home:
         """The run in motion, without a network."""
         journal = Journal(self.journal_path)
         resumed, brain, checkpoints, spool = self._assemble(journal)
-        scoring = Scoring(
-            None,
-            journal,
-            every=self.eval_every,
-            blocking=False,
-            last=self.rules.rounds,
-            best=None,
-            scored=0,
-            clients=self.client_tests,
-        )
-        traffic = TrafficBook()
-        sessions = Sessions(traffic)
-        engine = WatchedEngine(
-            RunMachine(self.rules),
-            journal,
-            brain,
-            checkpoints,
-            spool,
-            scoring,
-            audience=sessions,
-            traffic=traffic,
-            keep_every=0,
-            outcomes=journal.ask(lambda past: past.last_outcomes(resumed.newest)).result(),
+        traffic, ledger, threads = TrafficBook(), Ledger(), Threads()
+        tests = Tests(self.eval_every, self.rules.rounds, clients=self.client_tests)
+        scored = Scored(None, 0, {})
+        means = Means(
+            journal=journal,
+            files=Files(checkpoints, spool),
+            learner=brain,
+            bookkeeping=Bookkeeping(ledger, traffic, self.budget or Budget(), brain, journal),
+            scoring=Scoring(None, tests, scored, journal=journal, line=ledger.line, threads=threads),
+            verdicts=Verdicts(journal.ask(lambda past: past.last_outcomes(resumed.newest)).result(), journal),
+            threads=threads,
             samples=dict(resumed.samples),
-            budget=self.budget,
         )
-        engine.moved = asyncio.Event()
-        engine.post(startup.started(resumed, time.monotonic()))
+        motion = Motion(WatchedMachine(self.rules), means, Sessions(traffic))
+        await motion.engine.begin(startup.started(resumed))
         with loopwatch.watched() as touched:
             try:
-                yield Motion(engine, sessions)
+                yield motion
             finally:
-                await engine.close()
+                await motion.engine.close()
                 journal.close()
         assert touched == [], "nothing on the event loop waits for a disk"
 

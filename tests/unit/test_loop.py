@@ -9,28 +9,19 @@ from edgeflock.server.core.effects import Effect, Exit
 from edgeflock.server.core.events import Started
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.core.run import RunMachine
-from edgeflock.server.engine.loop import Drive
-
-
-class Noting(Drive):
-    """A loop that only notes what the machine wants done."""
-
-    def __init__(self, machine: RunMachine) -> None:
-        super().__init__(machine)
-        self.effects: list[Effect] = []
-
-    def execute(self, effect: Effect) -> None:
-        self.effects.append(effect)
+from edgeflock.server.costs.time_line import TimeLine
+from edgeflock.server.engine.loop import Loop
 
 
 def test_a_transition_that_no_table_has_ends_the_process_and_is_called_a_bug() -> None:
     async def start_twice() -> list[Effect]:
-        loop = Noting(RunMachine(Rules(rounds=1, clients=1, cohort=1, min_updates=1)))
+        effects: list[Effect] = []
+        machine = RunMachine(Rules(rounds=1, clients=1, cohort=1, min_updates=1))
+        loop = Loop(machine, TimeLine(), effects.append)
         for _ in range(2):
             loop.post(Started(0.0))
         await loop.settle()
-        loop.shut_threads()
-        return loop.effects
+        return effects
 
     bug = "this is a bug, InvalidTransition: invalid transition [gathering -> gathering]"
     assert asyncio.run(start_twice())[-1] == Exit(Ended(EndingKind.FAILED, bug, 0))

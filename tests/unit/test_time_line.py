@@ -7,7 +7,8 @@ import pytest
 from edgeflock.server.core.events import SpaceMissing
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.costs import time_line
-from edgeflock.server.costs.time_line import OF_A_ROUND, TimeLine, doing
+from edgeflock.server.costs.time_line import OF_A_ROUND, TimeLine
+from edgeflock.server.engine.loop import doing_of
 from support.desk import desk_in
 
 
@@ -75,17 +76,17 @@ def test_a_test_within_the_commit_is_moved_and_the_sum_stays() -> None:
     ],
 )
 def test_every_phase_is_one_thing(phase: Phase, expected: tuple[str, int] | None) -> None:
-    assert doing(desk_in(phase).machine) == expected
+    assert doing_of(desk_in(phase).machine) == expected
 
 
 def test_a_pause_takes_the_place_of_the_phase() -> None:
     desk = desk_in(Phase.COMMITTING)
     desk.post(SpaceMissing(desk.held[0], "no space left on the disk", desk.now))
-    assert doing(desk.machine) == ("paused_s", 1)
+    assert doing_of(desk.machine) == ("paused_s", 1)
     desk = desk_in(Phase.OPEN)
     for _ in range(2):
         desk.pass_deadline()
-    assert doing(desk.machine) == ("paused_s", 1)
+    assert doing_of(desk.machine) == ("paused_s", 1)
 
 
 def test_the_lab_knows_the_parts_of_a_round() -> None:

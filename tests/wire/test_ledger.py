@@ -266,7 +266,7 @@ def test_the_open_round_is_written_down_while_bytes_move(
 ) -> None:
     """Its books and its seconds: the watch over budgets writes, too."""
     monkeypatch.setattr(bookkeeping, "KEEP_S", 0.01)
-    monkeypatch.setattr("edgeflock.server.engine.limits._EVERY_S", 0.01)
+    monkeypatch.setattr(bookkeeping, "WATCH_S", 0.01)
     home = Home(tmp_path, clients=2, budget=Budget(limits))
 
     def seconds() -> dict[str, float]:
@@ -433,7 +433,7 @@ def test_a_broken_journal_is_not_hidden_by_the_ledger(tmp_path: Path) -> None:
 
     async def talk(served: Served) -> None:
         await served.gather()
-        ledger = served.run.engine.ledger
+        ledger = served.run.means.bookkeeping.ledger
         ledger.add_late(1, 0, {"wait_s": 3.0})
         with pytest.raises(JournalBroken), ledger.writing() as pending:
             raise JournalBroken(OSError("gone"))

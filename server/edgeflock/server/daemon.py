@@ -8,7 +8,6 @@ import errno
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -28,12 +27,9 @@ from edgeflock.server.config import ServerConfig, listen_address
 from edgeflock.server.console.console import Console
 from edgeflock.server.core.decisions import Ended, EndingKind
 from edgeflock.server.core.run import RunMachine
-from edgeflock.server.costs import budget, target
-from edgeflock.server.costs.budget import Budget
 from edgeflock.server.costs.traffic import TrafficBook
 from edgeflock.server.engine.engine import Engine
 from edgeflock.server.engine.intake import Intake
-from edgeflock.server.engine.scoring import Scoring
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.journal.journal import Journal
 from edgeflock.server.service import certificates
@@ -46,7 +42,7 @@ from edgeflock.server.service.flow import CreditPool
 from edgeflock.server.service.sessions import Sessions
 from edgeflock.server.service.status import status_of
 from edgeflock.server.start import build as assembly
-from edgeflock.server.start import event_files, startup
+from edgeflock.server.start import event_files, means, startup
 from edgeflock.server.start.event_files import EventFiles
 from edgeflock.server.start.resolve import here_only
 from edgeflock.server.start.startup import Parts
@@ -97,7 +93,7 @@ async def _serve(parts: Parts, console: Console) -> tuple[Ended | None, str]:
     journal, resumed = parts.journal, parts.resumed
     traffic = TrafficBook()
     sessions = Sessions(traffic)
-    engine = _engine(parts, sessions, traffic)
+    engine = Engine(RunMachine(assembly.build_rules(parts.config)), means.make(parts, traffic), sessions)
     intake = Intake(engine)
     with _signals(intake, parts.config) as asked:
         trusted = certificates.read(parts.config)
@@ -110,9 +106,7 @@ async def _serve(parts: Parts, console: Console) -> tuple[Ended | None, str]:
         told = {"method": parts.config.method, "rounds": parts.config.rounds, **versions()}
         journal.note("run_started", **fields, **told)
         log.info("run_started", **fields, run_dir=str(parts.run_dir), method=parts.config.method)
-        await engine.committing.score_again(resumed.newest, last=bool(resumed.over))
-        reached = await engine.committing.reached(resumed.newest)
-        engine.post(startup.started(resumed, time.monotonic(), reached))
+        await engine.begin(startup.started(resumed))
         central = _take_part(parts, engine, intake, sessions)
         await server.start()  # now, not before: the machine knows the seats when the first client comes
         await control.start()
@@ -140,43 +134,6 @@ async def _serve(parts: Parts, console: Console) -> tuple[Ended | None, str]:
         await _stop(control)
         await scalars.end()
         return ending, asked.result() if asked.done() else ""
-
-
-def _engine(parts: Parts, sessions: Sessions, traffic: TrafficBook) -> Engine:
-    config, journal, scored = parts.config, parts.journal, parts.scored
-    scoring = Scoring(
-        assembly.build_evaluator(config, parts.test),
-        journal,
-        every=config.eval_every,
-        blocking=config.eval_blocking,
-        last=config.rounds,
-        best=scored.best,
-        scored=scored.newest,
-        clients=assembly.client_tests(config),
-    )
-    scoring.accuracies |= scored.accuracies
-    return Engine(
-        RunMachine(assembly.build_rules(config)),
-        journal,
-        parts.learner,
-        parts.checkpoints,
-        parts.spool,
-        scoring,
-        audience=sessions,
-        traffic=traffic,
-        keep_every=config.keep_every,
-        outcomes=parts.outcomes,
-        samples=dict(parts.resumed.samples),
-        budget=_budget(parts),
-        target=target.parse(config.target),
-    )
-
-
-def _budget(parts: Parts) -> Budget:
-    """Return the limits, and what the lives before have used."""
-    limits = budget.parse(parts.config.budget)
-    used = dict.fromkeys(budget.RESOURCES, 0.0) | parts.resumed.used
-    return Budget(limits, used["time"], used["bytes"], used["cpu"], used["energy"])
 
 
 def _take_part(parts: Parts, engine: Engine, intake: Intake, sessions: Sessions) -> CentralTrainer | None:

@@ -84,6 +84,29 @@ def raised(before: Mapping[str, float], now: Mapping[str, float]) -> bool:
     return any(now.get(name, float("inf")) > limit for name, limit in before.items())
 
 
+@dataclass(frozen=True)
+class Spent:
+    """What a run has used of its budgets at an instant, over all its lives."""
+
+    used: Mapping[str, float]
+    own: Mapping[str, float]  # what the method itself counts, in place of ours
+    limits: Mapping[str, float]
+
+    @property
+    def counted(self) -> dict[str, float]:
+        """What counts for the limits."""
+        return {**self.used, **self.own}
+
+    @property
+    def shares(self) -> dict[str, list[float]]:
+        """Used and limit of every budget that is set."""
+        return {name: [round(self.counted[name], 6), limit] for name, limit in self.limits.items()}
+
+    def fields(self) -> dict[str, object]:
+        """Return what the line of a round says of the budgets."""
+        return {"budget": self.shares} if self.limits else {}
+
+
 @dataclass
 class Budget:
     """The limits of a run and what it has used of them."""
@@ -95,6 +118,11 @@ class Budget:
     energy_j: float = 0.0  # of clients in committed rounds
     _since: float | None = None  # when the round at hand began
     _stated: dict[int, tuple[int, dict[str, float]]] = field(default_factory=dict)  # by client: last round
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether there is a round, whose time counts."""
+        return self._since is not None
 
     def begin(self, now: float) -> None:
         """A round is being opened."""
@@ -192,7 +220,3 @@ class Budget:
             if name != "bytes" and not own and used[name] >= limit:
                 return self._used_up(name, used[name])
         return ""
-
-    def told(self, used: Mapping[str, float]) -> dict[str, list[float]]:
-        """Return used and limit of every budget that is set."""
-        return {name: [round(used[name], 6), limit] for name, limit in self.limits.items()}

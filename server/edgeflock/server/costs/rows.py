@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from edgeflock.server.costs.budget import Spent
 from edgeflock.server.costs.time_line import Seconds
 
 Row = Mapping[str, float | int | None]  # columns of `costs`; the source of its joules as a number, from 1
@@ -51,5 +52,4 @@ class Costs:
 
     pending: Pending
     rows: RoundRows | None  # of the round at hand
-    used: Mapping[str, float]  # of the budgets, over all lives
-    own: Mapping[str, float]  # the same, where the method itself counts it
+    spent: Spent

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
-
-from edgeflock.server.core.phases import Phase
-
-if TYPE_CHECKING:
-    from edgeflock.server.core.run import RunMachine
+from collections.abc import Callable, Iterator, Mapping
 
 GATHER, SELECT, OPEN, FOLD = "gather_s", "select_s", "open_s", "fold_s"
 COMMIT, EVALUATE, PAUSED = "commit_s", "evaluate_s", "paused_s"
@@ -19,26 +14,7 @@ OF_A_ROUND = (SELECT, OPEN, FOLD, COMMIT, EVALUATE, PAUSED)
 
 Seconds = Mapping[int, Mapping[str, float]]  # by round, then by name
 
-_DOING = {  # and whether it is for the round to come
-    Phase.IDLE: (GATHER, True),
-    Phase.GATHERING: (GATHER, True),
-    Phase.OPENING: (SELECT, False),
-    Phase.COMMITTED: (SELECT, True),
-    Phase.OPEN: (OPEN, False),
-    Phase.FOLDING: (FOLD, False),
-    Phase.COMMITTING: (COMMIT, False),
-    Phase.ENDING: (COMMIT, False),
-}
 _MOST = 64  # amounts that wait to be counted
-
-
-def doing(machine: RunMachine) -> tuple[str, int] | None:
-    """Return what the server does and for which round; None: the run is over."""
-    found = _DOING.get(machine.phase)
-    if found is None:
-        return None
-    name, waits = found
-    return PAUSED if machine.pause else name, machine.committed + 1 if waits else machine.round or 1
 
 
 class TimeLine:
@@ -48,6 +24,8 @@ class TimeLine:
         self._clock = clock
         self._since = clock()
         self._name, self._round = GATHER, 0  # of which round, the first `enter` tells
+        self._entered = GATHER, 0
+        self._instead = ""  # it does this, whatever is entered
         self._over = False
         self._noted: list[tuple[int, str, float]] = []  # counted in what follows when that is asked for
         self._unwritten: dict[int, defaultdict[str, float]] = {}
@@ -55,9 +33,26 @@ class TimeLine:
 
     def enter(self, name: str, round: int) -> None:
         """From now on it is this that the server does."""
+        self._entered = name, round
+        name = self._instead or name
         if name != self._name or round != self._round or self._over:
             self._cut(self._round or round)
             self._name, self._round, self._over = name, round, False
+
+    @contextlib.contextmanager
+    def instead(self, name: str) -> Iterator[None]:
+        """Within this the server does that, whatever it enters meanwhile."""
+        self._instead = name
+        self._enter_again()
+        try:
+            yield
+        finally:
+            self._instead = ""
+            self._enter_again()
+
+    def _enter_again(self) -> None:
+        if self._round and not self._over:  # else there is no round yet, or none any more
+            self.enter(*self._entered)
 
     def leave(self) -> None:
         """The run is over: nothing more is counted."""

@@ -1,160 +1,273 @@
-"""The accounts: what the run has used of its budgets, and when that and the open books are written down."""
+"""Bookkeeping: what a run has used, whether a limit is reached, and when what is counted is written down."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import structlog
 
+from edgeflock.common.energy import Share
 from edgeflock.common.errors import JournalBroken
+from edgeflock.common.sensors import Sensors
 from edgeflock.server.core.events import LimitReached
-from edgeflock.server.costs.budget import Budget
-from edgeflock.server.costs.ledger import Ledger
-from edgeflock.server.costs.rows import Costs, Row
+from edgeflock.server.core.run import RunMachine
+from edgeflock.server.costs.budget import Budget, Spent, shown
+from edgeflock.server.costs.ledger import Kept, Ledger, MemberCosts
+from edgeflock.server.costs.rows import STATED, Costs, RoundRows, Row
+from edgeflock.server.costs.time_line import COMMIT, EVALUATE
 from edgeflock.server.costs.traffic import TrafficBook
-from edgeflock.server.engine.limits import Limits
-from edgeflock.server.engine.loop import Drive
 from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.journal.journal import Journal
 from edgeflock.server.learning.learner import Learner
 
 log = structlog.get_logger()
-KEEP_S = 5.0  # of the open round's books, a kill may lose so much
+KEEP_S = 5.0  # of what the open round costs, a kill may lose so much
+WATCH_S = 2.0  # the same where there are budgets, and how often the CPU time is looked at
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _UNMEASURED = "no client states its energy: the budget of energy ends nothing, see fl-client --watts"
 
 
-class Accounts:
-    """Budget, ledger and journal kept in step; lives on the event loop."""
+class Process:
+    """What this process itself takes: CPU time, joules, memory."""
 
-    def __init__(
-        self,
-        drive: Drive,
-        journal: Journal,
-        learner: Learner,
-        traffic: TrafficBook,
-        ledger: Ledger,
-        budget: Budget,
-        *,
-        at_hand: Callable[[], OpenRound | None],
-    ) -> None:
+    def __init__(self, sensors: Sensors | None = None) -> None:
+        self._share = Share(sensors or Sensors())
+        self._before_s = self._counted_s = time.process_time()
+
+    @property
+    def cpu_s(self) -> float:
+        """The CPU seconds of this life."""
+        return time.process_time() - self._before_s
+
+    @property
+    def peak_rss_bytes(self) -> float:
+        return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT)
+
+    def taken(self) -> dict[str, float]:
+        """Return CPU seconds, and joules where a sensor tells them, since the last call."""
+        before, self._counted_s = self._counted_s, time.process_time()
+        cpu_s = self._counted_s - before
+        energy_j = self._share.take(cpu_s)
+        return {"server_cpu_s": cpu_s} | ({} if energy_j is None else {"energy_j": energy_j})
+
+
+class Spending:
+    """What the run has used of its budgets."""
+
+    def __init__(self, budget: Budget, traffic: TrafficBook, learner: Learner, process: Process) -> None:
         self.budget = budget
-        self.limits = Limits(
-            budget,
-            used=self.used,
-            own=self.own,
-            tell=lambda reason: drive.post(LimitReached(reason, time.monotonic())),
-            note=self._note,
-        )
-        self._drive, self._journal, self._learner = drive, journal, learner
-        self._traffic, self.ledger = traffic, ledger
-        self._at_hand = at_hand
-        self._cpu_before_s = time.process_time()
-        self._unmeasured = False  # it is said that a budget has nothing to count
-        self._keeping: asyncio.TimerHandle | None = None
-
-    # ------------------------------------------------------------------------------- what is used
+        self._traffic, self._learner, self._process = traffic, learner, process
 
     def used(self) -> dict[str, float]:
-        """What the run has used until now, over all its lives."""
-        moved = self._traffic.moved
-        server_cpu_s = time.process_time() - self._cpu_before_s
-        return self.budget.used(time.monotonic(), moved=moved, server_cpu_s=server_cpu_s)
+        """Return what the run has used until now, over all its lives."""
+        moved, cpu_s = self._traffic.moved, self._process.cpu_s
+        return self.budget.used(time.monotonic(), moved=moved, server_cpu_s=cpu_s)
 
-    def used_with(self, opened: OpenRound) -> dict[str, float]:
+    def used_with(self, open_round: OpenRound) -> dict[str, float]:
         """Return the same with what clients have stated of the open round, which its commit will charge."""
-        central = self._drive.machine.rules.central
-        more = {} if central else self.budget.uncharged(opened.number, opened.costs)
+        more = {} if self._central else self.budget.uncharged(open_round.number, open_round.costs)
         return {name: amount + more.get(name, 0.0) for name, amount in self.used().items()}
 
     def own(self) -> Mapping[str, float]:
         """Return what the method itself counts, where it does: FedADM's simulated clock."""
         return self._learner.half.used(self._learner.state)
 
-    def counted(self, used: Mapping[str, float]) -> dict[str, float]:
-        """Return the same with the method's own count in place of ours, where it keeps one."""
-        return {**used, **self.own()}
+    def spent(self) -> Spent:
+        return Spent(self.used(), self.own(), self.budget.limits)
 
-    def shares(self, used: Mapping[str, float] | None = None) -> dict[str, list[float]]:
-        """Return used and limit of every budget that is set, as of now unless told otherwise."""
-        return self.budget.told(self.counted(self.used() if used is None else used))
+    def reached(self) -> str:
+        """Return why the round at hand ends now; empty if all is within the limits."""
+        return self.budget.reached(self.used(), self.own())
 
-    def told(self, used: Mapping[str, float]) -> dict[str, object]:
-        """What the line of a round says of the budgets."""
-        return {"budget": self.shares(used)} if self.budget.limits else {}
+    def settle(self, round: int, rows: Mapping[int, Row]) -> None:
+        """Charge a round that is committed or discarded: it was paid. The CPU time of a run without clients
+        is the server's own."""
+        self.budget.settle(round, {} if self._central else rows)
+
+    @property
+    def _central(self) -> bool:
+        return self._learner.method.central
+
+
+class Watch:
+    """The watch over the budgets while a round is at hand; a limit that is reached is said once."""
+
+    def __init__(self, spending: Spending) -> None:
+        self._spending, self._budget = spending, spending.budget
+        self._woken = asyncio.Event()
+        self.over = False  # it is said, or nobody listens: nothing more passes
+
+    async def reached(self) -> LimitReached | None:
+        """Look at time, CPU and energy until a limit is reached; None: `close` came first."""
+        while not self.over:
+            if self._budget.at_hand and (reason := self._spending.reached()):
+                self.over = True
+                return LimitReached(reason, time.monotonic())
+            self._woken.clear()
+            await within(self._woken, self._left_s())
+        return None
+
+    def look(self) -> None:
+        """A round is being opened."""
+        self._woken.set()
+
+    def close(self) -> None:
+        self.over = True
+        self._woken.set()
+
+    def _left_s(self) -> float:
+        time_s = self._budget.limits.get("time")
+        if time_s is None or not self._budget.at_hand or "time" in self._spending.own():
+            return WATCH_S
+        return min(WATCH_S, max(0.0, time_s - self._spending.used()["time"]))
+
+    def beyond(self, size: int = 0) -> str:
+        """Return why the round ends if so many bytes more pass; empty if it does not, or it was said before.
+
+        With none it is about those that have passed.
+        """
+        limit = self._budget.limits.get("bytes")
+        if self.over or limit is None or (used := self._spending.used()["bytes"]) + size <= limit:
+            return ""
+        self.over = True
+        more = f", and a message has {shown('bytes', size)}" if size else ""
+        return f"the budget of bytes is used up: {shown('bytes', used)} of {shown('bytes', limit)}{more}"
+
+    def bytes_left(self) -> float:
+        limit = self._budget.limits.get("bytes")
+        return float("inf") if limit is None else limit - self._spending.used()["bytes"]
+
+
+class Bookkeeping:
+    """Ledger, budgets and journal kept in step; lives on the event loop."""
+
+    def __init__(
+        self, ledger: Ledger, traffic: TrafficBook, budget: Budget, learner: Learner, journal: Journal
+    ) -> None:
+        self._process = Process()
+        self.ledger, self.line, self.traffic = ledger, ledger.line, traffic
+        self.spending = Spending(budget, traffic, learner, self._process)
+        self.watch = Watch(self.spending)
+        self._budget, self._learner, self._journal = budget, learner, journal
+        self._noted = 0  # payload that the journal holds of the open round
+        self._unmeasured = False  # it is said that a budget has nothing to count
 
     # ------------------------------------------------------------------------------- round by round
 
     def begin(self, now: float) -> None:
         """A round is being opened."""
-        self.budget.begin(now)
-        self.limits.begin()
+        self._budget.begin(now)
+        self.watch.look()
 
     def rest(self) -> None:
         """No round is at hand."""
-        self.budget.rest(time.monotonic())
-        self.limits.rest()
+        self._budget.rest(time.monotonic())
 
-    def settle(self, round: int, rows: Mapping[int, Row]) -> None:
-        """Charge a committed round; the CPU time of a run without clients is the server's own."""
-        self.budget.settle(round, {} if self._drive.machine.rules.central else rows)
-        if "energy" in self.budget.limits and not self.budget.energy_j and not self._unmeasured:
+    def resume(self, kept: Kept, open_round: OpenRound, names: Mapping[int, str]) -> None:
+        """Go on with the rows of a round that a life before has left open; what it spooled was counted by
+        it, or is counted now."""
+        self.ledger.resume(kept)
+        for seat, entry in open_round.entries.items():
+            row, _ = kept.get(seat, ({}, {}))
+            missing = entry.held - int(row.get("bytes_up") or 0)
+            if missing > 0 and (package := open_round.described(seat)) is not None:
+                self.traffic.of(names[seat]).received(0, missing, package, entry.held - missing)
+            if seat in open_round.updates and row:
+                open_round.state(seat, {name: row[name] for name in STATED if name in row})
+
+    def close_round(self, machine: RunMachine, open_round: OpenRound) -> RoundRows:
+        """Return the final rows of a round; the first time, they are charged."""
+        number = open_round.number
+        rows, first = self.ledger.close(number, self._members(machine, open_round))
+        if first:
+            self._noted = self.traffic.moved
+            self.spending.settle(number, rows.fresh)
+            self._say_unmeasured(number)
+        return rows
+
+    def _say_unmeasured(self, round: int) -> None:
+        if "energy" in self._budget.limits and not self._budget.energy_j and not self._unmeasured:
             self._unmeasured = True
             log.warning("budget_unmeasured", round=round, reason=_UNMEASURED)
             self._journal.note("budget_unmeasured", round=round, reason=_UNMEASURED)
 
-    def settle_lost(self, opened: OpenRound) -> None:
-        """Charge a round that is discarded: it was paid."""
-        if not self._drive.machine.rules.central:
-            self.budget.settle(opened.number, opened.lost())
+    def server_use(self, round: int, *, tested_s: float) -> dict[str, float]:
+        """Count CPU and energy of this process since the last call; return what is no sum.
+
+        `tested_s` of the commit were a test of other models.
+        """
+        self.line.move(round, COMMIT, EVALUATE, tested_s)
+        self.charge(round)
+        return {"server_peak_rss_bytes": self._process.peak_rss_bytes}
+
+    def charge(self, round: int) -> None:
+        """Count CPU and energy of this process since the last call."""
+        for name, amount in self._process.taken().items():
+            self.line.add(round, name, amount)
 
     def add_late(self, round: int, seat: int, row: Row) -> None:
-        """Take what a client reports of a round that is over; the next commit or note writes it down.
-
-        The books of a discarded round are written again at the end: it is stated in these, too.
-        """
-        self.budget.correct(round, seat, row)
+        """Take what a client reports of a round that is over; the next commit or note writes it down."""
+        self._budget.correct(round, seat, row)
         self.ledger.add_late(round, seat, row)
-        opened = self._at_hand()
-        if opened is not None and opened.number == round:
-            opened.correct(seat, row)
+
+    def _members(self, machine: RunMachine, open_round: OpenRound) -> dict[int, MemberCosts]:
+        names = machine.roster.names
+        return {seat: self._member(open_round, seat, names[seat]) for seat in machine.current.cohort}
+
+    def _member(self, open_round: OpenRound, seat: int, client_id: str) -> MemberCosts:
+        traffic, stated = self.traffic.of(client_id), open_round.costs.get(seat, {})
+        update, samples = open_round.updates.get(seat), stated.get("samples_done")
+        if update is None:
+            return MemberCosts(traffic, stated)
+        if not isinstance(samples, int):
+            return MemberCosts(traffic, stated, update.package)
+        operations = self._learner.operations(steps=update.steps, samples=samples, held=update.samples)
+        return MemberCosts(traffic, stated, update.package, operations)
 
     # ------------------------------------------------------------------------------- the journal
 
-    def keep(self) -> None:
-        """Write what is due every few seconds from now on: a kill loses no more of it."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-        self._keeping = asyncio.get_running_loop().call_later(KEEP_S, self._keep_on)
+    @contextlib.contextmanager
+    def due(self, rows: RoundRows | None = None) -> Iterator[Costs]:
+        """Hand out what no transaction holds, and those rows; if the one within fails, it stays due."""
+        with self.ledger.writing() as pending:
+            yield Costs(pending, rows, self.spending.spent())
 
-    def _keep_on(self) -> None:
-        self.keep()
-        if self.ledger.grown(self._at_hand()):
-            self._note()
+    def open_rows(self, machine: RunMachine, open_round: OpenRound | None) -> RoundRows | None:
+        """Return the rows of the round at hand, unless its commit will write them or has."""
+        if open_round is None or self.ledger.has_closed(open_round.number):
+            return None
+        self._noted = self.traffic.moved
+        return self.ledger.rows(open_round.number, self._members(machine, open_round))
 
-    def _note(self) -> None:
-        self._drive.start(self._write())
+    async def note(self, machine: RunMachine, open_round: OpenRound | None) -> None:
+        """Write what is due, if anything is."""
+        if self.grown(open_round) or (self._budget.limits and self._budget.at_hand):
+            await self.write(machine, open_round)
 
-    async def _write(self) -> None:
-        with contextlib.suppress(JournalBroken), self.due(self.used()) as costs:
+    def grown(self, open_round: OpenRound | None) -> bool:
+        """Whether there is something that no transaction holds: late reports, or bytes of the open round."""
+        at_hand = open_round is not None and not self.ledger.has_closed(open_round.number)
+        return self.ledger.has_late or (at_hand and self.traffic.moved != self._noted)
+
+    async def write(self, machine: RunMachine, open_round: OpenRound | None) -> None:
+        """Write what is due; a journal that is broken is met by the next decision, which handles it."""
+        with contextlib.suppress(JournalBroken), self.due(self.open_rows(machine, open_round)) as costs:
             await asyncio.wrap_future(self._journal.keep(costs))
 
-    @contextlib.contextmanager
-    def due(self, used: Mapping[str, float]) -> Iterator[Costs]:
-        """Hand out what no commit has written: what is used, open books, late reports, the time line.
+    @property
+    def pause_s(self) -> float:
+        """How long to wait from one note to the next."""
+        return WATCH_S if self._budget.limits else KEEP_S
 
-        If the transaction within fails, it stays due.
-        """
-        rows = self.ledger.open_books(self._at_hand())
-        with self.ledger.writing() as pending:
-            yield Costs(pending, rows, used, self.own())
 
-    async def close(self) -> None:
-        """Write all that is not written yet; nothing more comes."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-        self.rest()
-        self.ledger.charge(self._drive.machine.round or 1)
-        await self._write()
+async def within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event, at most so long; return whether it came."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    return False

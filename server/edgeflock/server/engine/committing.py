@@ -1,136 +1,147 @@
-"""Committing: a new state and its rows become durable together; then its score, the target, the clearing."""
+"""Committing: a new state and its rows become durable together, and one line says everything of the round."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
 
 from edgeflock.methods.kit.base import Round
+from edgeflock.server.core.decisions import Verdict
 from edgeflock.server.core.effects import Announce, CommitRound
 from edgeflock.server.core.events import Committed, TargetReached
-from edgeflock.server.costs.rows import Costs
-from edgeflock.server.costs.target import Target
-from edgeflock.server.engine.bookkeeping import Accounts
-from edgeflock.server.engine.books import canonical_line
-from edgeflock.server.engine.client_scores import ClientScores
-from edgeflock.server.engine.loop import Drive
+from edgeflock.server.core.run import RunMachine
+from edgeflock.server.costs.rows import Row
+from edgeflock.server.costs.time_line import EVALUATE, OF_A_ROUND
+from edgeflock.server.engine.means import Means
 from edgeflock.server.engine.open_round import OpenRound
-from edgeflock.server.engine.opening import Opening
-from edgeflock.server.engine.scoring import Scoring
-from edgeflock.server.engine.verdicts import Verdicts
-from edgeflock.server.files.checkpoints import Checkpoints, Saved
-from edgeflock.server.journal.journal import Commit, Journal
-from edgeflock.server.learning.learner import Learner
+from edgeflock.server.engine.opening import wants_no
+from edgeflock.server.engine.scoring import ClientScores
+from edgeflock.server.files.checkpoints import Saved
+from edgeflock.server.journal.journal import Commit
 
 log = structlog.get_logger()
 
 
-@dataclass
-class Committing:
-    """What it takes to commit a round."""
+@dataclass(frozen=True)
+class Stepped:
+    """What the step to the new state has brought."""
 
-    drive: Drive
-    journal: Journal
-    learner: Learner
-    checkpoints: Checkpoints
-    scoring: Scoring
-    opening: Opening
-    accounts: Accounts
-    verdicts: Verdicts
-    target: Target
-    keep_every: int  # rounds whose checkpoint stays for good; 0: none
+    metrics: Mapping[str, float]  # of the method
+    saved: Saved
+    stop: str  # why the next round is not opened after all
 
-    async def commit(self, effect: CommitRound, opened: OpenRound) -> None:
-        """Make the round count; the machine hears of it when it does."""
-        if self.target and await self.reached(effect.round - 1):
-            return  # the event that ends the run is there already
-        stop = await self._write(effect, opened)
-        self.verdicts.add(effect.round, effect.outcomes)
-        with self.accounts.ledger.blocked() if self.scoring.blocking else contextlib.nullcontext():
-            await self.scoring.started(effect.round)
-        self.accounts.rest()
-        last = effect.next is None or bool(stop)
-        reached = await self.reached(effect.round) if last and not self.drive.machine.draining else ""
-        self.drive.post(Committed(effect.round, time.monotonic(), stop, reached))
-        self.scored(effect.round)
-        await self.drive.write(self._prune, effect.round)
 
-    async def _write(self, effect: CommitRound, opened: OpenRound) -> str:
-        """Write state, costs and the next opening; return why there is none after all."""
-        ledger = self.accounts.ledger
-        round = replace(opened.work.round, costs=opened.measured() | self.accounts.used_with(opened))
-        metrics, saved, stop = await self.drive.compute(self._step_and_save, round, effect, opened)
-        books, first = ledger.close_round(opened)
-        if first:
-            self.accounts.settle(effect.round, books.fresh)
-        metrics |= ledger.server_use(effect.round, tested_s=self.scoring.took_s)
-        used = self.accounts.used()
-        scores = ClientScores.of(opened.scores, effect.outcomes)
-        with ledger.writing() as pending:
-            spent = ledger.line.of(effect.round)
-            line = canonical_line(self.drive.machine, effect, metrics, spent, books.rows)
-            line |= self.accounts.told(used)
-            done = Announce("closing_committed" if round.closing else "round_committed", line)
-            said = scores.announcements(effect.round)
-            commit = Commit(
-                round=effect.round,
-                digests=(saved.model.digest, saved.state_digest),
-                outcomes=effect.outcomes,
-                next=None if stop else effect.next,
-                values=metrics,
-                measured=round.costs,
-                costs=Costs(pending, books, used, self.accounts.own()),
-                conduct=effect.conduct,
-                evaluations=scores.summaries(),
-                scores=scores.by_seat,
-                announcements=(*said, *effect.announcements, done),
-            )
-            await asyncio.wrap_future(self.journal.commit(commit))
-        for one in (done, *said):
-            log.info(one.name, **one.fields)
-        return stop
+async def commit_round(
+    means: Means, machine: RunMachine, opened: OpenRound, effect: CommitRound
+) -> Committed | TargetReached:
+    """Make the round count; not if the model of the one before has reached the target."""
+    before = effect.round - 1
+    if reason := await reached(means, before):
+        return TargetReached(before, reason, time.monotonic())
+    stop = await _write(means, machine, opened, effect)
+    means.verdicts.add(effect.round, effect.outcomes)
+    await means.scoring.begin(effect.round)
+    means.bookkeeping.rest()
+    last = effect.next is None or bool(stop)
+    reason = await reached(means, effect.round) if last and not machine.draining else ""
+    return Committed(effect.round, time.monotonic(), stop, reason)
 
-    def _step_and_save(
-        self, round: Round, effect: CommitRound, opened: OpenRound
-    ) -> tuple[dict[str, float], Saved, str]:
-        metrics = self.learner.step(round)
-        saved = self.learner.save(self.checkpoints, round.number)
-        self.scoring.take(round.number, self.learner, last=round.closing)
-        if effect.next is None:
-            return metrics, saved, ""
-        return metrics, saved, self.opening.wants_no(effect.next, round.costs, opened)
 
-    def _prune(self, round: int) -> None:
-        """Remove the checkpoints that no recovery and no reader needs (DESIGN rule 4: r - 1 stays)."""
-        keep = {0, round, round - 1, *self.scoring.wanted()}
-        keep.update(number for number in self.checkpoints.kept() if self._kept_for_good(number))
-        self.checkpoints.prune(keep, upto=round)
+async def reached(means: Means, round: int) -> str:
+    """Return why the run ends with a committed round, once its evaluation is in the journal."""
+    if not means.scoring.tests.target:
+        return ""
+    with means.bookkeeping.line.instead(EVALUATE):
+        return await means.scoring.settled(round)
 
-    def _kept_for_good(self, round: int) -> bool:
-        return bool(self.keep_every) and round % self.keep_every == 0
 
-    # ------------------------------------------------------------------------------- scores and target
+async def look_for_target(means: Means, round: int) -> TargetReached | None:
+    """Look at a committed round when the journal holds how its model does."""
+    reason = await means.scoring.settled(round)
+    return TargetReached(round, reason, time.monotonic()) if reason else None
 
-    async def score_again(self, round: int, *, last: bool = False) -> None:
-        """Test the committed model if a crash came before its score was written down; call it first."""
-        if round and not self.scoring.knows(round):
-            await self.drive.compute(partial(self.scoring.take, round, self.learner, last=last))
-            await self.scoring.started(round)
 
-    async def reached(self, round: int) -> str:
-        """Return why the run ends with a committed round, once its evaluation is in the journal."""
-        if not self.target:
-            return ""
-        with self.accounts.ledger.blocked():
-            await self.scoring.settled(round)
-        return self.target.reached(round, self.scoring.accuracies.get(round))
+async def _write(means: Means, machine: RunMachine, opened: OpenRound, effect: CommitRound) -> str:
+    """Write state, costs and the next opening; return why there is none after all."""
+    books, number = means.bookkeeping, effect.round
+    round = replace(opened.work.round, costs=opened.measured() | books.spending.used_with(opened))
+    stepped = await means.threads.compute(_step_and_save, means, round, effect, opened)
+    rows = books.close_round(machine, opened)
+    metrics = {**stepped.metrics, **books.server_use(number, tested_s=means.scoring.took_s)}
+    scores = ClientScores.of(opened.scores, effect.outcomes)
+    with books.due(rows) as costs:
+        line = canonical_line(machine.roster.names, effect, metrics, books.line.of(number), rows.rows)
+        name = "closing_committed" if round.closing else "round_committed"
+        done, said = Announce(name, line | costs.spent.fields()), scores.announcements(number)
+        commit = Commit(
+            round=number,
+            digests=(stepped.saved.model.digest, stepped.saved.state_digest),
+            outcomes=effect.outcomes,
+            next=None if stepped.stop else effect.next,
+            values=metrics,
+            measured=round.costs,
+            costs=costs,
+            conduct=effect.conduct,
+            evaluations=scores.summaries(),
+            scores=scores.by_seat,
+            announcements=(*said, *effect.announcements, done),
+        )
+        await asyncio.wrap_future(means.journal.commit(commit))
+    for one in (done, *said):
+        log.info(one.name, **one.fields)
+    return stepped.stop
 
-    def scored(self, round: int) -> None:
-        """The journal holds how a round's model does; if its commit is not told of yet, that comes first."""
-        if reason := self.target.reached(round, self.scoring.accuracies.get(round)):
-            self.drive.post(TargetReached(round, reason, time.monotonic()))
+
+def _step_and_save(means: Means, round: Round, effect: CommitRound, opened: OpenRound) -> Stepped:
+    metrics = means.learner.step(round)
+    saved = means.learner.save(means.files.checkpoints, round.number)
+    means.scoring.take(round.number, means.learner, last=round.closing)
+    stop = wants_no(means, effect.next, round.costs, opened) if effect.next is not None else ""
+    return Stepped(metrics, saved, stop)
+
+
+def canonical_line(
+    names: Mapping[int, str],
+    effect: CommitRound,
+    metrics: Mapping[str, float],
+    line: Mapping[str, float],
+    rows: Mapping[int, Row],
+) -> dict[str, object]:
+    """Return the one line that says everything of a round."""
+    missed = [item for item in effect.outcomes if item.verdict is not Verdict.COUNTED]
+    seconds = sum(value for name, value in line.items() if name in OF_A_ROUND)
+    return {
+        "round": effect.round,
+        "counted": len(effect.outcomes) - len(missed),
+        "not_counted": {names[item.seat]: str(item.verdict) for item in missed},
+        **{name: value for name, value in metrics.items() if not name.startswith("server_")},
+        **{name: round(value, 6) for name, value in line.items()},
+        "seconds": round(seconds, 6),
+        "bytes_down": sum(int(row["bytes_down"] or 0) for row in rows.values()),
+        "bytes_up": sum(int(row["bytes_up"] or 0) for row in rows.values()),
+        "flops": sum(row.get("flops") or 0 for row in rows.values()),
+    }
+
+
+async def prune(means: Means, round: int) -> None:
+    """Remove the checkpoints that no recovery and no reader needs (DESIGN rule 4: r - 1 stays)."""
+    await means.threads.write(_prune, means, round)
+
+
+def _prune(means: Means, round: int) -> None:
+    checkpoints, every = means.files.checkpoints, means.files.keep_every
+    keep = {0, round, round - 1, *means.scoring.wanted()}
+    keep.update(number for number in checkpoints.kept() if every and number % every == 0)
+    checkpoints.prune(keep, upto=round)
+
+
+async def score_again(means: Means, round: int, *, last: bool = False) -> None:
+    """Test the committed model if a crash came before its score was written down."""
+    if round and not means.scoring.knows(round):
+        await means.threads.compute(partial(means.scoring.take, round, means.learner, last=last))
+        await means.scoring.begin(round)

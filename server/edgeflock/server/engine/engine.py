@@ -1,4 +1,4 @@
-"""The engine: executes the round machine's effects, each where it belongs.
+"""The engine: a table that says which effect of the round machine is which function, and what runs beside.
 
 The event loop only decides and speaks. Arithmetic and checkpoints run in one thread, spool writes in a few,
 evaluation in another, SQLite in the journal's own.
@@ -15,7 +15,7 @@ from typing import assert_never
 import structlog
 
 from edgeflock.common.payload.package import Package
-from edgeflock.server.core.decisions import Ended, EndingKind, Outcome, RoundOpened
+from edgeflock.server.core.decisions import Ended
 from edgeflock.server.core.effects import (
     Announce,
     CommitRound,
@@ -26,199 +26,195 @@ from edgeflock.server.core.effects import (
     PrepareRound,
     Publish,
 )
-from edgeflock.server.core.events import Broken, Done, Event, Persisted, Ready, RoundPrepared
+from edgeflock.server.core.events import (
+    Broken,
+    Committed,
+    Event,
+    Folded,
+    LimitReached,
+    Ready,
+    RoundPrepared,
+    Started,
+    TargetReached,
+    UpdateReceived,
+)
+from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.run import RunMachine
-from edgeflock.server.costs.budget import Budget
-from edgeflock.server.costs.ledger import Ledger
-from edgeflock.server.costs.rows import Costs
-from edgeflock.server.costs.target import Target
-from edgeflock.server.costs.traffic import TrafficBook
+from edgeflock.server.costs.rows import Row
 from edgeflock.server.engine.audience import Audience
-from edgeflock.server.engine.bookkeeping import Accounts
-from edgeflock.server.engine.committing import Committing
-from edgeflock.server.engine.folding import Folding
-from edgeflock.server.engine.loop import Drive, in_words
+from edgeflock.server.engine.bookkeeping import within
+from edgeflock.server.engine.committing import commit_round, look_for_target, prune, score_again
+from edgeflock.server.engine.folding import fold_ahead, fold_round
+from edgeflock.server.engine.loop import Loop, Work, in_words
+from edgeflock.server.engine.means import Means
 from edgeflock.server.engine.open_round import OpenRound
-from edgeflock.server.engine.opening import Opening
-from edgeflock.server.engine.scoring import Scoring
-from edgeflock.server.engine.verdicts import Verdicts
-from edgeflock.server.files.checkpoints import Checkpoints
-from edgeflock.server.files.spool import Spool
-from edgeflock.server.journal.journal import Journal
-from edgeflock.server.learning.learner import Learner
+from edgeflock.server.engine.opening import open_round, prepared
+from edgeflock.server.engine.persisting import persist
 
 log = structlog.get_logger()
 
 
-class Engine(Drive):
+class Engine:
     """One run in motion."""
 
-    def __init__(
-        self,
-        machine: RunMachine,
-        journal: Journal,
-        learner: Learner,
-        checkpoints: Checkpoints,
-        spool: Spool,
-        scoring: Scoring,
-        *,
-        audience: Audience,
-        traffic: TrafficBook,
-        keep_every: int,
-        outcomes: dict[int, dict[int, Outcome]],
-        samples: dict[int, int],
-        budget: Budget | None = None,
-        target: Target | None = None,
-    ) -> None:
-        super().__init__(machine)
-        self.journal, self.learner = journal, learner
-        self.samples = samples  # seat -> n_i
-        self.audience, self.traffic = audience, traffic
-        self.verdicts = verdicts = Verdicts(outcomes, journal)
-        self.opened: OpenRound | None = None  # the open round
+    def __init__(self, machine: RunMachine, means: Means, audience: Audience) -> None:
+        self.machine, self.means, self._audience = machine, means, audience
+        self.opened: OpenRound | None = None  # the open round, or the one that was open last
         self.ended: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
-        self._checkpoints, self._scoring = checkpoints, scoring
-        self.ledger = ledger = Ledger(machine, traffic, learner)
-        budget, target = budget or Budget(), target or Target()
-        self.accounts = accounts = Accounts(
-            self, journal, learner, traffic, ledger, budget, at_hand=lambda: self.opened
-        )
-        self.opening = opening = Opening(
-            self, journal, learner, checkpoints, spool, scoring, accounts, samples
-        )
-        self._folding = Folding(self, journal, learner, audience, ledger)
-        self.committing = Committing(
-            self,
-            journal,
-            learner,
-            checkpoints,
-            scoring,
-            opening,
-            accounts,
-            verdicts,
-            target,
-            keep_every,
-        )
-        scoring.listener = self.committing.scored
-        scoring.busy = lambda round, seconds: ledger.line.add(round, "evaluate_busy", seconds)
+        self._loop = Loop(machine, means.bookkeeping.line, self._carry_out)
+        self._closing = asyncio.Event()
+        self._first = True  # the round to be opened is the first of this life
+
+    async def begin(self, started: Started) -> None:
+        """Go on from what the run directory holds."""
+        means = self.means
+        await score_again(means, started.committed, last=bool(started.over))
+        reason = await means.scoring.settled(started.committed) if means.scoring.tests.target else ""
+        self._loop.start(self._keep())
+        if means.bookkeeping.spending.budget.limits:
+            self._loop.start(means.bookkeeping.watch.reached())
+        self.post(replace(started, reached=reason, now=time.monotonic()))
 
     def post(self, event: Event) -> None:
-        super().post(event)
-        self.ledger.follow()
+        """Give the machine an event and start what it decides; only on the event loop."""
+        self._loop.post(event)
 
-    def execute(self, effect: Effect) -> None:
+    # ------------------------------------------------------------------------------- effects
+
+    def _carry_out(self, effect: Effect) -> Work | None:
+        """Begin what the machine wants done: return what takes longer than a moment."""
         match effect:
             case Persist():
-                self.start(self._persist(effect), effect)
+                return persist(self.means, self.machine, self.opened, effect)
             case PrepareRound():
-                self.start(self._prepare(effect), effect)
+                return self._open(effect)
             case FoldRound():
-                self.start(self._folding.fold(effect, self._at_hand), effect)
+                return self._fold(effect)
             case CommitRound():
-                self.start(self.committing.commit(effect, self._at_hand), effect)
+                return self._commit(effect)
             case Publish():
-                self.audience.publish()
+                self._audience.publish()
             case Announce(name=name, fields=fields, written=written):
                 log.info(name, **fields)
                 if not written:
-                    self.journal.note(name, **fields)
+                    self.means.journal.note(name, **fields)
             case Exit(ending=ending):
                 if not self.ended.done():
                     self.ended.set_result(ending)
             case _:
                 assert_never(effect)
+        return None
 
     @property
-    def _at_hand(self) -> OpenRound:
+    def _open_round(self) -> OpenRound:
         assert self.opened is not None  # what is folded or committed was opened before
         return self.opened
+
+    async def _open(self, effect: PrepareRound) -> RoundPrepared:
+        self._let_go()
+        self.opened = opened = await open_round(self.means, self.machine, effect, first=self._first)
+        self._first = False
+        if opened.preparing is not None:
+            self._loop.start(_s0(opened.preparing), effect)  # why it fails is told by this effect
+        received = tuple((seat, update.package.digest) for seat, update in opened.updates.items())
+        return RoundPrepared(effect.round, received, time.monotonic())
+
+    def _let_go(self) -> None:
+        if self.opened is not None:
+            self.opened.close()
+        self.opened = None
+
+    async def _fold(self, effect: FoldRound) -> Folded | None:
+        machine = self.machine  # nobody waits for the rest of what is too late
+        self._audience.let_go(machine.roster.names[seat] for seat in machine.current.missing())
+        return await fold_round(self.means, machine, self._open_round, effect)
+
+    async def _commit(self, effect: CommitRound) -> Committed | TargetReached:
+        found = await commit_round(self.means, self.machine, self._open_round, effect)
+        if isinstance(found, Committed):  # these begin when it is told
+            self._loop.start(prune(self.means, effect.round))
+            self._loop.start(look_for_target(self.means, effect.round))
+        return found
+
+    # ------------------------------------------------------------------------------- beside the effects
+
+    async def _keep(self) -> None:
+        """Write what is counted every few seconds: a kill loses no more of it."""
+        books = self.means.bookkeeping
+        while not await within(self._closing, books.pause_s):
+            await books.note(self.machine, self.opened)
+
+    async def _fold_ahead(self, opened: OpenRound) -> None:
+        ready = await prepared(opened)
+        opened.folding_ahead = False
+        if ready and self._is_open(opened):
+            await fold_ahead(self.means, opened, self.machine.current.cohort)
+
+    def _is_open(self, opened: OpenRound) -> bool:
+        return self.machine.phase is Phase.OPEN and self.machine.round == opened.number
+
+    def accompany(self, work: Work) -> None:
+        """Run something beside the effects; it must end before `close`, and its failure ends the process."""
+        self._loop.start(work)
 
     # ------------------------------------------------------------------------------- what clients do
 
     def ready(self, client_id: str, seat: int, samples: int, classes: Sequence[int] = ()) -> None:
         """A member has its data, so many samples of each class, and waits for tasks."""
-        self.samples[seat] = samples
-        self.journal.ready(seat, samples)
+        journal = self.means.journal
+        self.means.samples[seat] = samples
+        journal.ready(seat, samples)
         told = {"classes": list(classes)} if classes else {}
-        self.journal.note("client_ready", client=client_id, seat=seat, samples=samples, **told)
+        journal.note("client_ready", client=client_id, seat=seat, samples=samples, **told)
         self.post(Ready(seat, time.monotonic()))
 
     def received(self, seat: int, package: Package) -> None:
         """An update is complete and checked."""
-        self._folding.receive(self._at_hand, seat, package)
+        opened = self._open_round
+        opened.complete(seat, package)
+        self.post(UpdateReceived(opened.number, seat, package.digest, time.monotonic()))
+        if self._is_open(opened) and not opened.folding_ahead:
+            opened.folding_ahead = True
+            self._loop.start(self._fold_ahead(opened))
+
+    def admits(self, size: int = 0) -> bool:
+        """Whether so many bytes may pass, none: whether those that have passed were not too many."""
+        watch = self.means.bookkeeping.watch
+        if reason := watch.beyond(size):
+            self.post(LimitReached(reason, time.monotonic()))
+        return not watch.over
+
+    def add_late(self, round: int, seat: int, row: Row) -> None:
+        """Take what a client reports of a round that is over.
+
+        The rows of a discarded round are written again at the end: it is stated in these, too.
+        """
+        self.means.bookkeeping.add_late(round, seat, row)
+        if self.opened is not None and self.opened.number == round:
+            self.opened.correct(seat, row)
 
     def broken(self, error: OSError) -> None:
         """A disk that fails an upload has failed the server: the next start sees what is sound."""
         self.post(Broken(in_words(error), time.monotonic()))
 
-    # ------------------------------------------------------------------------------- decisions
-
-    async def _persist(self, effect: Persist) -> None:
-        for record in effect.records:
-            if isinstance(record, Ended):
-                await self._finish(record)
-            if isinstance(record, RoundOpened) and (
-                stop := await self.compute(self.opening.wants_no, record, self.accounts.used(), self.opened)
-            ):
-                self.post(Done(stop, time.monotonic()))
-                return
-
-        if any(isinstance(record, Ended) for record in effect.records):
-            used = self.accounts.used()
-            with self.accounts.due(used) as costs:  # a round that is discarded was paid
-                await self._write(effect, costs, **self.accounts.told(used))
-        else:
-            await self._write(effect)
-        for record in effect.records:
-            if isinstance(record, Ended) and record.discarded:
-                self.verdicts.add(record.round, record.discarded)
-            self.post(Persisted(record, time.monotonic()))
-
-    async def _write(self, effect: Persist, costs: Costs | None = None, **told: object) -> None:
-        """Make decisions durable, in one transaction with what is said of them; `told` is of the end."""
-        said = [
-            replace(one, fields=one.fields | told) if one.name == "run_ended" else one
-            for record in effect.records
-            for one in self.machine.announcements(record)
-        ]
-        await asyncio.wrap_future(self.journal.decide(effect.records, said, costs))
-
-    async def _prepare(self, effect: PrepareRound) -> None:
-        began = time.monotonic()
-        self.accounts.begin(began)
-        if self.opened is not None:
-            self.opened.close()
-        self.opened = None
-        self.opened, received = await self.opening.open(effect, began)
-        preparing = self.opened.preparing
-        self.post(RoundPrepared(effect.round, received, time.monotonic()))
-        self.accounts.keep()
-        if preparing is not None:
-            await preparing  # why S0 failed is told by this effect
-
     # ------------------------------------------------------------------------------- the end
-
-    async def _finish(self, ending: Ended) -> None:
-        """Before the end is said: the last evaluation is in the journal and the model is in its place."""
-        self.accounts.rest()
-        if ending.discarded and self.opened is not None:
-            self.accounts.settle_lost(self.opened)
-        with self.ledger.blocked():
-            await self._scoring.finish()
-        if ending.kind is not EndingKind.FAILED:
-            await self.compute(self._write_result)
-        self.ledger.charge(ending.round or 1)
-
-    def _write_result(self) -> None:
-        self._checkpoints.write_result(self.learner.result_state(), self.learner.result())
 
     async def close(self) -> None:
         """Let what is being written be written; give threads and files back."""
-        self.audience.let_go(self.machine.roster.names.values())
-        self.learner.hurry()
-        await self.settle()
-        await self._scoring.close()
-        await self.accounts.close()
+        means, books = self.means, self.means.bookkeeping
+        self._audience.let_go(self.machine.roster.names.values())
+        means.learner.hurry()
+        self._closing.set()
+        books.watch.close()
+        await self._loop.settle()
+        await means.scoring.finish()
+        books.rest()
+        books.charge(self.machine.round or 1)
+        await books.write(self.machine, self.opened)
         if self.opened is not None:
             self.opened.close()
-        self.shut_threads()
+        means.threads.shut()
+
+
+async def _s0(preparing: asyncio.Future[bool]) -> None:
+    await preparing

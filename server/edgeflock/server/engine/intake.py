@@ -29,6 +29,7 @@ from edgeflock.server.core.events import (
 from edgeflock.server.core.reasons import Reason, Refused
 from edgeflock.server.costs.rows import Row
 from edgeflock.server.costs.traffic import Traffic
+from edgeflock.server.engine import opening
 from edgeflock.server.engine.checks import Unfit, check_package, check_scores
 from edgeflock.server.engine.engine import Engine
 from edgeflock.server.engine.open_round import OpenRound
@@ -63,7 +64,7 @@ class Intake:
     """What may be asked of a run. Clients are named by their ids, whatever connections they have."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine, self._machine = engine, engine.machine
+        self._engine, self._machine, self._means = engine, engine.machine, engine.means
         self._heard: set[str] = set()  # who knows how the run ended
         self._left: set[str] = set()  # who has said goodbye
         self._hearing = asyncio.Event()
@@ -104,7 +105,7 @@ class Intake:
         if self.seated(client_id):
             self._left.add(client_id)
         else:
-            self._engine.traffic.strike(client_id)
+            self._means.bookkeeping.traffic.strike(client_id)
         self._hearing.set()
         self._engine.post(Offline(client_id, time.monotonic()))
 
@@ -156,7 +157,7 @@ class Intake:
                 found = opened.work.optional
             case Scope.PERSONAL:
                 personal = opened.work.personal
-                found = await self._engine.opening.personal(opened, seat) if personal else None
+                found = await opening.personal(self._means, opened, seat) if personal else None
         if found is None:
             return None
         return Download(self._engine, opened, found, self._traffic(client_id))
@@ -171,7 +172,7 @@ class Intake:
         if isinstance(opened := self._wanted(seat, header), Refused):
             return opened
         try:
-            entry = await self._engine.opening.entry(opened, seat)
+            entry = await opening.entry(self._means, opened, seat)
         except OSError as error:
             return unwritten(self._engine, error)
         return Slot(self._engine, opened, seat, header, entry, self._traffic(client_id))
@@ -183,7 +184,7 @@ class Intake:
             return None
         if number > machine.round:
             return Refused(Reason.NO_SUCH_TASK, f"there is no round {number}")
-        outcome = await self._engine.verdicts.find(seat, number)
+        outcome = await self._means.verdicts.find(seat, number)
         if outcome is None:
             return Refused(Reason.NO_SUCH_TASK, f"you had no task in round {number}")
         if outcome.digest == digest:
@@ -222,15 +223,16 @@ class Intake:
 
     def _traffic(self, client_id: str) -> Traffic:
         """Return what counts somebody's bytes; those of the server's own part cross no wire."""
-        return Traffic() if self._machine.rules.central else self._engine.traffic.of(client_id)
+        book = self._means.bookkeeping.traffic
+        return Traffic() if self._machine.rules.central else book.of(client_id)
 
     def admits(self, size_bytes: int) -> bool:
         """Whether so many bytes more may go to clients; if not, the round is over now."""
-        return self._engine.accounts.limits.admits(size_bytes)
+        return self._engine.admits(size_bytes)
 
     def bytes_left(self) -> float:
         """Return how many bytes more the run may move."""
-        return self._engine.accounts.limits.bytes_left()
+        return self._means.bookkeeping.watch.bytes_left()
 
     # ------------------------------------------------------------------------------- what clients say
 
@@ -241,8 +243,8 @@ class Intake:
     def stated(self, client_id: str, round: int, costs: Row) -> None:
         """It says what a round took of which it has just heard the final word."""
         seat = self._machine.roster.seat_of.get(client_id)
-        if seat is not None and any(round == known for known, _ in self._engine.verdicts.last(seat)):
-            self._engine.accounts.add_late(round, seat, costs)
+        if seat is not None and any(round == known for known, _ in self._means.verdicts.last(seat)):
+            self._engine.add_late(round, seat, costs)
 
     def refused(self, client_id: str, round: int, sentence: str) -> None:
         """It cannot do its task."""
@@ -257,7 +259,7 @@ class Intake:
 
     def note(self, name: str, **fields: object) -> None:
         """Write something down for the journal's readers."""
-        self._engine.journal.note(name, **fields)
+        self._means.journal.note(name, **fields)
 
     # ------------------------------------------------------------------------------- what operators ask
 

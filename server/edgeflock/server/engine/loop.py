@@ -1,4 +1,4 @@
-"""The drive: carries events to the round machine and its effects to the shell; threads, timer, failures.
+"""The loop: events to the round machine, its effects to those who carry them out; threads, timer, failures.
 
 A failed effect is an event; what runs longer than a moment runs in a thread, never on the event loop.
 """
@@ -9,8 +9,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
+from threading import Barrier
 from typing import Any, TypeVar
 
 import structlog
@@ -18,22 +19,76 @@ import structlog
 from edgeflock.common.errors import FULL, EdgeflockError, JournalBroken, NonFinite
 from edgeflock.server.core.effects import Effect
 from edgeflock.server.core.events import Broken, Diverged, Event, SpaceMissing, Ticked
-from edgeflock.server.core.phases import InvalidTransition
+from edgeflock.server.core.phases import InvalidTransition, Phase
 from edgeflock.server.core.run import RunMachine
-from edgeflock.server.engine.pools import started_pool
+from edgeflock.server.costs.time_line import COMMIT, FOLD, GATHER, OPEN, PAUSED, SELECT, TimeLine
 
 log = structlog.get_logger()
 T = TypeVar("T")
+Work = Coroutine[Any, Any, Event | tuple[Event, ...] | None]  # ends with what the machine is to hear
+
+_DOING = {  # and whether it is for the round to come
+    Phase.IDLE: (GATHER, True),
+    Phase.GATHERING: (GATHER, True),
+    Phase.OPENING: (SELECT, False),
+    Phase.COMMITTED: (SELECT, True),
+    Phase.OPEN: (OPEN, False),
+    Phase.FOLDING: (FOLD, False),
+    Phase.COMMITTING: (COMMIT, False),
+    Phase.ENDING: (COMMIT, False),
+}
 
 
-class Drive:
-    """A round machine in motion; `execute` is for the shell to fill in."""
+class Threads:
+    """The threads of a run. All are there from the beginning: its costs do not grow in its course."""
 
-    def __init__(self, machine: RunMachine) -> None:
-        self.machine = machine
-        self._arithmetic = started_pool(1, "arithmetic")
-        self._preparation = started_pool(1, "preparation")
-        self._files = started_pool(4, "spool")
+    def __init__(self) -> None:
+        self._arithmetic = _started(1, "arithmetic")
+        self._preparation = _started(1, "preparation")
+        self._evaluation = _started(1, "evaluation")
+        self._files = _started(4, "spool")
+
+    async def compute(self, work: Callable[..., T], *arguments: object) -> T:
+        """Run in the thread that owns the state."""
+        return await in_thread(self._arithmetic, work, *arguments)
+
+    async def prepare(self, work: Callable[..., T], *arguments: object) -> T:
+        """Run in a thread beside the one that owns the state, which it may only read."""
+        return await in_thread(self._preparation, work, *arguments)
+
+    async def evaluate(self, work: Callable[..., T]) -> T:
+        """Run in the thread that tests copies of models."""
+        return await in_thread(self._evaluation, work)
+
+    async def write(self, work: Callable[..., T], *arguments: object) -> T:
+        """Run in a thread for small disk operations."""
+        return await in_thread(self._files, work, *arguments)
+
+    def shut(self) -> None:
+        for threads in (self._arithmetic, self._preparation, self._evaluation, self._files):
+            threads.shutdown()
+
+
+def _started(threads: int, name: str) -> ThreadPoolExecutor:
+    """Return a pool whose threads run; on its own it would start each when it is first needed."""
+    pool = ThreadPoolExecutor(threads, name)
+    together = Barrier(threads)
+    wait([pool.submit(together.wait) for _ in range(threads)])
+    return pool
+
+
+async def in_thread(threads: ThreadPoolExecutor, work: Callable[..., T], *arguments: object) -> T:
+    return await asyncio.get_running_loop().run_in_executor(threads, partial(work, *arguments))
+
+
+class Loop:
+    """A round machine in motion; lives on the event loop."""
+
+    def __init__(
+        self, machine: RunMachine, line: TimeLine, carry_out: Callable[[Effect], Work | None]
+    ) -> None:
+        self._machine, self._line = machine, line
+        self._carry_out = carry_out  # begins what the machine wants done; must not wait
         self._queue: deque[Event] = deque()
         self._handling = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -48,46 +103,53 @@ class Drive:
         try:
             while self._queue:
                 for effect in self._decide(self._queue.popleft()):
-                    self.execute(effect)
+                    if (work := self._carry_out(effect)) is not None:
+                        self.start(work, effect)
         finally:
             self._handling = False
         self._set_timer()
+        self._follow()
 
     def _decide(self, event: Event) -> list[Effect]:
         try:
-            return self.machine.handle(event)
+            return self._machine.handle(event)
         except InvalidTransition as error:  # nobody who posts could do anything about it
             log.exception("transition_refused", cause=type(event).__name__)
-            return self.machine.handle(Broken(_bug(error), time.monotonic()))
+            return self._machine.handle(Broken(_bug(error), time.monotonic()))
 
-    def execute(self, effect: Effect) -> None:
-        """Begin what the machine wants done; must not wait."""
-        raise NotImplementedError
+    def _follow(self) -> None:
+        """Keep the time line where the machine is."""
+        doing = doing_of(self._machine)
+        if doing is None:
+            self._line.leave()
+        else:
+            self._line.enter(*doing)
 
-    def accompany(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something beside the effects; it must end before `close`, and its failure ends the process."""
-        self.start(work)
-
-    def start(self, work: Coroutine[Any, Any, None], effect: Effect | None = None) -> None:
-        """Run what an effect takes, beside everything else."""
+    def start(self, work: Work, effect: Effect | None = None) -> None:
+        """Run what an effect takes, or what stands beside the effects; its failure is an event, too."""
         task = asyncio.create_task(self._guard(work, effect))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _guard(self, work: Coroutine[Any, Any, None], effect: Effect | None) -> None:
+    async def _guard(self, work: Work, effect: Effect | None) -> None:
         try:
-            await work
+            self._tell(await work)
         except JournalBroken as error:
             self._failed(effect, str(error), error.no_space)
         except OSError as error:
             self._failed(effect, in_words(error), error.errno in FULL)
         except NonFinite as error:
-            self.post(Diverged(self.machine.round, str(error), time.monotonic()))
+            self.post(Diverged(self._machine.round, str(error), time.monotonic()))
         except EdgeflockError as error:
             self._failed(effect, str(error), False)
         except Exception as error:  # without an event the run would wait for ever
             log.exception("effect_failed", effect=type(effect).__name__)
             self._failed(effect, _bug(error), False)
+
+    def _tell(self, found: Event | tuple[Event, ...] | None) -> None:
+        for event in found if isinstance(found, tuple) else (found,):
+            if event is not None:
+                self.post(event)
 
     def _failed(self, effect: Effect | None, reason: str, no_space: bool) -> None:
         now = time.monotonic()
@@ -98,7 +160,7 @@ class Drive:
 
     def _set_timer(self) -> None:
         self._stop_timer()
-        if (wake := self.machine.wake_at) is not None:
+        if (wake := self._machine.wake_at) is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(max(0.0, wake - time.monotonic()), self._tick)
 
@@ -110,31 +172,21 @@ class Drive:
     def _tick(self) -> None:
         self.post(Ticked(time.monotonic()))
 
-    async def compute(self, work: Callable[..., T], *arguments: object) -> T:
-        """Run in the thread that owns the state."""
-        return await self.in_thread(self._arithmetic, work, *arguments)
-
-    async def prepare(self, work: Callable[..., T], *arguments: object) -> T:
-        """Run in a thread beside the one that owns the state, which it may only read."""
-        return await self.in_thread(self._preparation, work, *arguments)
-
-    async def write(self, work: Callable[..., T], *arguments: object) -> T:
-        """Run in a thread for small disk operations."""
-        return await self.in_thread(self._files, work, *arguments)
-
-    @staticmethod
-    async def in_thread(threads: ThreadPoolExecutor, work: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(threads, partial(work, *arguments))
-
     async def settle(self) -> None:
         """Wait for what was begun; no timer begins anything more."""
         self._stop_timer()
-        if pending := list(self._tasks):
-            await asyncio.wait(pending)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        self._stop_timer()
 
-    def shut_threads(self) -> None:
-        for threads in (self._arithmetic, self._preparation, self._files):
-            threads.shutdown()
+
+def doing_of(machine: RunMachine) -> tuple[str, int] | None:
+    """Return what the server does and for which round; None: the run is over."""
+    found = _DOING.get(machine.phase)
+    if found is None:
+        return None
+    name, waits = found
+    return PAUSED if machine.pause else name, machine.committed + 1 if waits else machine.round or 1
 
 
 def in_words(error: OSError) -> str:

@@ -1,4 +1,4 @@
-"""When the global model is evaluated, and what becomes of the scores: journal, best round."""
+"""When models are tested, and what becomes of the scores: journal, best round, the target of the run."""
 
 from __future__ import annotations
 
@@ -6,23 +6,45 @@ import asyncio
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import structlog
 
 from edgeflock.common.errors import JournalBroken
 from edgeflock.common.scores import Score, Summary, summarise
+from edgeflock.server.core.decisions import Outcome, Verdict
 from edgeflock.server.core.effects import Announce
-from edgeflock.server.engine.pools import started_pool
+from edgeflock.server.costs.target import Target
+from edgeflock.server.costs.time_line import EVALUATE, TimeLine
+from edgeflock.server.engine.loop import Threads
 from edgeflock.server.journal.journal import Journal
+from edgeflock.server.journal.past import Scored
 from edgeflock.server.learning.evaluator import Evaluator
 from edgeflock.server.learning.learner import Learner
 
 log = structlog.get_logger()
-
-
 GLOBAL = "global"  # the model that targets and curves mean
+
+
+@dataclass(frozen=True)
+class Tests:
+    """What is tested and when, and the score that ends the run."""
+
+    __test__ = False  # not a pytest class
+
+    every: int  # rounds; 0: never
+    last: int  # the last round of training
+    blocking: bool = False  # the next round waits for the test
+    clients: tuple[str, ...] = ()  # what clients test their own models on
+    target: Target = field(default_factory=Target)
+
+    def due(self, round: int) -> bool:
+        return self.every > 0 and (round % self.every == 0 or round == self.last)
+
+    def wishes(self, round: int, *, last: bool) -> tuple[str, ...]:
+        """Return what clients are asked to test their own models on in a round."""
+        return self.clients if self.due(round) or (last and self.every) else ()
 
 
 @dataclass(frozen=True)
@@ -40,38 +62,24 @@ class Scoring:
     def __init__(
         self,
         evaluator: Evaluator | None,
-        journal: Journal,
+        tests: Tests,
+        scored: Scored,
         *,
-        every: int,
-        blocking: bool,
-        last: int,
-        best: tuple[float, int] | None,
-        scored: int,
-        clients: tuple[str, ...] = (),
+        journal: Journal,
+        line: TimeLine,
+        threads: Threads,
     ) -> None:
-        self.blocking = blocking
-        self.busy: Callable[[int, float], None] = lambda round, seconds: None  # told of tests beside a round
+        self.tests = tests
         self.took_s = 0.0  # the last `take`
-        self.best = best  # accuracy, round
-        self.accuracies: dict[int, float] = {}  # of the newest rounds, once the journal holds them
-        self.listener: Callable[[int], None] = lambda round: None  # called for each of these
-        self._evaluator, self._journal = evaluator, journal
-        self._every, self._last = every, last
-        self._clients = clients  # what clients test their own models on
-        self._scored = scored  # the newest round whose score is in the journal
-        self._thread = started_pool(1, "evaluation")
+        self._evaluator, self._journal, self._line, self._threads = evaluator, journal, line, threads
+        self._best, self._newest = scored.best, scored.newest
+        self._accuracies = dict(scored.accuracies)  # of the newest rounds, once the journal holds them
         self._taken: _Taken | None = None
         self._running: dict[int, asyncio.Task[None]] = {}
 
-    def due(self, round: int) -> bool:
-        return self._every > 0 and (round % self._every == 0 or round == self._last)
-
-    def wishes(self, round: int, *, last: bool) -> tuple[str, ...]:
-        """Return what clients are asked to test their own models on in a round."""
-        return self._clients if self.due(round) or (last and self._every) else ()
-
     def knows(self, round: int) -> bool:
-        return self._scored >= round
+        """Whether that round was tested in a life before."""
+        return self._newest >= round
 
     def take(self, round: int, learner: Learner, *, last: bool = False) -> None:
         """Copy the global model, to be tested beside the next round; test a method's other models at once.
@@ -79,7 +87,7 @@ class Scoring:
         Called in the arithmetic thread, before the state moves on.
         """
         began, self.took_s = time.monotonic(), 0.0
-        if self._evaluator is None or not (self.due(round) or last) or self._taken is not None:
+        if self._evaluator is None or not (self.tests.due(round) or last) or self._taken is not None:
             return
         half, state, others = learner.half, learner.state, defaultdict[str, list[Score]](list)
         for name, vector in learner.models():
@@ -91,7 +99,7 @@ class Scoring:
         self._taken = _Taken(round, found, test)
         self.took_s = time.monotonic() - began
 
-    async def started(self, round: int) -> None:
+    async def begin(self, round: int) -> None:
         """Start the test of what was taken, now that the round is durable; wait for it if asked to."""
         if self._taken is None:
             return
@@ -99,56 +107,76 @@ class Scoring:
         task = asyncio.create_task(self._score(taken))
         self._running[round] = task
         task.add_done_callback(lambda _: self._running.pop(round, None))
-        if self.blocking:
-            await task
+        if self.tests.blocking:
+            with self._line.instead(EVALUATE):
+                await task
 
-    async def settled(self, round: int) -> None:
-        """Wait for the test of that round, if it runs."""
+    async def settled(self, round: int) -> str:
+        """Wait for the test of that round, if it runs; return why the run ends with it, if it does."""
         if round in self._running:
             await asyncio.wait([self._running[round]])
+        return self.tests.target.reached(round, self._accuracies.get(round))
 
     def wanted(self) -> set[int]:
         """Rounds whose checkpoints must stay: the best one, and those being tested."""
-        return {*self._running, *([self.best[1]] if self.best else [])}
+        return {*self._running, *([self._best[1]] if self._best else [])}
 
     async def finish(self) -> None:
         """Wait for the tests that run."""
         if self._running:
             await asyncio.wait(list(self._running.values()))
 
-    async def close(self) -> None:
-        await self.finish()
-        self._thread.shutdown()
-
     async def _score(self, taken: _Taken) -> None:
         found = dict(taken.others)
         if taken.run is not None:
             began = time.monotonic()
-            score = await asyncio.get_running_loop().run_in_executor(self._thread, taken.run)
-            if not self.blocking:
-                self.busy(taken.round, time.monotonic() - began)
-            if self.best is None or score.accuracy > self.best[0]:
-                self.best = (score.accuracy, taken.round)
+            score = await self._threads.evaluate(taken.run)
+            if not self.tests.blocking:
+                self._line.add(taken.round, "evaluate_busy", time.monotonic() - began)
+            if self._best is None or score.accuracy > self._best[0]:
+                self._best = (score.accuracy, taken.round)
             found[GLOBAL] = summarise([score])
         for name, summary in found.items():
             await self._publish(taken.round, name, summary)
-        if taken.round in self.accuracies:
-            self.listener(taken.round)
 
     async def _publish(self, round: int, model: str, found: Summary) -> None:
-        said = told(round, model, found)
+        said = evaluated(round, model, found)
         log.info(said.name, **said.fields)
         with contextlib.suppress(JournalBroken):  # the next decision meets the same trouble, and handles it
             await asyncio.wrap_future(self._journal.score(round, model, found, said))
             if model == GLOBAL:
-                self.accuracies[round] = found.accuracy
-                for old in [number for number in self.accuracies if number < round - 1]:
-                    del self.accuracies[old]
+                self._accuracies[round] = found.accuracy
+                for old in [number for number in self._accuracies if number < round - 1]:
+                    del self._accuracies[old]
 
 
-def told(round: int, model: str, found: Summary) -> Announce:
+@dataclass(frozen=True)
+class ClientScores:
+    """The scores of the counted members of one round, by seat and name."""
+
+    by_seat: Mapping[int, Mapping[str, Score]]
+
+    @classmethod
+    def of(cls, scores: Mapping[int, Mapping[str, Score]], outcomes: Iterable[Outcome]) -> ClientScores:
+        """Keep those of the members whose update counts."""
+        counted = [item.seat for item in outcomes if item.verdict is Verdict.COUNTED]
+        return cls({seat: scores[seat] for seat in counted if scores.get(seat)})
+
+    def summaries(self) -> dict[str, Summary]:
+        """Return how each kind of model does over all that were tested."""
+        names = sorted({name for mine in self.by_seat.values() for name in mine})
+        groups = {name: [mine[name] for mine in self.by_seat.values() if name in mine] for name in names}
+        return {name: summarise(group) for name, group in groups.items()}
+
+    def announcements(self, round: int) -> list[Announce]:
+        """Return what is said of them, once they are durable."""
+        return [evaluated(round, name, found) for name, found in self.summaries().items()]
+
+
+def evaluated(round: int, model: str, found: Summary) -> Announce:
     """Return what is said of an evaluation."""
-    fields = {"round": round, "model": model, "accuracy": found.accuracy, "loss": found.loss}
+    fields: dict[str, object] = {"round": round, "model": model}
+    fields |= {"accuracy": found.accuracy, "loss": found.loss}
     if found.members == 1 and model == GLOBAL:
         return Announce("evaluated", fields)
     group = {"members": found.members, "deviation": found.deviation, "worst_tenth": found.worst_tenth}

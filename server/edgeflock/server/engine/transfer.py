@@ -85,7 +85,7 @@ class Slot:
         self._traffic.received(message_bytes, size, package, offset)
         last = offset + size == package.size_bytes
         refused = await _on_disk(self._engine, self._append, offset, data, crc32c, last)
-        self._engine.accounts.limits.admits()  # if not, the round is over now
+        self._engine.admits()  # if not, the round is over now
         return refused or self._over()
 
     def complete(self) -> Refused | None:
@@ -131,11 +131,11 @@ class Download:
     async def message(self, offset: int, size: int) -> bytes | None:
         """Return the message with the bytes from there on, at most so many; None: the round is over."""
         engine, payload = self._engine, min(size, self.package.size_bytes - offset)
-        if engine.opened is not self._opened or not engine.accounts.limits.admits(payload):
+        if engine.opened is not self._opened or not engine.admits(payload):
             return None
         message = self._broadcast.cached(offset, size)
         if message is None:
-            message = await engine.write(self._broadcast.message, offset, size)
+            message = await engine.means.threads.write(self._broadcast.message, offset, size)
         self._traffic.sent(len(message), payload, self.package, offset)
         return message
 
@@ -143,7 +143,7 @@ class Download:
 async def _on_disk(engine: Engine, work: Callable[..., object], *arguments: object) -> Refused | None:
     """Do it in a thread; return why it cannot be done."""
     try:
-        await engine.write(work, *arguments)
+        await engine.means.threads.write(work, *arguments)
     except CorruptPayload as error:
         return Refused(Reason.BAD_TRANSFER, str(error))
     except OSError as error:

@@ -89,7 +89,7 @@ def view_of(engine: Engine, client_id: str) -> ClientView:
         seat=seat,
         seats=machine.rules.clients,
         conduct=None if seat is None else machine.quarantined(seat),
-        outcomes=() if seat is None else tuple(engine.verdicts.last(seat)),
+        outcomes=() if seat is None else tuple(engine.means.verdicts.last(seat)),
         ending=machine.ending,
         work=engine.opened.work if busy and engine.opened is not None else None,
         deadline=machine.deadline,
@@ -109,13 +109,13 @@ def status_of(engine: Engine) -> RunStatus:
         trained=machine.trained,
         rounds=machine.rules.rounds,
         clients=machine.rules.clients,
-        method=engine.learner.method.name,
+        method=engine.means.learner.method.name,
         over=machine.over,
         began=opened.began if opened is not None and opened.number == machine.round else None,
         deadline=machine.deadline,
         ending=machine.ending,
-        members=_members(machine, engine.samples),
-        budgets=engine.accounts.shares(),
+        members=_members(machine, engine.means.samples),
+        budgets=engine.means.bookkeeping.spending.spent().shares,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,14 +98,21 @@ def asks_more(run_dir: Path, config: ServerConfig) -> bool:
     return config.rounds > before.rounds or budget.raised(*limits) or higher
 
 
-def started(resumed: Resumed, now: float, reached: str = "") -> Started:
+def started(resumed: Resumed) -> Started:
     """Return the round machine's first event."""
     opened, going = resumed.open_round, None
     if opened is not None:
         going = ResumedRound(opened.round, opened.cohort, resumed.added, resumed.counted, opened.last)
-    ended = resumed.ended if resumed.finished else None
-    known = resumed.seats, resumed.newest, going, resumed.over, resumed.limit
-    return Started(now, *known, reached, ended, resumed.conduct)
+    return Started(
+        now=time.monotonic(),
+        seats=resumed.seats,
+        committed=resumed.newest,
+        open=going,
+        over=resumed.over,
+        limit=resumed.limit,
+        ended=resumed.ended if resumed.finished else None,
+        conduct=resumed.conduct,
+    )
 
 
 @contextlib.contextmanager
