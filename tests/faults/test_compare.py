@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.server.journal.feed import Feed
+from edgeflock.server.journal.reader import Feed
 from support.processes import until
 
 _LAB = [sys.executable, "-c", "from edgeflock.lab.cli import main; main()"]

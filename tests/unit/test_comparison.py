@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeflock.common.scores import Summary
 from edgeflock.lab.compare import bands, tables
 from edgeflock.lab.compare.picture import draw
 from edgeflock.lab.compare.screen import tell
@@ -28,12 +29,11 @@ from edgeflock.lab.findings.paired import Difference, Spread
 from edgeflock.lab.findings.quantity import interval, quantity
 from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.grid.grid import Grid, make_grid
-from edgeflock.lab.history.history import Ending, Evaluation, History, RoundHistory
-from edgeflock.lab.history.ledger import SENSOR, STATED, Ledger
+from edgeflock.lab.history.history import Ending, History, RoundHistory
 from edgeflock.lab.plots import theme
 from edgeflock.lab.plots.curves import AXES, Against, Curve
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.journal.feed import Event
+from edgeflock.server.journal.reader import Event
 
 
 def history(accuracies: Sequence[float | None], closing: float | None = None) -> History:
@@ -49,7 +49,7 @@ def history(accuracies: Sequence[float | None], closing: float | None = None) ->
             verdicts={},
             values={},
             costs={},
-            evaluations={} if accuracy is None else {"global": Evaluation(accuracy, 1 - accuracy, 10)},
+            evaluations={} if accuracy is None else {"global": Summary(accuracy, 1 - accuracy, 10)},
             spent={"bytes": 100.0 * number, "seconds": 2.0 * number},
         )
         for number, accuracy in enumerate(told, 1)
@@ -135,9 +135,9 @@ def test_a_target_that_no_run_reached_has_a_sentence_and_no_tables(
 @pytest.mark.parametrize(
     ("sources", "sentence"),
     [
-        ({STATED}, "Energy is a model, not measured: seconds times the watts that clients state."),
+        ({"model_j"}, "Energy is a model, not measured: seconds times the watts that clients state."),
         (
-            {STATED, SENSOR},
+            {"model_j", "sensor_j"},
             "Energy is in part a model, not measured: seconds times the watts that clients state.",
         ),
         (set(), "Energy is not known: no client has a sensor that can be read, and none was told its watts."),
@@ -151,8 +151,9 @@ def test_it_is_said_where_energy_comes_from(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    books = Ledger(joules={(0, 1): dict.fromkeys(sources, 1.0)})
-    made = [replace(results[0], ledger=books), *results[1:]]
+    run = history([0.6])
+    round = replace(run.rounds[0], costs=dict.fromkeys(sources, 1.0))
+    made = [replace(results[0], history=replace(run, rounds=(round,))), *results[1:]]
     assert sentence in notes(made, grid, tmp_path, capsys)
 
 

@@ -16,8 +16,8 @@ from edgeflock.server.console.rows import Rows
 from edgeflock.server.console.summary import rows as table
 from edgeflock.server.console.summary import spending
 from edgeflock.server.journal.costs import read_used
-from edgeflock.server.journal.feed import Event, Feed
 from edgeflock.server.journal.journal import Journal
+from edgeflock.server.journal.reader import Event, Feed
 
 
 def event(name: str, /, **fields: object) -> Event:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgeflock.server.console.sentences import _SENTENCES, is_known, line, sentence
-from edgeflock.server.journal.feed import Event
+from edgeflock.server.journal.reader import Event
 
 SERVER = Path(__file__).parents[2] / "server" / "edgeflock" / "server"
 WRITING = [path for path in SERVER.rglob("*.py") if not {"console", "web"} & set(path.parts)]

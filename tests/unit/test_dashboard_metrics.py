@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from edgeflock.server.journal.reader import Event, Growth, SeatRow
 from edgeflock.server.web.metrics import Metrics
 from edgeflock.server.web.picture import Picture
-from edgeflock.server.web.tail import Event, News
+from edgeflock.server.web.tail import News
 from edgeflock.v1 import aggregator_pb2
 from edgeflock.v1 import control_pb2 as pb
 
@@ -43,7 +44,7 @@ def text() -> str:
         Event(3, 1e9, "evaluated", {"round": 1, "model": "global", "accuracy": 0.75, "loss": 0.4}),
     ]
     costs = {"cpu_s": 1.0, "bytes_up": 5, "energy_j": 20.0, "temperature_c": 51.5, "peak_rss_bytes": 7}
-    picture.take(News(events=events, seats=[(0, "a", 3)], recent={0: costs}, latest={0: costs}))
+    picture.take(News(events=events, seats=[SeatRow(0, "a", 3)], recent={0: Growth(costs, costs)}))
     quarantine = aggregator_pb2.Quarantine(until_round=20, reason="malformed")
     member = pb.ClientStatus(
         client_id="a", seated=True, online=True, ready=True, unseen_s=1, bad_updates=5, quarantine=quarantine

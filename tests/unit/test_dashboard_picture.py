@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from edgeflock.server.journal.reader import Event, Growth, SeatRow
 from edgeflock.server.web import members as members_module
 from edgeflock.server.web.curves import Curves
 from edgeflock.server.web.members import DOINGS, doing
 from edgeflock.server.web.picture import Picture, Seen
 from edgeflock.server.web.story import KEPT, Story, short
-from edgeflock.server.web.tail import Event, News
+from edgeflock.server.web.tail import News
 from edgeflock.v1 import aggregator_pb2
 from edgeflock.v1 import control_pb2 as pb
 
@@ -90,7 +91,7 @@ def test_rounds_that_were_lost_are_taken_back_and_viewers_begin_anew() -> None:
 
 def test_a_viewer_that_has_everything_gets_the_state_of_the_run_alone() -> None:
     picture = Picture()
-    picture.take(News(events=[committed(1)], seats=[(0, "a", 5)]))
+    picture.take(News(events=[committed(1)], seats=[SeatRow(0, "a", 5)]))
     told, seen = picture.since(NOW)
     assert (told["fresh"], len(told["clients"]), len(told["events"])) == (True, 1, 1)
     told, again = picture.since(Seen.read(str(seen)))
@@ -171,10 +172,9 @@ def test_a_client_is_what_the_journal_and_the_server_say_of_it() -> None:
     picture.take(
         News(
             events=[joined],
-            seats=[(0, "a", 20)],
-            settled={0: {"bytes_up": 100, "cpu_s": 3.0}},
-            recent={0: {"bytes_up": 2, "cpu_s": 1.0}},
-            latest={0: latest},
+            seats=[SeatRow(0, "a", 20)],
+            settled={0: Growth({"bytes_up": 100, "cpu_s": 3.0}, {"peak_rss_bytes": 6})},
+            recent={0: Growth({"bytes_up": 2, "cpu_s": 1.0}, latest)},
             verdicts=[(0, "counted", 4, 4), (0, "late", 1, 5)],
         )
     )
@@ -212,9 +212,9 @@ def test_an_open_round_counts_its_clients_also_those_that_are_away() -> None:
 
 def test_recent_costs_are_not_added_twice() -> None:
     picture = Picture()
-    picture.take(News(seats=[(0, "a", 1)]))
+    picture.take(News(seats=[SeatRow(0, "a", 1)]))
     for grown in (1.0, 2.5):
-        picture.take(News(recent={0: {"cpu_s": grown}}, latest={0: {"cpu_s": grown}}))
+        picture.take(News(recent={0: Growth({"cpu_s": grown}, {"cpu_s": grown})}))
     assert clients(picture)["a"]["cpu"] == 2.5
 
 
@@ -223,7 +223,7 @@ def test_a_seated_client_that_is_not_there_is_away_and_a_stranger_is_forgotten(
 ) -> None:
     monkeypatch.setattr(members_module, "_MOST_STRANGERS", 2)
     picture = Picture()
-    picture.take(News(seats=[(0, "a", 1)]))
+    picture.take(News(seats=[SeatRow(0, "a", 1)]))
     before = picture.generation
     for number in range(4):
         picture.observe(status(pb.ClientStatus(client_id=f"x{number}", online=True)), {})

@@ -30,7 +30,7 @@ def journal(tmp_path: Path) -> Iterator[Writer]:
 
 @pytest.fixture
 def tail(journal: Writer, tmp_path: Path) -> Iterator[Tail]:
-    made = Tail(tmp_path / "journal.sqlite")
+    made = Tail(tmp_path)
     yield made
     made.close()
 
@@ -57,6 +57,11 @@ def look(tail: Tail) -> News:
     news = tail.look()
     assert news is not None
     return news
+
+
+def sums(news: News, column: str) -> tuple[float, float]:
+    """Return what is settled and what is recent of the first client."""
+    return news.settled[0].sums[column], news.recent[0].sums[column]
 
 
 def test_nothing_new_is_no_news_and_no_journal_is_none(tail: Tail, tmp_path: Path) -> None:
@@ -90,16 +95,17 @@ def test_settled_costs_come_once_and_recent_ones_as_they_grow(journal: Writer, t
     for round in (1, 2, 3, 4):
         commit(journal, round)
     news = look(tail)
-    assert (news.settled[0]["bytes_up"], news.recent[0]["bytes_up"]) == (10 + 20, 30 + 40)
-    assert (news.latest[1]["peak_rss_bytes"], news.recent[0]["cpu_s"]) == (401, None)
+    assert sums(news, "bytes_up") == (10 + 20, 30 + 40)
+    assert news.recent[1].newest["peak_rss_bytes"] == 401
+    assert "cpu_s" not in news.recent[0].sums
     told_later = {"cpu_s": 2.5, "energy_source": 1.0 + SOURCES.index("model")}
     journal.submit(lambda c: costs.write_rows(c, 0, {(4, 0): told_later})).result()
     news = look(tail)
-    assert news.latest[0]["energy_source"] == "model"
-    assert (news.settled, news.recent[0]["cpu_s"], news.recent[0]["bytes_up"]) == ({}, 2.5, 70)
+    assert news.recent[0].newest["energy_source"] == "model"
+    assert (news.settled, news.recent[0].sums["cpu_s"], news.recent[0].sums["bytes_up"]) == ({}, 2.5, 70)
     commit(journal, 5)
     news = look(tail)
-    assert (news.settled[0]["bytes_up"], news.recent[0]["bytes_up"]) == (30, 40 + 50)
+    assert sums(news, "bytes_up") == (30, 40 + 50)
 
 
 def test_a_look_reads_the_rows_behind_its_cursors_only(journal: Writer, tail: Tail) -> None:
@@ -109,14 +115,15 @@ def test_a_look_reads_the_rows_behind_its_cursors_only(journal: Writer, tail: Ta
     look(tail)
     commit(journal, 5)
     statements: list[str] = []
-    assert tail._connection is not None
-    tail._connection.set_trace_callback(statements.append)
+    assert tail._reader is not None
+    connection = tail._reader._connection
+    connection.set_trace_callback(statements.append)
     look(tail)
-    tail._connection.set_trace_callback(None)
+    connection.set_trace_callback(None)
     large = [
         text for text in statements if any(f"FROM {name}" in text for name in ("events", "costs", "outcomes"))
     ]
-    plans = [row[3] for text in large for row in tail._connection.execute(f"EXPLAIN QUERY PLAN {text}")]
+    plans = [row[3] for text in large for row in connection.execute(f"EXPLAIN QUERY PLAN {text}")]
     assert len(large) >= 6
     assert [plan for plan in plans if plan.startswith("SCAN")] == []
 

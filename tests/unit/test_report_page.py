@@ -12,7 +12,6 @@ from click.testing import CliRunner, Result
 from safetensors.torch import save_file
 
 from edgeflock.common.errors import MissingData, UsageError
-from edgeflock.lab.history import ledger
 from edgeflock.lab.history.history import read
 from edgeflock.lab.plots.album import Album
 from edgeflock.lab.report.exam import examine
@@ -56,7 +55,7 @@ class Reader(html.parser.HTMLParser):
 def page_of(folder: Path, *run_dirs: Path) -> Reader:
     album = Album(folder / "plots")
     album.begin()
-    found = subjects([ledger.read(run_dir) for run_dir in run_dirs], None)
+    found = subjects([read(run_dir, bundles=True) for run_dir in run_dirs], None)
     return Reader(render(found, album))
 
 
@@ -192,7 +191,7 @@ def test_labels_are_those_that_the_clients_have_told(tmp_path: Path) -> None:
     with writing(run_dir) as journal:
         write_event(journal, "client_ready", {"client": "a", "classes": [60, 40]}, 2.0)
         write_event(journal, "client_ready", {"client": "b", "classes": [0, 30, 70]}, 2.0)
-    (subject,) = subjects([ledger.read(run_dir)], None)
+    (subject,) = subjects([read(run_dir, bundles=True)], None)
     assert subject.labels.value == ((60, 40, 0), (0, 30, 70))
 
 

@@ -14,8 +14,6 @@ import pytest
 from edgeflock.common.command.options import public
 from edgeflock.common.command.units import UNKNOWN, amount, means, scale, spans
 from edgeflock.lab.history.history import read
-from edgeflock.lab.history.ledger import Ledger
-from edgeflock.lab.history.ledger import read as read_with_ledger
 from edgeflock.lab.plots import curves, theme
 from edgeflock.lab.plots.curves import Curve
 from edgeflock.lab.plots.names import elide, elided, without_beginning
@@ -193,11 +191,11 @@ def heads(table: tables.Table | None) -> tuple[str, ...]:
 
 def test_the_table_of_clients_has_only_costs_that_somebody_had(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / "run")
-    before = tables.clients(read(run_dir), Ledger())
+    before = tables.clients(read(run_dir))
     with writing(run_dir) as journal:
         journal.execute("UPDATE costs SET energy_j = 2.5, energy_source = 'rapl'")
         journal.execute("UPDATE outcomes SET verdict = 'non_finite' WHERE round = 2 AND idx = 1")
-    after = tables.clients(*read_with_ledger(run_dir))
+    after = tables.clients(read(run_dir))
     assert before is not None
     assert after is not None
     assert ("energy" in before.heads, "energy" in after.heads) == (False, True)
@@ -293,12 +291,14 @@ def test_joules_are_told_by_who_says_them(tmp_path: Path) -> None:
         journal.execute("UPDATE costs SET energy_j = 2.0, energy_source = 'model' WHERE idx = 0")
         journal.execute("UPDATE costs SET energy_j = 3.0, energy_source = 'rapl' WHERE idx = 1")
         insert(journal, "round_costs", {"epoch": 0, "round": 2, "name": "energy_j", "value": 4.0})
-    history, ledger = read_with_ledger(run_dir)
-    assert ledger.joules[0, 1] == {"sensor_j": 3.0, "stated_j": 2.0}
-    assert ledger.joules[0, 2] == {"sensor_j": 3.0, "stated_j": 2.0, "server_j": 4.0}
-    assert ledger.client_joules == {0: {"stated_j": 6.0}, 1: {"sensor_j": 9.0}}
+    history = read(run_dir)
+    assert history.rounds[0].joules == {"sensor_j": 3.0, "model_j": 2.0}
+    assert history.rounds[1].joules == {"sensor_j": 3.0, "model_j": 2.0, "server_j": 4.0}
+    first, second = (client.costs for client in history.clients)
+    assert (first["model_j"], "sensor_j" in first) == (6.0, False)
+    assert (second["sensor_j"], "model_j" in second) == (9.0, False)
     sources = "9 J from clients' sensors; 6 J from a model: watts as stated; 4 J from server's sensor"
-    assert figures(history, ledger)[-1] == ("energy", "19 J", sources)
+    assert figures(history)[-1] == ("energy", "19 J", sources)
 
 
 def test_bytes_by_what_they_held_are_summed_and_named(tmp_path: Path) -> None:
@@ -311,15 +311,15 @@ def test_bytes_by_what_they_held_are_summed_and_named(tmp_path: Path) -> None:
         ):
             key = {"epoch": 0, "round": round, "idx": 0, "direction": way, "kind": kind}
             insert(journal, "bundle_bytes", {**key, "codec": codec, "bytes": size})
-    history, ledger = read_with_ledger(run_dir)
-    found = tables.bundles(history, ledger)
+    history = read(run_dir, bundles=True)
+    found = tables.bundles(history)
     assert found is not None
     assert found.rows[:3] == (
         ("down", "model", "identity", "2 kB", "66.7%"),
         ("up", "delta", "int8", "1 kB", "33.3%"),
         ("both", "all payload", "", "3 kB", "100.0%"),
     )
-    assert [part.label for part in by_bundle(list(ledger.held)).parts] == ["model down", "delta up, int8"]
+    assert [part.label for part in by_bundle(list(history.bundles)).parts] == ["model down", "delta up, int8"]
 
 
 def test_the_parts_of_bytes_are_together_what_crossed_the_wire() -> None:

@@ -90,7 +90,7 @@ def test_a_pause_takes_the_place_of_the_phase() -> None:
 
 
 def test_the_lab_knows_the_parts_of_a_round() -> None:
-    from edgeflock.lab.history.values import TIME_LINE
+    from edgeflock.lab.history.history import TIME_LINE
 
     assert TIME_LINE == OF_A_ROUND
     assert time_line.GATHER not in OF_A_ROUND

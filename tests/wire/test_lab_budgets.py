@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.server.journal.feed import Feed
+from edgeflock.server.journal.reader import Feed
 from wire.test_lab_run import field, lab
 
 FAR = ("--budget=time=10m", "--budget=cpu=2h", "--budget=energy=50kJ", "--model=linear")

@@ -16,7 +16,7 @@ from edgeflock.common.command.terminal import Terminal
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.lab.demo import compare
 from edgeflock.server.console.summary import model_digest
-from edgeflock.server.journal.feed import Event, Feed
+from edgeflock.server.journal.reader import Event, Feed
 
 SMALL = ("--clients=2", "--rounds=4", "--dashboard=127.0.0.1:0", "--no-open")
 LIMIT_S = 200

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from edgeflock.common.errors import JournalBroken
-from edgeflock.lab.history.history import TIME_LINE, client_rows, read
+from edgeflock.lab.history.history import TIME_LINE, bundle_rows, client_rows, read
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.costs.rows import Costs
 from edgeflock.server.engine import bookkeeping
@@ -125,7 +125,7 @@ def test_bytes_by_bundle_add_up_to_the_payload(made: tuple[Path, str]) -> None:
             payload[row["round"], row["client"], way] = row[f"bytes_{way}"]
             assert row[f"bytes_{way}"] < row[f"message_bytes_{way}"] < row[f"wire_bytes_{way}"]
     told: dict[tuple[int, str, str], int] = {}
-    for row in client_rows(made[0], "bundle_bytes"):
+    for row in bundle_rows(made[0]):
         key = row["round"], row["client"], row["direction"]
         told[key] = told.get(key, 0) + row["bytes"]
         expected = ("down", "model", "identity"), ("up", "delta", "int8")

@@ -12,7 +12,7 @@ from edgeflock.common.errors import MissingData, UsageError
 from edgeflock.lab.cli import group
 from edgeflock.lab.export.tensorboard import scalars
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.journal.feed import Event
+from edgeflock.server.journal.reader import Event
 from edgeflock.server.start import event_files
 from support.processes import Flock, flock
 

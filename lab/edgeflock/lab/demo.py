@@ -23,7 +23,7 @@ from edgeflock.server.config import default_run_dir
 from edgeflock.server.console.display import Display
 from edgeflock.server.console.sentences import sentence
 from edgeflock.server.console.summary import model_digest
-from edgeflock.server.journal.feed import Event, Feed
+from edgeflock.server.journal.reader import Event, Feed
 from edgeflock.server.web.standing import claimed, standing
 
 DATASET, PARTITION, MODEL, EPOCHS = "digits", "dirichlet:0.3", "lenet5", 3

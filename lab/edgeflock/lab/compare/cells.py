@@ -13,7 +13,7 @@ from edgeflock.lab.children import Child, Children, environment_without, program
 from edgeflock.lab.grid.grid import Cell, run_dir
 from edgeflock.lab.run.config import LabConfig
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.journal.feed import Feed
+from edgeflock.server.journal.reader import Feed
 
 _LOGS = "logs"  # of fl-lab run: not beside a run's directory, and not in it, since a refused run leaves none
 _INTERVAL_S = 0.2

@@ -1,17 +1,23 @@
-"""fl-lab export: a run's final or best model as a file for other programs, compared with the model."""
+"""fl-lab export: a run's final or best model as a file for other programs, or its ledger as tables."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from edgeflock.common.command import extras
+from edgeflock.common.command.units import counted
 from edgeflock.common.errors import UsageError
-from edgeflock.server.journal.feed import require_run
+from edgeflock.server.journal.reader import require
 
 ONNX = ("onnx", "onnxscript")
+STDOUT = Path("-")
 SUFFIXES = {"safetensors": ".safetensors", "torchscript": ".pt", "exported": ".pt2", "onnx": ".onnx"}
+
+
+_OF_A_MODEL = {"which": "--which", "kind": "--format", "out": "--out", "data_root": "--data-root"}
 
 
 @click.command()
@@ -42,12 +48,33 @@ SUFFIXES = {"safetensors": ".safetensors", "torchscript": ".pt", "exported": ".p
     metavar="DIR",
     help="Folder with data sets, if it is not where the run had it; test samples check the file.",
 )
-def export(run: Path, which: str, kind: str | None, out: Path | None, data_root: Path | None) -> int:
-    """Write a model of the run directory RUN for other programs."""
+@click.option(
+    "--ledger",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Instead of a model: what every client and round cost, in FILE.csv or FILE.parquet, or - for CSV on "
+    "standard output; what rounds cost as a whole goes to FILE.rounds.csv.",
+)
+@click.pass_context
+def export(
+    context: click.Context,
+    run: Path,
+    which: str,
+    kind: str | None,
+    out: Path | None,
+    data_root: Path | None,
+    ledger: Path | None,
+) -> int:
+    """Write a model of the run directory RUN for other programs, or its ledger as tables."""
+    if ledger is not None:
+        given = [name for name in _OF_A_MODEL if _is_given(context, name)]
+        if given:
+            raise UsageError(f"--ledger writes no model: {_OF_A_MODEL[given[0]]} needs a call of its own")
+        return _ledger(run, ledger)
     kind = _agreed(kind, out)
     if kind == "onnx":
         extras.require("--format onnx", *ONNX)
-    require_run(run)
+    require(run)
     from edgeflock.lab.export import files, taken
 
     model = taken.take(run, which, data_root)
@@ -63,6 +90,21 @@ def export(run: Path, which: str, kind: str | None, out: Path | None, data_root:
     click.echo(
         f"its logits differ from the model's by at most {apart:.1e} on {len(model.samples)} test samples"
     )
+    return 0
+
+
+def _is_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def _ledger(run: Path, path: Path) -> int:
+    from edgeflock.lab.export import ledger
+
+    if path == STDOUT:
+        ledger.show(run)
+        return 0
+    for file, count in ledger.write(run, path).items():
+        click.echo(f"{counted(count, 'row')} in {file}")
     return 0
 
 

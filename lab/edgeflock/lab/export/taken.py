@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +16,7 @@ from edgeflock.server.config import ServerConfig
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.run_toml import from_toml
-from edgeflock.server.journal.decisions import read_epoch
-from edgeflock.server.journal.past import Past, Resumed
-from edgeflock.server.journal.schema import check_seals, read_only
+from edgeflock.server.journal.reader import Reader, snapshot
 from edgeflock.server.start import build
 
 _SAMPLES = 64  # that an export is checked on
@@ -84,31 +80,24 @@ def _fill(flat: FlatModel, parameters: Tensor, vectors: Mapping[str, Tensor]) ->
 
 def _find(run_dir: Path, which: str) -> tuple[int, tuple[str, str], bool]:
     """Return the round of that model, the digests of its files, and whether it is the closing task's."""
-    path = run_dir / rundir.JOURNAL
-    try:
-        with contextlib.closing(read_only(path)) as connection:
-            check_seals(connection)
-            past = Past(connection, read_epoch(connection))
-            resumed = past.resumed()
-            round = _round(run_dir, which, resumed, past.scored(resumed.newest).best)
-            digests = past.digests(round)
-    except (sqlite3.DatabaseError, ValueError) as error:
-        raise BadData(f"{path} cannot be read as a journal: {error}") from None
+    with snapshot(run_dir) as reader:
+        standing = [row for row in reader.rounds() if row.stands]
+        round = standing[-1].number if standing else 0
+        if which == "best":
+            round = _best(run_dir, reader)
+        elif "ended_kind" not in reader.meta():
+            raise UsageError(f"{run_dir} is not over: --which best gives the best model so far")
+        digests = reader.digests(round)
     if digests is None:
-        raise BadData(f"{path} names no model of round {round}")
-    return round, digests, bool(resumed.over) and round == resumed.newest
+        raise BadData(f"{reader.path} names no model of round {round}")
+    return round, digests, any(row.number == round and row.closing for row in standing)
 
 
-def _round(run_dir: Path, which: str, resumed: Resumed, best: tuple[float, int] | None) -> int:
-    if which == "best":
-        if best is None:
-            raise UsageError(
-                f"{run_dir} has no evaluation of a global model: --which best has nothing to go by"
-            )
-        return best[1]
-    if resumed.ended is None:
-        raise UsageError(f"{run_dir} is not over: --which best gives the best model so far")
-    return resumed.newest
+def _best(run_dir: Path, reader: Reader) -> int:
+    found = reader.best()
+    if found is None:
+        raise UsageError(f"{run_dir} has no evaluation of a global model: --which best has nothing to go by")
+    return found[1]
 
 
 def _about(config: ServerConfig, test: build.TestSet, which: str, round: int) -> dict[str, str]:

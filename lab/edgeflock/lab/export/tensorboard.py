@@ -16,7 +16,7 @@ import click
 
 from edgeflock.common.command import extras
 from edgeflock.common.errors import UsageError
-from edgeflock.server.journal.feed import Event, Feed, require_run
+from edgeflock.server.journal.reader import Event, Feed, require
 
 if TYPE_CHECKING:
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -42,7 +42,7 @@ def tensorboard(run: Path, follow: bool, attached: bool, out: Path | None) -> in
     Called again it writes only what is new.
     """
     extras.require("this command", "tensorboard")
-    require_run(run)
+    require(run)
     place = out or run / PLACE
     try:
         place.mkdir(parents=True, exist_ok=True)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from edgeflock.lab.findings.outcome import overlap
 from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.grid.grid import Grid
-from edgeflock.lab.history.ledger import STATED
 from edgeflock.methods.kit import registry
+from edgeflock.server.costs.catalogue import MODEL_J
 
 _MUCH = 0.1  # a share of seconds that is worth a sentence
 _READING = (
@@ -98,9 +98,9 @@ def _energy(results: Sequence[CellResult]) -> list[str]:
     known = {
         name for r in results if r.outcome for name, value in r.outcome.total.items() if value is not None
     }
-    sources = frozenset[str]().union(*(result.ledger.sources for result in results if result.ledger))
-    if STATED in sources:
-        partly = " in part" if sources != {STATED} else ""
+    sources = {name for r in results if r.history for name in r.history.energy_sources}
+    if MODEL_J.name in sources:
+        partly = " in part" if len(sources) > 1 else ""
         return [f"Energy is{partly} a model, not measured: seconds times the watts that clients state."]
     if not known or "energy_j" in known:
         return []

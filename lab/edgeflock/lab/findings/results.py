@@ -9,10 +9,8 @@ from pathlib import Path
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.lab.findings.outcome import RunOutcome, outcome
 from edgeflock.lab.grid.grid import Cell, Grid, run_dir
-from edgeflock.lab.history import ledger
-from edgeflock.lab.history.history import COMPLETED, History
-from edgeflock.lab.history.ledger import Ledger
-from edgeflock.server.journal.feed import JOURNAL
+from edgeflock.lab.history.history import COMPLETED, History, read
+from edgeflock.server.files.run_dir import JOURNAL
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,6 @@ class CellResult:
     failure: str = ""  # why there is no outcome
     run_dir: str = ""
     history: History | None = None
-    ledger: Ledger | None = None
 
 
 def gather(grid: Grid, out: Path, failures: Mapping[str, str]) -> list[CellResult]:
@@ -39,13 +36,13 @@ def _result(grid: Grid, out: Path, cell: Cell, failure: str) -> CellResult:
     if failure:
         return CellResult(cell, None, failure, str(folder))
     try:
-        history, books = ledger.read(folder)
+        history = read(folder)
     except EdgeflockError as error:
         return CellResult(cell, None, str(error), str(folder))
     if failure := _unfinished(history, cell):
         return CellResult(cell, None, failure, str(folder))
     found = outcome(history, grid.measure, grid.targets, cell.config.rounds)
-    return CellResult(cell, found, run_dir=str(folder), history=history, ledger=books)
+    return CellResult(cell, found, run_dir=str(folder), history=history)
 
 
 def _unfinished(history: History, cell: Cell) -> str:

@@ -1,129 +1,225 @@
-"""The history of a run, finished or going on, from its journal: what compare, report and export reckon with.
+"""The history of a run, finished or going on: its rounds and clients, what they cost and came to, as values.
 
-Columns and names that this edgeflock does not know are read along: the ledger may grow.
-Costs are totals, made by SQLite: a journal of 10,000 rounds of 200 clients has two million rows of them.
+What the lab reckons with, and who else analyses runs: `read` a run directory, and ask.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import math
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from edgeflock.common.errors import BadData, MissingData
-from edgeflock.lab.history.values import (
-    COMPLETED,
-    GLOBAL,
-    TIME_LINE,
-    Client,
-    Ending,
-    Evaluation,
-    History,
-    Numbers,
-    Point,
-    RoundHistory,
-    is_highest,
-)
+from edgeflock.common.errors import MissingData
+from edgeflock.common.scores import Summary
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.costs import catalogue
 from edgeflock.server.files.run_toml import from_toml
-from edgeflock.server.journal.feed import JOURNAL, Event, fields_of, require_run
-from edgeflock.server.journal.schema import SCHEMA_VERSION, check_seals, read_only
+from edgeflock.server.journal.reader import Event, Held, Key, Numbers, Reader, RoundRow, require, snapshot
 
-__all__ = [
-    "COMPLETED",
-    "GLOBAL",
-    "TIME_LINE",
-    "Client",
-    "Ending",
-    "Evaluation",
-    "History",
-    "Numbers",
-    "Point",
-    "RoundHistory",
-    "client_rows",
-    "opened",
-    "read",
-]
-
-_KEYS = ("epoch", "round", "idx")
+GLOBAL = "global"  # the model that targets and curves mean
+COMPLETED = "completed"  # how a run ended as it should
+TIME_LINE = catalogue.names(catalogue.TIME_LINE)
+_OF_THE_SERVER = frozenset(catalogue.names(catalogue.BY_ROUND))
+_MEASURED = "measured "  # before the names of costs that a method was told
 
 
-def read(run_dir: Path) -> History:
-    """Read a run. Raises MissingData if there is none, BadData with a sentence if it cannot be read."""
-    with opened(run_dir) as (history, _):
-        return history
+@dataclass(frozen=True)
+class Client:
+    """One client over the whole run."""
+
+    seat: int
+    name: str
+    samples: int | None
+    costs: Numbers  # sums over all rounds; of peaks and temperatures the largest
+    verdicts: Mapping[str, int]  # how often each was given
+    scores: Mapping[str, Summary]  # of its own model, by name, in its last test
+    device: Mapping[str, Any]  # as it said at its last Join: machine, system, cores, software ...
+    classes: tuple[int, ...] = ()  # its samples of each class, as it said; empty: it did not
 
 
-@contextlib.contextmanager
-def opened(run_dir: Path) -> Iterator[tuple[History, sqlite3.Connection]]:
-    """Read a run, and hand out the journal as it was at that moment; raises what `read` does."""
-    path = require_run(run_dir) / JOURNAL
+@dataclass(frozen=True)
+class RoundHistory:
+    """One round."""
+
+    epoch: int
+    number: int
+    closing: str  # why training was over; empty: a round of training
+    committed: bool
+    cohort: tuple[int, ...]  # seats, those that were added too
+    verdicts: Mapping[str, int]  # how many members got each
+    values: Numbers  # of the method and of the server, as in round_costs
+    costs: Numbers  # sums over the clients; of peaks and temperatures the largest
+    evaluations: Mapping[str, Summary]  # by model
+    spent: Numbers  # seconds, bytes and other costs of the run up to the end of this round
+    opened: bool = True  # False: a budget ended the run before, but to find that took time
+    bundles: Mapping[Held, int] = field(
+        default_factory=dict
+    )  # payload by what it held, if that was asked for
+
+    @property
+    def time_line(self) -> Numbers:
+        """Seconds of the server in this round; they exclude each other."""
+        return {name: self.values[name] for name in TIME_LINE if name in self.values}
+
+    @property
+    def metrics(self) -> Numbers:
+        """What the method says of the round: loss, tau, norm_ratio ..."""
+        said = {name: value for name, value in self.values.items() if not name.startswith(_MEASURED)}
+        return {name: value for name, value in said.items() if name not in _OF_THE_SERVER}
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.time_line.values())
+
+    @property
+    def bytes(self) -> float:
+        """Payload of all clients, both ways."""
+        return self.costs.get("bytes_down", 0.0) + self.costs.get("bytes_up", 0.0)
+
+    @property
+    def joules(self) -> Numbers:
+        """Energy by who says so: `sensor_j` and `model_j` of the clients, `server_j`."""
+        clients = {
+            name: self.costs[name] for name in catalogue.names(catalogue.JOULES) if self.costs.get(name)
+        }
+        server = self.values.get("energy_j")
+        return {**clients, "server_j": server} if server else clients
+
+    @property
+    def energy_j(self) -> float | None:
+        """Energy of clients and server, None where nobody told of any."""
+        found = [cost["energy_j"] for cost in (self.costs, self.values) if "energy_j" in cost]
+        return sum(found) if found else None
+
+
+@dataclass(frozen=True)
+class Point:
+    """One evaluation, and what the run had cost by then."""
+
+    round: int
+    evaluation: Summary
+    spent: Numbers
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended."""
+
+    kind: str  # completed, stopped, failed
+    reason: str
+
+
+@dataclass(frozen=True)
+class History:
+    """All that the journal holds of a run."""
+
+    run_dir: Path
+    config: ServerConfig
+    run_id: str
+    meta: Mapping[str, str]
+    clients: tuple[Client, ...]  # by seat
+    rounds: tuple[RoundHistory, ...]  # committed ones, as the run stands now; a closing round is the last
+    others: tuple[RoundHistory, ...]  # discarded, open, or of an epoch that was gone back on
+    events: tuple[Event, ...]
+    ending: Ending | None  # None: the run is not over
+    used: Numbers = field(default_factory=dict)  # of the budgets, by resource
+
+    @property
+    def training(self) -> tuple[RoundHistory, ...]:
+        """Rounds of training: without the closing round."""
+        return tuple(round for round in self.rounds if not round.closing)
+
+    @property
+    def server(self) -> Mapping[str, Any]:
+        """What the server ran on and with, as it said at its last start."""
+        starts = [event.fields for event in self.events if event.name == "run_started"]
+        return starts[-1] if starts else {}
+
+    @property
+    def bundles(self) -> dict[Held, int]:
+        """All payload of the run by what it held, that of rounds that were given up too, if asked for."""
+        total: dict[Held, int] = {}
+        for round in (*self.rounds, *self.others):
+            for what, size in round.bundles.items():
+                total[what] = total.get(what, 0) + size
+        return dict(sorted(total.items()))
+
+    @property
+    def energy_sources(self) -> frozenset[str]:
+        """Who says its joules, as in `RoundHistory.joules`."""
+        return frozenset(name for round in (*self.rounds, *self.others) for name in round.joules)
+
+    def reached(self, accuracy: float, model: str = GLOBAL) -> Point | None:
+        """Return the first evaluation that was at least so good."""
+        return next((point for point in self.curve(model) if point.evaluation.accuracy >= accuracy), None)
+
+    def curve(self, model: str = GLOBAL) -> list[Point]:
+        """Return the evaluations of a model, by round."""
+        return [
+            Point(round.number, round.evaluations[model], round.spent)
+            for round in self.rounds
+            if model in round.evaluations
+        ]
+
+    def models(self) -> list[str]:
+        """Return the names that were evaluated, the global model first."""
+        names = {name for round in self.rounds for name in round.evaluations}
+        return sorted(names, key=lambda name: (name != GLOBAL, name))
+
+
+# ------------------------------------------------------------------------------- from a run directory
+
+
+def read(run_dir: Path, *, bundles: bool = False) -> History:
+    """Read a run, with what its bytes held if that is asked for: a long run has much of it.
+
+    Raises MissingData if there is none, BadData with a sentence if it cannot be read.
+    """
+    require(run_dir)
     if not (run_dir / "run.toml").is_file():
         raise MissingData(f"{run_dir} has no run.toml: it is not known what was run")
     config = from_toml(run_dir / "run.toml")
-    try:
-        with contextlib.closing(_snapshot(path)) as connection:
-            check_seals(connection)
-            yield _history(run_dir, config, connection), connection
-    except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
-        raise BadData(f"{path} cannot be read as a journal: {error}") from None
+    with snapshot(run_dir) as reader:
+        return _history(run_dir, config, reader, bundles=bundles)
 
 
-def client_rows(run_dir: Path, table: str = "costs") -> Iterator[dict[str, Any]]:
-    """Yield the rows of `costs` or `client_scores` of all rounds, with the client's name, for exports."""
-    path = require_run(run_dir) / JOURNAL
-    try:
-        with contextlib.closing(_snapshot(path)) as connection:
-            check_seals(connection)
-            for row in connection.execute(
-                f"SELECT client_id AS client, {table}.* FROM {table} JOIN seats USING (idx) "
-                "ORDER BY epoch, round, idx"
-            ):
-                yield dict(row)
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        raise BadData(f"{path} cannot be read as a journal: {error}") from None
+def client_rows(run_dir: Path) -> Iterator[dict[str, Any]]:
+    """Yield what every client did and cost in every round, one dictionary each; raises what `read` does."""
+    with snapshot(run_dir) as reader:
+        yield from cells(reader)
 
 
-def _snapshot(path: Path) -> sqlite3.Connection:
-    """Open the journal as it is now, whatever its server writes meanwhile."""
-    connection = read_only(path)
-    connection.row_factory = sqlite3.Row
-    connection.execute("BEGIN")
-    return connection
+def bundle_rows(run_dir: Path) -> Iterator[dict[str, Any]]:
+    """Yield the payload of every client and round by what it held; raises what `read` does."""
+    with snapshot(run_dir) as reader:
+        for epoch, number in reader.every_round():
+            for row in reader.bundle_cells(epoch, number):
+                yield {"epoch": epoch, "round": number, **row._asdict()}
 
 
-@dataclass
-class _Books:
-    """Rows of the tables by (epoch, round), and the totals by client."""
-
-    rounds: list[dict[str, Any]]
-    values: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
-    costs: dict[tuple[int, int], Numbers] = field(default_factory=dict)
-    verdicts: dict[tuple[int, int], dict[str, int]] = field(default_factory=dict)
-    evaluations: dict[tuple[int, int], dict[str, Evaluation]] = field(default_factory=dict)
+def cells(reader: Reader) -> Iterator[dict[str, Any]]:
+    """Yield the same of a journal that is open."""
+    unknown = dict.fromkeys(catalogue.names(catalogue.BY_CLIENT))
+    for epoch, number in reader.every_round():
+        for cell in reader.cells(epoch, number):
+            place = {"epoch": epoch, "round": number, "seat": cell.seat, "client": cell.client}
+            yield {**place, "verdict": cell.verdict, **unknown, **cell.costs}
 
 
-def _history(run_dir: Path, config: ServerConfig, connection: sqlite3.Connection) -> History:
-    meta = {row["name"]: row["value"] for row in _rows(connection, "meta")}
-    events = tuple(
-        Event(row["cursor"], row["at"], row["name"], fields_of(row["fields"]))
-        for row in _rows(connection, "events", "ORDER BY cursor")
-    )
-    every = _rounds(_books(connection))
-    standing = _standing(every, int(meta.get("epoch", "0")))
+def _history(run_dir: Path, config: ServerConfig, reader: Reader, *, bundles: bool) -> History:
+    meta, events = reader.meta(), tuple(reader.events())
+    rows = reader.rounds()
+    every = _rounds(reader, rows, reader.bundles() if bundles else {})
+    standing = {(row.epoch, row.number) for row in rows if row.stands}
     ended = "ended_kind" in meta
     return History(
         run_dir=run_dir,
         config=config,
         run_id=meta.get("run_id", ""),
         meta=meta,
-        clients=_clients(connection, events),
-        rounds=tuple(standing.values()),
+        clients=_clients(reader, events),
+        rounds=tuple(round for round in every if (round.epoch, round.number) in standing),
         others=tuple(
             round
             for round in every
@@ -131,111 +227,76 @@ def _history(run_dir: Path, config: ServerConfig, connection: sqlite3.Connection
         ),
         events=events,
         ending=Ending(meta["ended_kind"], meta.get("ended_reason", "")) if ended else None,
+        used=reader.used(),
     )
 
 
-def _books(connection: sqlite3.Connection) -> _Books:
-    books = _Books(_rows(connection, "rounds", "ORDER BY epoch, round"))
-    for row in _rows(connection, "round_costs"):
-        books.values.setdefault(_key(row), {})[row["name"]] = row["value"]
-    for row in _totals(connection, "epoch, round"):
-        books.costs[_key(row)] = _numbers(row)
-    statement = "SELECT epoch, round, verdict, count(*) AS times FROM outcomes GROUP BY epoch, round, verdict"
-    for row in _ask(connection, "outcomes", statement):
-        books.verdicts.setdefault(_key(row), {})[row["verdict"]] = row["times"]
-    for row in _rows(connection, "evaluations"):
-        books.evaluations.setdefault(_key(row), {})[row["model"]] = _evaluation(row)
-    return books
+def _rounds(
+    reader: Reader, rows: Sequence[RoundRow], bundles: Mapping[Key, Mapping[Held, int]]
+) -> list[RoundHistory]:
+    """Return every round with what the run had spent by its end, what was given up included.
 
-
-def _rounds(books: _Books) -> list[RoundHistory]:
-    """Return every round with what the run had spent by its end, what was given up included."""
+    One that took time and was never opened is among them: a budget was used up before.
+    """
+    values, costs, verdicts = reader.round_costs(), reader.totals("round"), reader.verdicts("round")
+    evaluations = _evaluations(reader, rows)
+    known = {(row.epoch, row.number): row for row in rows}
     found, spent = [], dict[str, float]()
-    for row in sorted((*books.rounds, *_unopened(books)), key=_key):
-        key = _key(row)
-        members = {*json.loads(row["cohort"]), *json.loads(row.get("extended") or "[]")}
+    for key in sorted({*known, *values, *costs}):
+        row = known.get(key) or RoundRow(key[0], key[1], (), "", False, False)
         round = RoundHistory(
-            epoch=row["epoch"],
-            number=row["round"],
-            closing=row.get("closing") or "",
-            committed=bool(row["committed"]),
-            cohort=tuple(sorted(members)),
-            verdicts=books.verdicts.get(key, {}),
-            values=books.values.get(key, {}),
-            costs=books.costs.get(key, {}),
-            evaluations=books.evaluations.get(key, {}),
+            epoch=row.epoch,
+            number=row.number,
+            closing=row.closing,
+            committed=row.committed,
+            cohort=row.cohort,
+            verdicts=verdicts.get(key, {}),
+            values=values.get(key, {}),
+            costs=costs.get(key, {}),
+            evaluations=evaluations.get(key, {}),
             spent={},
-            opened=row.get("opened", True),
+            opened=key in known,
+            bundles=bundles.get(key, {}),
         )
-        spent = _added(spent, round)
+        spent = catalogue.together((spent, _spent(round)))
         found.append(replace(round, spent=spent))
     return found
 
 
-def _unopened(books: _Books) -> list[dict[str, Any]]:
-    """Return a row for every round that took time and was not opened: a budget was used up before."""
-    known = {_key(row) for row in books.rounds}
-    missing = [key for key in books.values if key not in known]
-    return [
-        {"epoch": epoch, "round": number, "cohort": "[]", "committed": 0, "opened": False}
-        for epoch, number in missing
-    ]
-
-
-def _added(spent: Numbers, round: RoundHistory) -> dict[str, float]:
-    costs = {name: cost for name, cost in round.costs.items() if not is_highest(name)}
-    costs |= {"seconds": round.seconds, "bytes": round.bytes}
-    if round.energy_j is not None:
-        costs["energy_j"] = round.energy_j
-    return {**spent, **{name: spent.get(name, 0.0) + cost for name, cost in costs.items()}}
-
-
-def _standing(rounds: Sequence[RoundHistory], epoch: int) -> dict[tuple[int, int], RoundHistory]:
-    """Return the rounds that the run stands on, those of an epoch that was gone back on left out.
-
-    An epoch after the first begins with a row for the round that it goes on from, which may be tested again.
-    """
-    bases: dict[int, RoundHistory] = {}
-    for round in rounds:
-        if 0 < round.epoch <= epoch:
-            bases.setdefault(round.epoch, round)
-    found: dict[tuple[int, int], RoundHistory] = {}
-    for round in rounds:
-        later = [base.number for of, base in bases.items() if of > round.epoch]
-        begins = bases.get(round.epoch) is round or not round.number
-        if round.committed and not begins and round.number <= min(later, default=round.number):
-            again = {
-                name: score
-                for base in bases.values()
-                if base.number == round.number
-                for name, score in base.evaluations.items()
-            }
-            found[round.epoch, round.number] = replace(round, evaluations={**round.evaluations, **again})
+def _evaluations(reader: Reader, rows: Sequence[RoundRow]) -> dict[Key, dict[str, Summary]]:
+    """Return the scores by round; that from which a new epoch goes on may have been tested again in it."""
+    found = reader.evaluations()
+    again = [(row.epoch, row.number) for row in rows if row.epoch and not row.cohort]
+    for row in rows:
+        if row.stands:
+            for key in again:
+                if key[1] == row.number and key in found:
+                    found.setdefault((row.epoch, row.number), {}).update(found[key])
     return found
 
 
-def _clients(connection: sqlite3.Connection, events: Sequence[Event]) -> tuple[Client, ...]:
-    costs = {row["idx"]: _numbers(row) for row in _totals(connection, "idx")}
-    verdicts: dict[int, dict[str, int]] = {}
-    statement = "SELECT idx, verdict, count(*) AS times FROM outcomes GROUP BY idx, verdict"
-    for row in _ask(connection, "outcomes", statement):
-        verdicts.setdefault(row["idx"], {})[row["verdict"]] = row["times"]
-    scores: dict[int, dict[str, Evaluation]] = {}
-    for row in _ask(connection, "client_scores", _LAST_SCORES):
-        scores.setdefault(row["idx"], {})[row["model"]] = _evaluation(row)
+def _spent(round: RoundHistory) -> dict[str, float]:
+    costs = {name: cost for name, cost in round.costs.items() if not catalogue.is_highest(name)}
+    costs |= {"seconds": round.seconds, "bytes": round.bytes}
+    costs |= {} if round.energy_j is None else {"energy_j": round.energy_j}
+    return {name: float(cost) for name, cost in costs.items()}
+
+
+def _clients(reader: Reader, events: Sequence[Event]) -> tuple[Client, ...]:
+    costs, verdicts, scores = reader.totals("client"), reader.verdicts("client"), reader.last_scores()
     joined, ready = _last(events, "client_joined"), _last(events, "client_ready")
     return tuple(
         Client(
-            index=row["idx"],
-            name=row["client_id"],
-            samples=row["samples"],
-            costs=costs.get(row["idx"], {}),
-            verdicts=verdicts.get(row["idx"], {}),
-            scores=scores.get(row["idx"], {}),
-            device=joined.get(row["client_id"], {}),
-            classes=tuple(ready.get(row["client_id"], {}).get("classes", ())),
+            seat=seat,
+            name=name,
+            samples=samples,
+            costs=costs.get(seat, {}),
+            verdicts=verdicts.get(seat, {}),
+            scores=scores.get(seat, {}),
+            device=joined.get(name, {}),
+            classes=tuple(ready.get(name, {}).get("classes", ())),
         )
-        for row in _rows(connection, "seats", "ORDER BY idx")
+        for seat, name, samples in reader.seats()
     )
 
 
@@ -248,55 +309,3 @@ def _last(events: Sequence[Event], name: str) -> dict[str, dict[str, Any]]:
         }
         for event in found
     }
-
-
-# ---------------------------------------------------------------------------------------------- SQL
-
-_LAST_SCORES = (  # SQLite takes the bare columns from the row that holds the maximum
-    "SELECT idx, model, samples, accuracy, loss, max(epoch * 1000000000 + round) FROM client_scores "
-    "GROUP BY idx, model"
-)
-
-
-def _totals(connection: sqlite3.Connection, by: str) -> list[dict[str, Any]]:
-    """Return the sums of all numbers in `costs`, whatever columns it has; of what is no sum the largest."""
-    known = connection.execute("PRAGMA table_info(costs)").fetchall()
-    numbers = [
-        row["name"] for row in known if row["type"] in ("INTEGER", "REAL") and row["name"] not in _KEYS
-    ]
-    sums = [f'{"max" if is_highest(name) else "sum"}("{name}") AS "{name}"' for name in numbers]
-    return _ask(connection, "costs", f"SELECT {', '.join([by, *sums])} FROM costs GROUP BY {by}")
-
-
-def _rows(connection: sqlite3.Connection, table: str, order: str = "") -> list[dict[str, Any]]:
-    return _ask(connection, table, f"SELECT * FROM {table} {order}")
-
-
-def _ask(connection: sqlite3.Connection, table: str, statement: str) -> list[dict[str, Any]]:
-    """Return the rows that are asked of a table, none if an older edgeflock had no such table."""
-    if _has(connection, table):
-        return [dict(row) for row in connection.execute(statement)]
-    if connection.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
-        raise sqlite3.DatabaseError(f"it has no table {table}")
-    return []
-
-
-def _has(connection: sqlite3.Connection, table: str) -> bool:
-    found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,))
-    return found.fetchone() is not None
-
-
-def _key(row: Mapping[str, Any]) -> tuple[int, int]:
-    return row["epoch"], row["round"]
-
-
-def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    found = {name: value for name, value in row.items() if name not in _KEYS and value is not None}
-    if endless := [name for name, value in found.items() if not math.isfinite(value)]:
-        raise ValueError(f"{endless[0]} in it is no number")
-    return found
-
-
-def _evaluation(row: Mapping[str, Any]) -> Evaluation:
-    names = (entry.name for entry in fields(Evaluation))
-    return Evaluation(**{name: row[name] for name in names if name in row})

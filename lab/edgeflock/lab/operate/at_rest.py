@@ -6,8 +6,7 @@ import shlex
 from pathlib import Path
 
 from edgeflock.common.command.terminal import safe
-from edgeflock.lab.history.history import History
-from edgeflock.lab.history.values import Client
+from edgeflock.lab.history.history import Client, History
 from edgeflock.lab.run.config import FILE
 from edgeflock.server.console.summary import model_digest
 
@@ -54,4 +53,4 @@ def _accuracy(history: History) -> str:
 def _client(client: Client) -> str:
     samples = "?" if client.samples is None else client.samples
     said = ", ".join(f"{times} {name.replace('_', ' ')}" for name, times in client.verdicts.items())
-    return f"  {client.index:>4}  {client.name:<24} {samples:>8} samples  {said or 'no update'}"
+    return f"  {client.seat:>4}  {client.name:<24} {samples:>8} samples  {said or 'no update'}"

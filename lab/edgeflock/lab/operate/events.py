@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from edgeflock.server.console import sentences
-from edgeflock.server.journal.feed import Event, Feed, require_run
+from edgeflock.server.journal.reader import Event, Feed, require
 
 _INTERVAL_S = 0.2
 
@@ -27,7 +27,7 @@ def events(run: Path, follow: bool, after: int, as_json: bool) -> int:
     Times are UTC.
     """
     tell = line if as_json else sentences.line
-    feed = Feed(require_run(run), after)
+    feed = Feed(require(run), after)
     try:
         while True:
             new = feed.read()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from edgeflock.lab.history.history import TIME_LINE, History, Numbers
-from edgeflock.lab.history.ledger import SENSOR, SERVER, STATED, Held, Ledger
+from edgeflock.lab.history.history import TIME_LINE, History
 from edgeflock.lab.plots.theme import HUES, NEUTRAL
+from edgeflock.server.costs.catalogue import MODEL_J, SENSOR_J, together
+from edgeflock.server.journal.reader import Held, Numbers
 
 _BLUE, _ORANGE, _GREEN, _PURPLE, _RED, _TEAL, _PINK, _BROWN = (light for light, _ in HUES)
 _DOWN, _UP = (_BLUE, _TEAL, _PURPLE, _GREEN), (_ORANGE, _PINK, _BROWN, _RED)
@@ -107,9 +108,9 @@ ENERGY = Stack(
     "Energy",
     "energy",
     (
-        StackPart("clients, by their sensors", _GREEN, _named(SENSOR)),
-        StackPart("clients, a model: watts as stated", _ORANGE, _named(STATED)),
-        StackPart("server, by its sensor", _PURPLE, _named(SERVER)),
+        StackPart("clients, by their sensors", _GREEN, _named(SENSOR_J.name)),
+        StackPart("clients, a model: watts as stated", _ORANGE, _named(MODEL_J.name)),
+        StackPart("server, by its sensor", _PURPLE, _named("server_j")),
     ),
     "A sensor has measured it, or it is what --watts of the client says times the seconds.",
 )
@@ -139,45 +140,37 @@ def _key(what: Held) -> str:
 # --------------------------------------------------------------------------------------- of a run
 
 
-def of_rounds(history: History, ledger: Ledger) -> list[tuple[Stack, list[Numbers]]]:
+def of_rounds(history: History) -> list[tuple[Stack, list[Numbers]]]:
     """Return every stack with the costs of every round; of clients' seconds the mean over the cohort."""
     rounds = history.rounds
-    keys = [(round.epoch, round.number) for round in rounds]
     found: list[tuple[Stack, list[Numbers]]] = [
         (SERVER_TIME, [round.time_line for round in rounds]),
         (CLIENT_TIME, [_shared(round.costs, max(1, sum(round.verdicts.values()))) for round in rounds]),
         (BYTES, [round.costs for round in rounds]),
     ]
-    if len(held := list(ledger.held)) > 2:  # else they are what up and down are
-        rows = [
-            {_key(what): float(size) for what, size in ledger.bundles.get(key, {}).items()} for key in keys
-        ]
+    if len(held := list(history.bundles)) > 2:  # else they are what up and down are
+        rows = [{_key(what): float(size) for what, size in round.bundles.items()} for round in rounds]
         found.append((by_bundle(held), list[Numbers](rows)))
-    return [*found, (ENERGY, [ledger.joules.get(key, {}) for key in keys])]
+    return [*found, (ENERGY, [round.joules for round in rounds])]
 
 
-def of_clients(history: History, ledger: Ledger) -> list[tuple[Stack, list[Row]]]:
+def of_clients(history: History) -> list[tuple[Stack, list[Row]]]:
     """Return the stacks that clients have, with the costs of each."""
-    clients, joules = history.clients, ledger.client_joules
-    costs: list[Row] = [(client.name, client.costs) for client in clients]
-    return [
-        (CLIENT_TIME, costs),
-        (BYTES, costs),
-        (ENERGY, [(client.name, joules.get(client.index, {})) for client in clients]),
-    ]
+    costs: list[Row] = [(client.name, client.costs) for client in history.clients]
+    return [(CLIENT_TIME, costs), (BYTES, costs), (ENERGY, costs)]
 
 
-def of_runs(runs: Sequence[tuple[str, History, Ledger]]) -> list[tuple[Stack, list[Row]]]:
+def of_runs(runs: Sequence[tuple[str, History]]) -> list[tuple[Stack, list[Row]]]:
     """Return the stacks of whole runs: everything they have cost, rounds that were given up included."""
     found: dict[str, tuple[Stack, list[Row]]] = {}
-    for name, history, ledger in runs:
+    for name, history in runs:
         rounds = (*history.rounds, *history.others)
-        costs = _summed([round.costs for round in rounds])
+        costs = together(round.costs for round in rounds)
         for stack, total in (
-            (SERVER_TIME, _summed([round.time_line for round in rounds])),
+            (SERVER_TIME, together(round.time_line for round in rounds)),
             (BYTES, costs),
             (replace(CLIENT_TIME, caption="Of all clients together."), costs),
-            (ENERGY, _summed(list(ledger.joules.values()))),
+            (ENERGY, together(round.joules for round in rounds)),
         ):
             found.setdefault(stack.name, (stack, []))[1].append((name, total))
     return list(found.values())
@@ -185,11 +178,3 @@ def of_runs(runs: Sequence[tuple[str, History, Ledger]]) -> list[tuple[Stack, li
 
 def _shared(costs: Numbers, members: int) -> dict[str, float]:
     return {name: value / members for name, value in costs.items()}
-
-
-def _summed(rows: Sequence[Numbers]) -> Numbers:
-    total: dict[str, float] = {}
-    for row in rows:
-        for name, value in row.items():
-            total[name] = total.get(name, 0.0) + value
-    return total

@@ -12,10 +12,10 @@ from edgeflock.common.command import extras
 from edgeflock.common.command.units import counted
 from edgeflock.common.errors import MissingData, UsageError
 from edgeflock.lab.grid.grid import CELLS
-from edgeflock.lab.history import ledger
+from edgeflock.lab.history import history
 from edgeflock.lab.plots.theme import LARGEST
 from edgeflock.lab.report import browser
-from edgeflock.server.journal.feed import JOURNAL
+from edgeflock.server.files.run_dir import JOURNAL
 
 if TYPE_CHECKING:
     from edgeflock.lab.grid.grid import Grid
@@ -91,7 +91,7 @@ def _laid_over(given: Sequence[Path], folder: Path, data_root: Path | None) -> i
     runs = _once(path for place in given for path in _runs(place))
     if len(runs) > LARGEST:
         raise UsageError(f"{len(runs)} runs are given, allowed are at most {LARGEST} in one report")
-    found = [ledger.read(path) for path in runs]
+    found = [history.read(path, bundles=True) for path in runs]
     from edgeflock.lab.report.page import render
     from edgeflock.lab.report.subject import subjects
 

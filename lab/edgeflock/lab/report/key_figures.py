@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgeflock.common.command.units import UNKNOWN, amount, counted, decimal
 from edgeflock.lab.history.history import History, Point
-from edgeflock.lab.history.ledger import SENSOR, SERVER, STATED, Ledger
+from edgeflock.server.costs.catalogue import MODEL_J, SENSOR_J, together
 
 FINAL, SO_FAR = "final accuracy", "accuracy so far"
 
@@ -16,7 +16,7 @@ def total(history: History, name: str) -> float | None:
     return None if last is None else last.spent.get(name)
 
 
-def figures(history: History, ledger: Ledger) -> list[tuple[str, str, str]]:
+def figures(history: History) -> list[tuple[str, str, str]]:
     """Return the numbers that stand first: what, how much, a word more."""
     points = measured(history)
     best = max(points, key=lambda point: point.evaluation.accuracy, default=None)
@@ -40,7 +40,7 @@ def figures(history: History, ledger: Ledger) -> list[tuple[str, str, str]]:
     if total(history, "flops"):
         found.append(("operations", amount("flops", total(history, "flops")), _own_operations(history)))
     if total(history, "energy_j"):
-        found.append(("energy", amount("energy", total(history, "energy_j")), _sources(ledger)))
+        found.append(("energy", amount("energy", total(history, "energy_j")), _sources(history)))
     return found
 
 
@@ -64,15 +64,17 @@ def _own_operations(history: History) -> str:
     return "of all clients" + (f"; {amount('flops', own)} the method's own" if own else "")
 
 
-_SOURCES = ((SENSOR, "clients' sensors"), (STATED, "a model: watts as stated"), (SERVER, "server's sensor"))
+_SOURCES = (
+    (SENSOR_J.name, "clients' sensors"),
+    (MODEL_J.name, "a model: watts as stated"),
+    ("server_j", "server's sensor"),
+)
 
 
-def _sources(ledger: Ledger) -> str:
+def _sources(history: History) -> str:
     """Return where the joules come from, with how many each if there are several."""
-    sums = [
-        (words, sum(round.get(name, 0.0) for round in ledger.joules.values())) for name, words in _SOURCES
-    ]
-    told = [(words, joules) for words, joules in sums if joules]
+    sums = together(round.joules for round in (*history.rounds, *history.others))
+    told = [(words, joules) for name, words in _SOURCES if (joules := sums.get(name))]
     if len(told) == 1:
         return f"from {told[0][0]}"
     return "; ".join(f"{amount('energy', joules)} from {words}" for words, joules in told)

@@ -39,9 +39,7 @@ def _computed(history: History, data_root: Path | None) -> Table:
         )
     except EdgeflockError as error:
         raise MissingData(f"the data set cannot be had: {error}") from None
-    held = {client.index: client.samples for client in history.clients if client.samples is not None}
-    if any(
-        found.rows[index].samples != samples for index, samples in held.items() if index < len(found.rows)
-    ):
+    held = {client.seat: client.samples for client in history.clients if client.samples is not None}
+    if any(found.rows[seat].samples != samples for seat, samples in held.items() if seat < len(found.rows)):
         raise MissingData("the clients' numbers of samples are not those of the partition: data of their own")
     return tuple(row.classes for row in found.rows)

@@ -6,12 +6,11 @@ from edgeflock.common.command.units import counted
 from edgeflock.lab.history.history import History
 from edgeflock.server.console.summary import spending
 from edgeflock.server.costs import target
-from edgeflock.server.journal.costs import read_used
 
 
 def limits(history: History) -> list[str]:
     """Return a sentence on its budgets, one on its target and one on its method's limit, if it has them."""
-    told = spending(history.events, read_used(history.meta))
+    told = spending(history.events, history.used)
     used = "; ".join(f"{name} {said}" for name, said in told)
     goal = target.parse(history.config.target).accuracy
     found = [f"Used of the budgets: {used}."] if used else []

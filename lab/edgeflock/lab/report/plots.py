@@ -81,7 +81,7 @@ def totals(album: Album, subjects: Sequence[Subject]) -> list[Plot]:
     if len(subjects) < 2:
         return []
     _, names = _of(subjects)
-    runs = [(name, one.history, one.ledger) for name, one in zip(names, subjects, strict=True)]
+    runs = [(name, one.history) for name, one in zip(names, subjects, strict=True)]
     return drawn(
         album.add(
             f"runs-{stack.name}",
@@ -96,11 +96,11 @@ def totals(album: Album, subjects: Sequence[Subject]) -> list[Plot]:
 def by_round(album: Album, subject: Subject) -> list[Plot]:
     """Return the costs of a run's rounds and of its clients."""
     found = []
-    for stack, numbers in stacks.of_rounds(subject.history, subject.ledger):
+    for stack, numbers in stacks.of_rounds(subject.history):
         draw = partial(costs.per_round, subject.history.rounds, stack, numbers)
         title = f"{stack.title}, by round"
         found.append(album.add(_stem(subject, f"rounds-{stack.name}"), title, stack.caption, draw))
-    for stack, rows in stacks.of_clients(subject.history, subject.ledger):
+    for stack, rows in stacks.of_clients(subject.history):
         draw = partial(costs.lying, stack, rows, "client")
         found.append(
             album.add(_stem(subject, f"clients-{stack.name}"), f"{stack.title}, by client", "", draw)

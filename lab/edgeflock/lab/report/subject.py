@@ -13,7 +13,6 @@ from typing import Generic, TypeVar
 
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.lab.history.history import COMPLETED, History
-from edgeflock.lab.history.ledger import Ledger
 from edgeflock.lab.report.exam import Exam, examine
 from edgeflock.lab.report.labels import Table, distribution
 from edgeflock.lab.report.names import cell_names, order, run_names
@@ -40,7 +39,6 @@ class Subject:
     name: str
     history: History
     given: Options  # what it was given, of its configuration
-    ledger: Ledger
     labels: Found[Table]
     exam: Found[Exam]
     scores: tuple[tuple[str, float], ...]  # pFedMo's, of each client, as of the last round
@@ -61,11 +59,11 @@ class Subject:
         return f"{ending.kind}: {ending.reason}" if ending.reason else ending.kind
 
 
-def subjects(runs: Sequence[tuple[History, Ledger]], data_root: Path | None) -> list[Subject]:
+def subjects(runs: Sequence[History], data_root: Path | None) -> list[Subject]:
     """Compute what there is to compute of every run; cells of a comparison are put in order."""
-    told = [given(history.config) for history, _ in runs]
-    folders = run_names([history.run_dir for history, _ in runs])
-    names = cell_names(folders, [history.config for history, _ in runs], told)
+    told = [given(history.config) for history in runs]
+    folders = run_names([history.run_dir for history in runs])
+    names = cell_names(folders, [history.config for history in runs], told)
     places = order(names) if names != folders else range(len(runs))
     return [
         _subject(number, names[place], told[place], runs[place], data_root)
@@ -73,13 +71,10 @@ def subjects(runs: Sequence[tuple[History, Ledger]], data_root: Path | None) -> 
     ]
 
 
-def _subject(
-    number: int, name: str, told: Options, run: tuple[History, Ledger], data_root: Path | None
-) -> Subject:
-    history, ledger = run
+def _subject(number: int, name: str, told: Options, history: History, data_root: Path | None) -> Subject:
     labels = _found(partial(distribution, history, data_root))
     exam = _found(partial(examine, history, data_root))
-    return Subject(number, name, history, told, ledger, labels, exam, scores(history))
+    return Subject(number, name, history, told, labels, exam, scores(history))
 
 
 def _found(compute: Callable[[], T]) -> Found[T]:
@@ -93,10 +88,10 @@ def scores(history: History) -> tuple[tuple[str, float], ...]:
     """Return what the method's state says of each client's score, from the newest checkpoint."""
     folders = sorted((history.run_dir / "rounds").glob("[0-9]*"), reverse=True)
     path = next((folder / "state.safetensors" for folder in folders), None)
-    names = {client.index: client.name for client in history.clients}
+    names = {client.seat: client.name for client in history.clients}
     scalars = _scalars(path) if path and path.is_file() else {}
     told = {int(match[1]): value for name, value in scalars.items() if (match := _SCORE.fullmatch(name))}
-    return tuple((names.get(index, str(index)), told[index]) for index in sorted(told))
+    return tuple((names.get(seat, str(seat)), told[seat]) for seat in sorted(told))
 
 
 def _scalars(path: Path) -> dict[str, float]:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from edgeflock.common.command.units import UNKNOWN, amount, decimal
 from edgeflock.lab.history.history import History, Point
-from edgeflock.lab.history.ledger import SENSOR, STATED, Ledger
 from edgeflock.lab.plots.names import elided
 from edgeflock.lab.report.key_figures import FINAL, SO_FAR, figures, measured, round_name, total
 from edgeflock.lab.report.subject import Subject
-from edgeflock.server.costs import target
+from edgeflock.server.costs import catalogue, target
 
 _LEVEL = 0.05  # step between the accuracies that a report asks for
 _LEVELS = 4
@@ -26,25 +25,7 @@ _DEVICE = (
     ("torch", "torch", ""),
     ("watts, as stated", "watts", "watts"),
 )
-_COSTS = (
-    ("steps", "steps", "count"),
-    ("fetch", "fetch_s", "seconds"),
-    ("train", "train_s", "seconds"),
-    ("deliver", "deliver_s", "seconds"),
-    ("wait", "wait_s", "seconds"),
-    ("CPU", "cpu_s", "seconds"),
-    ("most memory", "peak_rss_bytes", "bytes"),
-    ("down", "bytes_down", "bytes"),
-    ("up", "bytes_up", "bytes"),
-    ("sent twice", "resent_bytes", "bytes"),
-    ("operations", "flops", "flops"),
-    ("the method's own", "method_flops", "flops"),
-    ("most GPU memory", "peak_gpu_bytes", "bytes"),
-    ("hottest", "temperature_c", "celsius"),
-    ("rounds throttled", "throttled", "count"),
-    ("energy", SENSOR, "energy"),
-    ("energy, watts as stated", STATED, "energy"),
-)
+_COSTS = tuple(column for column in (*catalogue.NUMBERS, *catalogue.JOULES) if column.heading)
 _TOLD = (("flops", "flops"), ("energy_j", "energy"))  # costs that not every run has
 _RUN_FIGURES = ("rounds", FINAL, "best accuracy", "bytes", "time", "operations", "energy")
 
@@ -58,9 +39,9 @@ class Table:
     words: frozenset[int] = frozenset({0})  # columns that are words
 
 
-def bundles(history: History, ledger: Ledger) -> Table | None:
+def bundles(history: History) -> Table | None:
     """Return what all bytes of the run held, and what crossed the wire around them."""
-    if not (held := ledger.held):
+    if not (held := history.bundles):
         return None
     payload = sum(held.values())
     rows = [
@@ -87,7 +68,7 @@ def _both_ways(history: History, name: str) -> float:
 def runs(subjects: Sequence[Subject], differences: Sequence[str]) -> Table:
     """Return one row for each run: what it is, how it ended, what it reached and cost."""
     told = [
-        {FINAL if title == SO_FAR else title: value for title, value, _ in figures(run.history, run.ledger)}
+        {FINAL if title == SO_FAR else title: value for title, value, _ in figures(run.history)}
         for run in subjects
     ]
     shown = [title for title in _RUN_FIGURES if any(title in mine for mine in told)]
@@ -165,23 +146,19 @@ def _fact(value: object, quantity: str) -> str:
     return amount(quantity, float(value)) if quantity and isinstance(value, (int, float)) else str(value)
 
 
-def clients(history: History, ledger: Ledger) -> Table | None:
+def clients(history: History) -> Table | None:
     """Return one row for each client: its data, its costs, its verdicts, its score."""
     if not history.clients:
         return None
-    spent = {
-        client.index: {**client.costs, **ledger.client_joules.get(client.index, {})}
-        for client in history.clients
-    }
-    costs = [cost for cost in _COSTS if any(mine.get(cost[1]) for mine in spent.values())]
+    costs = [one for one in _COSTS if any(client.costs.get(one.name) for client in history.clients)]
     models = sorted({model for client in history.clients for model in client.scores})
-    heads = ("client", "samples", "counted", "not counted", *(title for title, _, _ in costs))
+    heads = ("client", "samples", "counted", "not counted", *(one.heading for one in costs))
     rows = []
     for client in history.clients:
         others = {name: times for name, times in client.verdicts.items() if name != "counted"}
         row = [client.name, amount("count", client.samples), f"{client.verdicts.get('counted', 0)}"]
         row.append(", ".join(f"{times} {name.replace('_', ' ')}" for name, times in others.items()) or "0")
-        row += [amount(quantity, spent[client.index].get(name)) for _, name, quantity in costs]
+        row += [amount(one.quantity, client.costs.get(one.name)) for one in costs]
         row += [decimal(client.scores[m].accuracy) if m in client.scores else UNKNOWN for m in models]
         rows.append(tuple(row))
     titles = tuple(f"accuracy, {model.replace('_', ' ')}" for model in models)

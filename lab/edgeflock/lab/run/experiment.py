@@ -27,7 +27,7 @@ from edgeflock.server.console import onward
 from edgeflock.server.console.display import Display
 from edgeflock.server.console.summary import conclude, is_over, title
 from edgeflock.server.files.run_toml import from_toml
-from edgeflock.server.journal.feed import Feed
+from edgeflock.server.journal.reader import Feed
 from edgeflock.server.web.standing import stay
 
 _INTERVAL_S = 0.1

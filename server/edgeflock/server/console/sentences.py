@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgeflock.common.command.terminal import safe
-from edgeflock.server.journal.feed import Event
+from edgeflock.server.journal.reader import Event
 
 _SENTENCES: dict[str, str] = {
     "run_started": "the server starts: method {method}, {round} of {rounds} rounds are done",

@@ -14,12 +14,12 @@ from edgeflock.server.config import ServerConfig
 from edgeflock.server.console.caution import Scored, caution
 from edgeflock.server.console.onward import onward
 from edgeflock.server.console.rows import COMMITTED, budgets, decimal, is_global, unmeasured
-from edgeflock.server.console.totals import spent, totals, used
+from edgeflock.server.console.totals import Totals, totals
 from edgeflock.server.costs.target import parse
 from edgeflock.server.costs.time_line import GATHER, PAUSED
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.run_toml import from_toml
-from edgeflock.server.journal.feed import Event, Feed
+from edgeflock.server.journal.reader import Event, Feed
 
 _GROUPS = {LOCAL: "clients, own test", POOLED: "clients, pooled test"}
 _TELLING = (*COMMITTED, "run_ended")
@@ -75,7 +75,7 @@ def tested(events: Iterable[Event]) -> list[Scored]:
 
 def rows(run_dir: Path, events: Iterable[Event], goal: float | None = None) -> Table:
     """Return the table; `goal` is the accuracy the run was to reach."""
-    events = list(events)
+    events, ledger = list(events), totals(run_dir)
     committed = [event for event in events if event.name in COMMITTED]
     rounds = [event for event in committed if event.name == "round_committed"]
     tested = [event for event in events if event.name == "evaluated" and is_global(event.fields)]
@@ -87,9 +87,9 @@ def rows(run_dir: Path, events: Iterable[Event], goal: float | None = None) -> T
         ("best accuracy", decimal(max(accuracies, default=None))),
         *([("target", _target(goal, accuracies))] if goal else []),
         *_groups(events),
-        *_paid(run_dir, committed),
-        *totals(run_dir),
-        *((f"budget of {name}", said) for name, said in spending(events, used(run_dir))),
+        *_paid(ledger, committed),
+        *ledger.rows(),
+        *((f"budget of {name}", said) for name, said in spending(events, ledger.used)),
         ("model SHA-256", model_digest(run_dir) or "no final model"),
         ("run directory", str(run_dir)),
     ]
@@ -100,11 +100,9 @@ def _target(goal: float, accuracies: Iterable[float]) -> str:
     return f"accuracy {goal:g}, {came}"
 
 
-def _paid(run_dir: Path, committed: Sequence[Event]) -> Iterator[tuple[str, str]]:
+def _paid(ledger: Totals, committed: Sequence[Event]) -> Iterator[tuple[str, str]]:
     """Yield bytes and time: from the ledger, or what the lines of the rounds say."""
-    found = spent(run_dir) or {
-        name: _total(committed, name) for name in ("bytes_up", "bytes_down", "seconds")
-    }
+    found = ledger.spent or {name: _total(committed, name) for name in ("bytes_up", "bytes_down", "seconds")}
     yield "bytes up", size(found["bytes_up"])
     yield "bytes down", size(found["bytes_down"])
     before = found.pop(GATHER, 0.0)

@@ -3,71 +3,55 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgeflock.common.command.units import amount
+from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.sensors import MODEL
+from edgeflock.server.costs.catalogue import together
 from edgeflock.server.costs.time_line import GATHER, OF_A_ROUND
-from edgeflock.server.journal.costs import read_used
-from edgeflock.server.journal.feed import JOURNAL
-from edgeflock.server.journal.schema import read_only
+from edgeflock.server.journal.reader import Numbers, Reader
 
 
-def totals(run_dir: Path) -> Iterator[tuple[str, str]]:
-    """Yield the lines for which the ledger has numbers."""
-    if not (run_dir / JOURNAL).is_file():
-        return
-    with (
-        contextlib.suppress(sqlite3.Error),  # of an earlier edgeflock, or not readable: then there is no line
-        contextlib.closing(read_only(run_dir / JOURNAL)) as connection,
-    ):
-        if flops := connection.execute("SELECT sum(flops) FROM costs").fetchone()[0]:
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the whole run: what was written after the line of a round, and rounds that were given up,
+    are in them."""
+
+    clients: Mapping[tuple[int, str | None], Numbers] = field(
+        default_factory=dict
+    )  # by seat and source of energy
+    rounds: Numbers = field(default_factory=dict)  # the server's, by name
+    used: Numbers = field(default_factory=dict)  # of the budgets, with what clients said after the end
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Payload and seconds by their names in the ledger, nothing if it has none."""
+        if not self.clients and not self.rounds:
+            return {}
+        moved = together(self.clients.values())
+        seconds = {name: self.rounds[name] for name in (GATHER, *OF_A_ROUND) if name in self.rounds}
+        return {name: moved.get(name, 0.0) for name in ("bytes_down", "bytes_up")} | seconds
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Yield lines of the table, for which there are numbers."""
+        if flops := together(self.clients.values()).get("flops"):
             yield "operations", f"{amount('flops', flops)} at the clients"
-        clients = connection.execute(
-            "SELECT energy_source, sum(energy_j), count(DISTINCT idx) FROM costs "
-            "WHERE energy_j IS NOT NULL GROUP BY energy_source ORDER BY energy_source"
-        ).fetchall()
-        server = connection.execute("SELECT sum(value) FROM round_costs WHERE name = 'energy_j'").fetchone()[
-            0
-        ]
-        for source, joules, members in clients:
-            yield (
-                f"energy, {members} client{'s'[: members > 1]}",
-                f"{amount('energy', joules)} ({_from(source)})",
-            )
-        if server:
+        for source in sorted({str(source) for _, source in self.clients if source}):
+            joules = [row["energy_j"] for (_, of), row in self.clients.items() if of == source]
+            title = f"energy, {len(joules)} client{'s'[: len(joules) > 1]}"
+            yield title, f"{amount('energy', sum(joules))} ({_from(source)})"
+        if server := self.rounds.get("energy_j"):
             yield "energy, server", f"{amount('energy', server)} (from its sensor)"
 
 
-def spent(run_dir: Path) -> dict[str, float]:
-    """Return payload and seconds of the whole run by their names in the ledger, nothing if it has none.
-
-    It has more than the lines of rounds: what was written after a line, and rounds that were given up.
-    """
-    found: dict[str, float] = {}
-    if not (run_dir / JOURNAL).is_file():
-        return found
-    names = (GATHER, *OF_A_ROUND)
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(read_only(run_dir / JOURNAL)) as connection:
-        down, up = connection.execute("SELECT sum(bytes_down), sum(bytes_up) FROM costs").fetchone()
-        found = {"bytes_down": down or 0.0, "bytes_up": up or 0.0}
-        marks = ", ".join("?" for _ in names)
-        query = f"SELECT name, sum(value) FROM round_costs WHERE name IN ({marks}) GROUP BY name"
-        found |= dict(connection.execute(query, names).fetchall())
-    return found
-
-
-def used(run_dir: Path) -> dict[str, float]:
-    """Return what the journal says is used of the budgets, with what clients said after the end."""
-    if (run_dir / JOURNAL).is_file():
-        with (
-            contextlib.suppress(sqlite3.Error),
-            contextlib.closing(read_only(run_dir / JOURNAL)) as connection,
-        ):
-            return read_used(dict(connection.execute("SELECT name, value FROM meta")))
-    return {}
+def totals(run_dir: Path) -> Totals:
+    """Return what the journal says; nothing, if it cannot be read."""
+    with contextlib.suppress(EdgeflockError), contextlib.closing(Reader(run_dir)) as reader:
+        return Totals(reader.totals("source"), reader.round_totals(), reader.used())
+    return Totals()
 
 
 def _from(source: str) -> str:

@@ -5,9 +5,11 @@ Tables, sums, dashboard, reports, exports and the documentation are made from it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+
+_UNITS = {"bytes": "B", "seconds": "s", "energy": "J", "flops": "FLOP", "celsius": "°C"}
 
 
 class Rule(StrEnum):
@@ -18,7 +20,7 @@ class Rule(StrEnum):
     NONE = "none"  # a word: each stands for itself
 
 
-class Source(StrEnum):
+class Origin(StrEnum):
     """Who says it."""
 
     SERVER = "server"  # which has counted or measured it itself
@@ -32,53 +34,56 @@ class Column:
 
     name: str
     kind: type[int] | type[float] | type[str]
-    quantity: str  # as in `units.amount`; its unit ends the name, unless it is a count; empty: a word
-    source: Source
+    quantity: str  # as in `units.amount`; empty: a word
+    origin: Origin
     meaning: str
     rule: Rule = Rule.SUM
     heading: str = ""  # in a report's table of the clients; empty: it stands in none
 
+    @property
+    def unit(self) -> str:
+        """What its numbers count; empty: things, or it is a word."""
+        return _UNITS.get(self.quantity, "")
 
-def _count(name: str, source: Source, meaning: str, heading: str = "") -> Column:
-    return Column(name=name, kind=int, quantity="count", source=source, meaning=meaning, heading=heading)
+
+def _count(name: str, origin: Origin, meaning: str, heading: str = "") -> Column:
+    return Column(name=name, kind=int, quantity="count", origin=origin, meaning=meaning, heading=heading)
 
 
-def _seconds(name: str, source: Source, meaning: str, heading: str = "") -> Column:
-    return Column(name=name, kind=float, quantity="seconds", source=source, meaning=meaning, heading=heading)
+def _seconds(name: str, origin: Origin, meaning: str, heading: str = "") -> Column:
+    return Column(name=name, kind=float, quantity="seconds", origin=origin, meaning=meaning, heading=heading)
 
 
 def _bytes(
-    name: str, meaning: str, heading: str = "", source: Source = Source.SERVER, rule: Rule = Rule.SUM
+    name: str, meaning: str, heading: str = "", origin: Origin = Origin.SERVER, rule: Rule = Rule.SUM
 ) -> Column:
     return Column(
-        name=name, kind=int, quantity="bytes", source=source, meaning=meaning, heading=heading, rule=rule
+        name=name, kind=int, quantity="bytes", origin=origin, meaning=meaning, heading=heading, rule=rule
     )
 
 
 def _flops(name: str, meaning: str, heading: str = "") -> Column:
     return Column(
-        name=name, kind=float, quantity="flops", source=Source.DERIVED, meaning=meaning, heading=heading
+        name=name, kind=float, quantity="flops", origin=Origin.DERIVED, meaning=meaning, heading=heading
     )
 
 
-def _joules(source: Source, meaning: str, heading: str = "") -> Column:
-    return Column(
-        name="energy_j", kind=float, quantity="energy", source=source, meaning=meaning, heading=heading
-    )
+def _joules(name: str, origin: Origin, meaning: str, heading: str = "") -> Column:
+    return Column(name=name, kind=float, quantity="energy", origin=origin, meaning=meaning, heading=heading)
 
 
 # ---------------------------------------------------------------------- by round and client: `costs`
 
 BY_CLIENT = (
-    _count("samples", Source.CLIENT, "that the client trains on"),
-    _count("steps", Source.CLIENT, "of its local work", "steps"),
-    _count("samples_done", Source.CLIENT, "in all steps together"),
-    _seconds("fetch_s", Source.CLIENT, "fetching what the round begins with", "fetch"),
-    _seconds("train_s", Source.CLIENT, "training, with the test of its own model", "train"),
-    _seconds("deliver_s", Source.CLIENT, "delivering the update", "deliver"),
-    _seconds("wait_s", Source.CLIENT, "waiting, up to the next verdict", "wait"),
-    _seconds("cpu_s", Source.CLIENT, "CPU time", "CPU"),
-    _bytes("peak_rss_bytes", "most memory of its process", "most memory", Source.CLIENT, Rule.HIGHEST),
+    _count("samples", Origin.CLIENT, "that the client trains on"),
+    _count("steps", Origin.CLIENT, "of its local work", "steps"),
+    _count("samples_done", Origin.CLIENT, "in all steps together"),
+    _seconds("fetch_s", Origin.CLIENT, "fetching what the round begins with", "fetch"),
+    _seconds("train_s", Origin.CLIENT, "training, with the test of its own model", "train"),
+    _seconds("deliver_s", Origin.CLIENT, "delivering the update", "deliver"),
+    _seconds("wait_s", Origin.CLIENT, "waiting, up to the next verdict", "wait"),
+    _seconds("cpu_s", Origin.CLIENT, "CPU time", "CPU"),
+    _bytes("peak_rss_bytes", "most memory of its process", "most memory", Origin.CLIENT, Rule.HIGHEST),
     _bytes("bytes_down", "payload to the client", "down"),
     _bytes("bytes_up", "payload from the client", "up"),
     _bytes("resent_bytes", "payload that came more than once", "sent twice"),
@@ -89,60 +94,65 @@ BY_CLIENT = (
     _flops("flops", "operations of the local work", "operations"),
     _flops("method_flops", "of these, what the method adds to FedAvg", "the method's own"),
     _flops("method_pass_flops", "of these, in passes through the model"),
-    _bytes("peak_gpu_bytes", "most memory of its GPU", "most GPU memory", Source.CLIENT, Rule.HIGHEST),
+    _bytes("peak_gpu_bytes", "most memory of its GPU", "most GPU memory", Origin.CLIENT, Rule.HIGHEST),
     Column(
         name="temperature_c",
         kind=float,
         quantity="celsius",
-        source=Source.CLIENT,
+        origin=Origin.CLIENT,
         meaning="of its hottest zone",
         rule=Rule.HIGHEST,
         heading="hottest",
     ),
-    _count("throttled", Source.CLIENT, "1: its clock was held down", "rounds throttled"),
-    _joules(Source.CLIENT, "energy", "energy"),
+    _count("throttled", Origin.CLIENT, "1: its clock was held down", "rounds throttled"),
+    _joules("energy_j", Origin.CLIENT, "energy"),
     Column(
         name="energy_source",
         kind=str,
         quantity="",
-        source=Source.CLIENT,
+        origin=Origin.CLIENT,
         meaning="where its joules come from: `rapl`, `hwmon`, or `model`, watts that somebody stated",
         rule=Rule.NONE,
     ),
 )
 
+# In sums alone: the joules of `energy_j` by what its `energy_source` says.
+SENSOR_J = _joules("sensor_j", Origin.DERIVED, "measured by sensors", "energy")
+MODEL_J = _joules("model_j", Origin.DERIVED, "watts that somebody stated", "energy, watts as stated")
+JOULES = (SENSOR_J, MODEL_J)
+
 # ------------------------------------------------------------------------- of a round: `round_costs`
 
-GATHER = _seconds("gather_s", Source.SERVER, "until the clients of the first round are there")
-SELECT = _seconds("select_s", Source.SERVER, "cohort, journal, spool, broadcast")
-OPEN = _seconds("open_s", Source.SERVER, "clients at work")
-FOLD = _seconds("fold_s", Source.SERVER, "what is left to fold when the round is closed")
-COMMIT = _seconds("commit_s", Source.SERVER, "next state, checkpoint, journal")
-EVALUATE = _seconds("evaluate_s", Source.SERVER, "tests for which everything waits")
-PAUSED = _seconds("paused_s", Source.SERVER, "paused by the operator, a full disk, too few clients")
+GATHER = _seconds("gather_s", Origin.SERVER, "until the clients of the first round are there")
+SELECT = _seconds("select_s", Origin.SERVER, "cohort, journal, spool, broadcast")
+OPEN = _seconds("open_s", Origin.SERVER, "clients at work")
+FOLD = _seconds("fold_s", Origin.SERVER, "what is left to fold when the round is closed")
+COMMIT = _seconds("commit_s", Origin.SERVER, "next state, checkpoint, journal")
+EVALUATE = _seconds("evaluate_s", Origin.SERVER, "tests for which everything waits")
+PAUSED = _seconds("paused_s", Origin.SERVER, "paused by the operator, a full disk, too few clients")
 
 # The server's exclusive time line: only these add up to the wall time of rounds. Before the first one the
 # server gathers its clients, which is no round's time.
 TIME_LINE = (SELECT, OPEN, FOLD, COMMIT, EVALUATE, PAUSED)
 BUSY = (  # beside the line, never added to it
-    _seconds("fold_busy", Source.SERVER, "seconds of folding ahead while the round is open"),
-    _seconds("evaluate_busy", Source.SERVER, "seconds of the test beside the next round"),
-    _seconds("prepare_busy", Source.SERVER, "seconds of training on the server"),
+    _seconds("fold_busy", Origin.SERVER, "seconds of folding ahead while the round is open"),
+    _seconds("evaluate_busy", Origin.SERVER, "seconds of the test beside the next round"),
+    _seconds("prepare_busy", Origin.SERVER, "seconds of training on the server"),
 )
 BY_ROUND = (
     GATHER,
     *TIME_LINE,
     *BUSY,
-    _seconds("server_cpu_s", Source.SERVER, "CPU time of the server's process"),
+    _seconds("server_cpu_s", Origin.SERVER, "CPU time of the server's process"),
     Column(
         name="server_peak_rss_bytes",
-        kind=float,
+        kind=int,
         quantity="bytes",
-        source=Source.SERVER,
+        origin=Origin.SERVER,
         meaning="most memory of the server's process",
         rule=Rule.HIGHEST,
     ),
-    _joules(Source.SERVER, "energy of the server's process, where it has a sensor"),
+    _joules("energy_j", Origin.SERVER, "energy of the server's process, where it has a sensor"),
 )
 
 # ----------------------------------------- by round, client, direction, kind and codec: `bundle_bytes`
@@ -150,9 +160,27 @@ BY_ROUND = (
 BY_BUNDLE = (_bytes("bytes", "payload that held this, what came twice included"),)
 
 
-def names(columns: Iterable[Column], *, source: Source | None = None) -> tuple[str, ...]:
-    """Return the names of columns, of all or of those that one source says."""
-    return tuple(column.name for column in columns if source in (None, column.source))
+def names(columns: Iterable[Column], *, origin: Origin | None = None) -> tuple[str, ...]:
+    """Return the names of columns, of all or of those that one of them says."""
+    return tuple(column.name for column in columns if origin in (None, column.origin))
 
 
 NUMBERS = tuple(column for column in BY_CLIENT if column.kind is not str)
+_HIGHEST = frozenset(column.name for column in (*BY_CLIENT, *BY_ROUND) if column.rule is Rule.HIGHEST)
+
+
+def is_highest(name: str) -> bool:
+    """Whether several of these are told by the largest: they do not add up."""
+    return name in _HIGHEST
+
+
+def together(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return one row for several: sums, and of what does not add up the highest."""
+    found: dict[str, float] = {}
+    for row in rows:
+        for name, value in row.items():
+            if is_highest(name):
+                found[name] = max(value, found.get(name, value))
+            else:
+                found[name] = found.get(name, 0) + value
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import grpc
 
 from edgeflock.server.engine.intake import Intake
 from edgeflock.server.journal.journal import Journal
-from edgeflock.server.journal.schema import read_only
+from edgeflock.server.journal.reader import Event, Reader
 from edgeflock.server.service.sessions import Sessions
 from edgeflock.server.service.status import status_of
 from edgeflock.v1 import control_pb2 as pb
@@ -60,19 +61,21 @@ class ControlService(rpc.ControlServicer):
     async def Events(self, request: pb.EventsRequest, context: Context) -> AsyncIterator[pb.EventsResponse]:
         cursor = min(request.after, 2**63 - 1)
         while True:
-            rows = await asyncio.to_thread(self._read, cursor)
-            for row in rows:
-                yield pb.EventsResponse(cursor=row[0], unix_time=row[1], name=row[2], fields_json=row[3])
-                cursor = row[0]
-            if not rows:
+            events = await asyncio.to_thread(self._read, cursor)
+            for event in events:
+                text = json.dumps(event.fields, sort_keys=True)
+                yield pb.EventsResponse(
+                    cursor=event.cursor, unix_time=event.at, name=event.name, fields_json=text
+                )
+                cursor = event.cursor
+            if not events:
                 async with self._news:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self._news.wait(), 1.0)
 
-    def _read(self, after: int) -> list[tuple[int, float, str, str]]:
-        with contextlib.closing(read_only(self._journal.path)) as connection:
-            statement = "SELECT cursor, at, name, fields FROM events WHERE cursor > ? ORDER BY cursor LIMIT ?"
-            return list(connection.execute(statement, (after, _PAGE)))
+    def _read(self, after: int) -> list[Event]:
+        with contextlib.closing(Reader(self._run_dir)) as reader:
+            return reader.events(after, _PAGE)
 
     def _wake(self) -> None:
         task = asyncio.ensure_future(self._notify())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sqlite3
 import time
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import grpc
 import psutil
 import structlog
 
+from edgeflock.common.errors import BadData
 from edgeflock.common.wire.transport import channel_options
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.web import about
@@ -36,7 +36,7 @@ class Live:
         self.picture = picture
         self.moved = asyncio.Condition()  # the picture is a new one
         self.watchers = 0
-        self._run_dir, self._tail = run_dir, Tail(run_dir / rundir.JOURNAL)
+        self._run_dir, self._tail = run_dir, Tail(run_dir)
         self._server = _Server(server_pid)
         self._looking = asyncio.Lock()
         self._looked = self._asked = -1e9
@@ -93,7 +93,7 @@ class Live:
                 self._trouble = ""
                 if not news.more:
                     return
-        except sqlite3.Error as error:
+        except BadData as error:
             if str(error) != self._trouble:
                 self._trouble = str(error)
                 log.warning("dashboard_cannot_read_journal", reason=self._trouble)

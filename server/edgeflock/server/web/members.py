@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any
 
-from edgeflock.server.web.tail import News, Totals
+from edgeflock.server.costs.catalogue import together
+from edgeflock.server.web.tail import News
 from edgeflock.v1 import control_pb2 as pb
 
 Shown = dict[str, Any]
@@ -71,7 +71,7 @@ class Members:
         self.names: dict[int, str] = {}
         self._shown: dict[str, Shown] = {}
         self._revisions: dict[str, int] = {}
-        self._totals: dict[int, defaultdict[str, float]] = defaultdict(partial(defaultdict, float))  # settled
+        self._totals: dict[int, dict[str, float]] = {}  # settled, by seat
         self._joined: dict[str, Shown] = {}  # devices by id, of clients that may have no seat
         self._verdicts: dict[int, Counter[str]] = defaultdict(Counter)
         self._last: dict[int, tuple[int, str]] = {}  # round and verdict of the newest outcome
@@ -92,13 +92,14 @@ class Members:
             self._last[seat] = max(self._last.get(seat, (0, "")), (round, verdict))
         for seat in {seat for seat, *_ in news.verdicts}:
             self._change(self._name(seat), self._record(seat))
-        for seat, totals in news.settled.items():
-            _add(self._totals[seat], totals)
+        for seat, growth in news.settled.items():
+            self._totals[seat] = together((self._totals.get(seat, {}), growth.sums))
         for seat in {*news.settled, *news.recent}:
-            now = self._totals[seat].copy()
-            _add(now, news.recent.get(seat, {}))
+            last = news.recent.get(seat) or news.settled[seat]
+            more = news.recent[seat].sums if seat in news.recent else {}
+            now = together((self._totals.get(seat, {}), more))
             costs = {name: now[column] for name, column in _COSTS.items() if column in now}
-            latest = {name: news.latest[seat].get(column) for name, column in _LATEST.items()}
+            latest = {name: last.newest.get(column) for name, column in _LATEST.items()}
             self._change(self._name(seat), costs | {name: v for name, v in latest.items() if v is not None})
 
     def _record(self, seat: int) -> Shown:
@@ -181,12 +182,6 @@ class Members:
         self.revision += 1
         self._shown[name] = before | values
         self._revisions[name] = self.revision
-
-
-def _add(sums: dict[str, float], totals: Totals) -> None:
-    for name, value in totals.items():
-        if value is not None:  # nobody said
-            sums[name] += value
 
 
 def _device(fields: Mapping[str, Any]) -> Shown:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import sqlite3
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from aiohttp import web
 
+from edgeflock.common.errors import EdgeflockError
 from edgeflock.server.web.guard import add_headers, guard, refuse
 from edgeflock.server.web.live import Live
 from edgeflock.server.web.metrics import CONTENT_TYPE, Metrics
@@ -79,8 +79,8 @@ class Pages:
             return refuse(400, "a round is a whole number")
         try:
             found = await asyncio.to_thread(read_round, self._run_dir, number)
-        except sqlite3.Error as error:
-            return refuse(503, f"the journal cannot be read: {error}")
+        except EdgeflockError:
+            return refuse(503, "the journal cannot be read")
         return _json(found) if found is not None else refuse(404, "there is no such round yet")
 
     async def events(self, request: web.Request) -> web.StreamResponse:
@@ -90,8 +90,8 @@ class Pages:
         try:
             rounds = request.query.get("rounds") == "1"
             found = await asyncio.to_thread(read_events, self._run_dir, before, _EVENTS, rounds=rounds)
-        except sqlite3.Error as error:
-            return refuse(503, f"the journal cannot be read: {error}")
+        except EdgeflockError:
+            return refuse(503, "the journal cannot be read")
         return _json(found)
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:

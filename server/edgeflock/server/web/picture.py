@@ -5,15 +5,16 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgeflock.server.journal.reader import Event
 from edgeflock.server.web.about import About
 from edgeflock.server.web.curves import Curves
 from edgeflock.server.web.members import Members
 from edgeflock.server.web.story import Story
-from edgeflock.server.web.tail import Event, News
+from edgeflock.server.web.tail import News
 from edgeflock.v1 import aggregator_pb2
 from edgeflock.v1 import control_pb2 as pb
 
@@ -50,7 +51,7 @@ class Picture:
         self._name = secrets.token_hex(4)  # of this process: its revisions are no other's
         self.curves, self.members, self.story = Curves(), Members(), Story()
         self.meta: dict[str, str] = {}
-        self.started: dict[str, Any] = {}  # fields of the newest run_started
+        self.started: Mapping[str, Any] = {}  # fields of the newest run_started
         self.status: pb.StatusResponse | None = None  # None: the server does not answer
         self.server: dict[str, float] = {}  # what its process takes
         self.address = ""  # where clients find it
@@ -87,7 +88,7 @@ class Picture:
             case "epoch_raised":
                 self.curves.cut_after(int(fields["round"]))
 
-    def _sum(self, fields: dict[str, Any]) -> None:
+    def _sum(self, fields: Mapping[str, Any]) -> None:
         self.sums["rounds"] += 1
         for name in ("bytes_down", "bytes_up", "counted", "seconds"):
             self.sums[name] += fields.get(name) or 0
@@ -108,7 +109,7 @@ class Picture:
             self.sums[known] += max(0.0, seconds - (before.get(name) or 0.0))  # type: ignore[assignment]
         self.curves.put(round, after)
 
-    def _take_score(self, fields: dict[str, Any]) -> None:
+    def _take_score(self, fields: Mapping[str, Any]) -> None:
         model = str(fields.get("model", "global"))
         if model not in self.models and len(self.models) >= _MODELS:
             return

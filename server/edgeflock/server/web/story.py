@@ -7,7 +7,7 @@ from collections import deque
 from itertools import chain, takewhile
 from typing import Any
 
-from edgeflock.server.web.tail import Event
+from edgeflock.server.journal.reader import Event
 
 KEPT = 500  # events of each sort; older ones are asked for
 ROUNDS = ("round_opened", "round_committed", "evaluated")  # these come with every round

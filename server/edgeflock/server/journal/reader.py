@@ -1,0 +1,517 @@
+"""All that readers ask of a run's journal, in the run's words: read-only, from any thread.
+
+A journal of an earlier version is read as if it had today's tables: what it lacks is unknown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from edgeflock.common.errors import BadData, MissingData
+from edgeflock.common.scores import Summary
+from edgeflock.common.sensors import MODEL
+from edgeflock.server.costs import catalogue
+from edgeflock.server.costs.catalogue import Rule
+from edgeflock.server.files.run_dir import JOURNAL
+from edgeflock.server.journal.costs import read_used
+from edgeflock.server.journal.past import Past
+from edgeflock.server.journal.schema import SCHEMA_VERSION, check_seals, connect, read_only
+from edgeflock.server.journal.scores import read_best
+
+Key = tuple[int, int]  # of a round: epoch and number
+Numbers = Mapping[str, float]
+Value = float | int | str | None
+Held = tuple[str, str, str]  # direction, bundle kind and codec
+
+_OF_EVERY_VERSION = ("meta", "seats", "rounds", "events")
+_KEYS = {"round": "epoch, round", "client": "idx", "source": "idx, energy_source"}
+_COLUMNS = catalogue.names(catalogue.BY_CLIENT)
+_ADDED = catalogue.names(column for column in catalogue.NUMBERS if column.rule is Rule.SUM)
+_TOTALS = {
+    **{name: f"{'max' if catalogue.is_highest(name) else 'sum'}({name})"
+       for name in catalogue.names(catalogue.NUMBERS)},
+    catalogue.SENSOR_J.name: f"sum(CASE WHEN energy_source IS NOT '{MODEL}' THEN energy_j END)",
+    catalogue.MODEL_J.name: f"sum(CASE WHEN energy_source IS '{MODEL}' THEN energy_j END)",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Event:
+    """One row of the feed."""
+
+    cursor: int
+    at: float  # seconds since 1970
+    name: str
+    fields: Mapping[str, Any]
+
+    def number(self, key: str) -> float | None:
+        """Return a field if it is a number."""
+        value = self.fields.get(key)
+        return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+class SeatRow(NamedTuple):
+    """Who has a place."""
+
+    number: int
+    client: str
+    samples: int | None  # unknown before it was ready
+
+
+class RoundRow(NamedTuple):
+    """A round as it was opened, or one from which a new epoch goes on: then nobody is in its cohort."""
+
+    epoch: int
+    number: int
+    cohort: tuple[int, ...]  # seats, those that were added too
+    closing: str  # why training was over; empty: a round of training
+    committed: bool
+    stands: bool  # the run stands on it now: it is committed, and no later epoch has gone back on it
+
+
+class CellRow(NamedTuple):
+    """One client in one round."""
+
+    seat: int
+    client: str
+    verdict: str  # on its update; empty: there is none yet
+    costs: Mapping[str, Value]  # by column
+
+
+class BundleRow(NamedTuple):
+    """What bytes of one client in one round held."""
+
+    seat: int
+    client: str
+    direction: str
+    kind: str
+    codec: str
+    bytes: int
+
+
+class Growth(NamedTuple):
+    """What rows of the ledger add to one client."""
+
+    sums: Mapping[str, float]
+    newest: Mapping[str, Value]  # the last of these rows
+
+
+class Unready(BadData):
+    """The journal cannot be read now: its server may be only just beginning to write it."""
+
+
+def require(run_dir: Path) -> Path:
+    """Return the directory if it is that of a run that can be read here.
+
+    Raises MissingData if there is none, BadData with a sentence if its journal is no journal of ours.
+    """
+    Reader(run_dir).close()
+    return run_dir
+
+
+@contextlib.contextmanager
+def snapshot(run_dir: Path) -> Iterator[Reader]:
+    """Hand out the journal as it is now, whatever its server writes meanwhile; its decisions are checked.
+
+    Raises what `require` does.
+    """
+    with contextlib.closing(Reader(run_dir)) as reader, reader.moment():
+        reader.check()
+        yield reader
+
+
+class Feed:
+    """Events of one run directory, also before there is a journal; `read` returns what came since."""
+
+    def __init__(self, run_dir: Path, after: int = 0) -> None:
+        self.cursor = after
+        self._run_dir = run_dir
+        self._reader: Reader | None = None
+
+    def read(self) -> list[Event]:
+        """Return the new events; none while there is no journal yet. Raises BadData if it cannot be read."""
+        try:
+            self._reader = self._reader or Reader(self._run_dir)
+            events = self._reader.events(self.cursor)
+        except (MissingData, Unready):
+            return []
+        self.cursor = events[-1].cursor if events else self.cursor
+        return events
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+class Reader:
+    """A run's journal. One question at a time; answers within a `moment` are of one moment.
+
+    All raise BadData with a sentence if the journal cannot be read.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        """Open the journal; raises what `require` does."""
+        self.path = run_dir / JOURNAL
+        try:
+            if not self.path.is_file():
+                raise MissingData(f"{run_dir} is not a run directory: {_lacking(run_dir)}")
+            self.path.open("rb").close()
+        except OSError as error:
+            raise BadData(f"{self.path} cannot be read: {error.strerror}") from None
+        with self._readable():
+            self._connection = read_only(self.path)
+        try:
+            with self._readable():
+                self._adapt()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextlib.contextmanager
+    def moment(self) -> Iterator[None]:
+        """Within this all answers are of one moment."""
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._connection.execute("ROLLBACK")
+
+    def check(self) -> None:
+        """Raise BadData unless every decision stands as it was written."""
+        with self._readable():
+            check_seals(self._connection)
+
+    def changes(self) -> int:
+        """Return a number that is another one after the server has written."""
+        return int(self._one("PRAGMA data_version"))
+
+    # ---------------------------------------------------------------------------------------- events
+
+    def events(self, after: int = 0, at_most: int = -1) -> list[Event]:
+        """Return the events behind a cursor, so many of them if it is said how many."""
+        return self._events("cursor > ?", (after,), "", at_most)
+
+    def events_before(self, cursor: int, at_most: int, but: Collection[str] = ()) -> list[Event]:
+        """Return the last events before a cursor, oldest first, without those of some names."""
+        which = f"cursor < ? AND name NOT IN ({', '.join('?' for _ in but)})"
+        return self._events(which, (cursor, *but), "DESC", at_most)[::-1]
+
+    def _events(self, which: str, values: Iterable[Value], order: str, at_most: int) -> list[Event]:
+        question = (
+            f"SELECT cursor, at, name, fields FROM events WHERE {which} ORDER BY cursor {order} LIMIT ?"
+        )
+        with self._readable():
+            return [
+                Event(int(cursor), float(at), str(name), _fields(text))
+                for cursor, at, name, text in self._ask(question, *values, at_most)
+            ]
+
+    # ---------------------------------------------------------------- who, what was decided, what came of it
+
+    def meta(self) -> dict[str, str]:
+        """Return what is said of the run as a whole, by name."""
+        return dict(self._ask("SELECT name, value FROM meta"))
+
+    def epoch(self) -> int:
+        """Return the newest epoch."""
+        return int(self.meta().get("epoch", "0"))
+
+    def used(self) -> dict[str, float]:
+        """Return what is used of the budgets, as it counts for them."""
+        with self._readable():
+            return read_used(self.meta())
+
+    def seats(self) -> list[SeatRow]:
+        return [SeatRow(*row) for row in self._ask("SELECT idx, client_id, samples FROM seats ORDER BY idx")]
+
+    def rounds(self) -> list[RoundRow]:
+        """Return all rounds of all epochs."""
+        columns = "epoch, round, cohort, extended, closing, committed"
+        with self._readable():
+            return _standing(
+                [
+                    RoundRow(epoch, number, _members(cohort, added), closing or "", bool(committed), False)
+                    for epoch, number, cohort, added, closing, committed in self._ask(
+                        f"SELECT {columns} FROM rounds ORDER BY epoch, round"
+                    )
+                ],
+                self.epoch(),
+            )
+
+    def every_round(self) -> list[Key]:
+        """Return the rounds of which there is anything, costs of one that was never opened too."""
+        tables = ("rounds", "round_costs")
+        found = [self._ask(f"SELECT DISTINCT epoch, round FROM {table}") for table in tables]
+        return sorted({*found[0], *found[1], *self._costs("epoch, round", by="epoch, round")})
+
+    def newest(self, epoch: int) -> int:
+        """Return the newest committed round of an epoch, 0 if there is none."""
+        return self._one("SELECT max(round) FROM rounds WHERE epoch = ? AND committed = 1", epoch) or 0
+
+    def last_held(self, number: int) -> int | None:
+        """Return the last epoch in which a round was opened, None if it never was."""
+        found: int | None = self._one(
+            "SELECT max(epoch) FROM rounds WHERE round = ? AND cohort <> '[]'", number
+        )
+        return found
+
+    def digests(self, number: int) -> tuple[str, str] | None:
+        """Return the digests of a committed round's model and state files, as the newest epoch knows them."""
+        with self._readable():
+            return Past(self._connection, self.epoch()).digests(number)
+
+    def verdicts(self, by: Literal["round", "client"]) -> dict[Any, dict[str, int]]:
+        """Return how often each verdict was given, by epoch and round or by seat."""
+        found: dict[Any, dict[str, int]] = {}
+        for *key, verdict, times, _ in self._verdicts(_KEYS[by]):
+            found.setdefault(_key(key), {})[verdict] = times
+        return found
+
+    def verdicts_since(self, after: int, upto: int) -> list[tuple[int, str, int, int]]:
+        """Return seat, verdict, how often and in which round last, of rows behind one and up to another."""
+        return list(self._verdicts("idx", "rowid > ? AND rowid <= ?", after, upto))
+
+    def last_verdict(self, after: int = 0) -> int:
+        """Return the number of the newest row of verdicts; `after`, if none is newer."""
+        return self._one("SELECT max(rowid) FROM outcomes WHERE rowid > ?", after) or after
+
+    def _verdicts(self, keys: str, which: str = "true", *values: int) -> Iterator[Any]:
+        counted = f"SELECT {keys}, verdict, count(*), max(round) FROM outcomes"
+        return self._ask(f"{counted} WHERE {which} GROUP BY {keys}, verdict", *values)
+
+    def evaluations(self) -> dict[Key, dict[str, Summary]]:
+        """Return how models did, by round and by name."""
+        found: dict[Key, dict[str, Summary]] = {}
+        for epoch, number, model, *score in self._ask(
+            "SELECT epoch, round, model, accuracy, loss, samples, members, deviation, worst_tenth "
+            "FROM evaluations"
+        ):
+            found.setdefault((epoch, number), {})[model] = Summary(*score)
+        return found
+
+    def best(self) -> tuple[float, int] | None:
+        """Return accuracy and round of the best global model, None if none was tested."""
+        with self._readable():
+            return read_best(self._connection)
+
+    def last_scores(self) -> dict[int, dict[str, Summary]]:
+        """Return how clients' own models did in their last test, by seat and by name."""
+        found: dict[int, dict[str, Summary]] = {}  # bare columns are of the row that has the maximum
+        latest = "max(epoch * 1000000000 + round)"
+        question = (
+            f"SELECT idx, model, accuracy, loss, samples, {latest} FROM client_scores GROUP BY idx, model"
+        )
+        for seat, model, *score, _ in self._ask(question):
+            found.setdefault(seat, {})[model] = Summary(*score)
+        return found
+
+    # ---------------------------------------------------------------------------------------- what it cost
+
+    def totals(self, by: Literal["round", "client", "source"]) -> dict[Any, dict[str, float]]:
+        """Return what the rounds of clients have cost: sums, and of what does not add up the highest.
+
+        By epoch and round, by seat, or by seat and source of energy.
+        """
+        found: dict[Any, dict[str, float]] = {}
+        keys = _KEYS[by]
+        for row in self._costs(f"{keys}, {', '.join(_TOTALS.values())}", by=keys):
+            key, values = row[: -len(_TOTALS)], row[-len(_TOTALS) :]
+            found[_key(key)] = self._numbers(zip(_TOTALS, values, strict=True))
+        return found
+
+    def cells(self, epoch: int, number: int) -> list[CellRow]:
+        """Return every client that has a part in a round, by seat."""
+        clients = {seat.number: seat.client for seat in self.seats()}
+        which = "epoch = ? AND round = ?"
+        found: dict[int, CellRow] = {}
+        for seat, *values in self._costs(f"idx, {', '.join(_COLUMNS)}", which, epoch, number):
+            found[seat] = CellRow(seat, clients[seat], "", dict(zip(_COLUMNS, values, strict=True)))
+        for seat, verdict, *_ in self._verdicts("idx", which, epoch, number):
+            found[seat] = CellRow(seat, clients[seat], verdict, found[seat].costs if seat in found else {})
+        return [found[seat] for seat in sorted(found)]
+
+    def costs_since(self, after: int, upto: int) -> dict[int, Growth]:
+        """Return what rows of costs behind one and up to another add, by seat."""
+        columns = [f"sum({name})" for name in _ADDED] + [*_COLUMNS]
+        which = "rowid > ? AND rowid <= ?"
+        found = {}  # with one max() the bare columns are those of the row that has it
+        for seat, _, *values in self._costs(
+            f"idx, max(rowid), {', '.join(columns)}", which, after, upto, by="idx"
+        ):
+            sums = zip(_ADDED, values[: len(_ADDED)], strict=True)
+            newest = zip(_COLUMNS, values[len(_ADDED) :], strict=True)
+            found[seat] = Growth({name: total for name, total in sums if total is not None}, dict(newest))
+        return found
+
+    def last_cost(self, after: int = 0) -> int:
+        """Return the number of the newest row of costs; `after`, if none is newer."""
+        return next(self._costs("max(rowid)", "rowid > ?", after))[0] or after
+
+    def first_cost(self, epoch: int, beyond: int) -> int | None:
+        """Return the number of the first row of costs of rounds beyond one, None if there is none."""
+        found: int | None = next(self._costs("min(rowid)", "epoch = ? AND round > ?", epoch, beyond))[0]
+        return found
+
+    def _costs(self, columns: str, which: str = "true", *values: int, by: str = "") -> Iterator[Any]:
+        """The one question to the ledger of clients and rounds."""
+        return self._ask(f"SELECT {columns} FROM costs WHERE {which}{f' GROUP BY {by}' * bool(by)}", *values)
+
+    def round_costs(
+        self, epoch: int | None = None, after: int = -1, upto: int = 2**62
+    ) -> dict[Key, dict[str, float]]:
+        """Return what is said of rounds as a whole, of all of them or of those behind one and up to another.
+
+        The server's time line and costs, the method's metrics, and what the method was told.
+        """
+        found: dict[Key, dict[str, float]] = {}
+        some = " WHERE epoch = ? AND round > ? AND round <= ?" if epoch is not None else ""
+        values = () if epoch is None else (epoch, after, upto)
+        for *key, name, value in self._ask(
+            f"SELECT epoch, round, name, value FROM round_costs{some}", *values
+        ):
+            found.setdefault(_key(key), {})[name] = value
+        return found
+
+    def round_totals(self) -> dict[str, float]:
+        """Return the sums of all that is said of rounds, by name; of what does not add up the highest."""
+        return {
+            name: highest if catalogue.is_highest(name) else total
+            for name, total, highest in self._ask(
+                "SELECT name, sum(value), max(value) FROM round_costs GROUP BY name"
+            )
+        }
+
+    def bundles(self) -> dict[Key, dict[Held, int]]:
+        """Return the payload of every round by what it held, resends included."""
+        found: dict[Key, dict[Held, int]] = {}
+        for epoch, number, way, kind, codec, size in self._bundles("epoch, round"):
+            found.setdefault((epoch, number), {})[way, kind, codec] = size
+        return found
+
+    def bundle_cells(self, epoch: int, number: int) -> list[BundleRow]:
+        """Return the payload of every client in a round by what it held, by seat."""
+        clients = {seat.number: seat.client for seat in self.seats()}
+        rows = self._bundles("idx", "epoch = ? AND round = ?", epoch, number)
+        return [BundleRow(seat, clients[seat], *rest) for seat, *rest in rows]
+
+    def _bundles(self, by: str, which: str = "true", *values: int) -> Iterator[Any]:
+        by = f"{by}, direction, kind, codec"
+        counted = f"SELECT {by}, sum(bytes) FROM bundle_bytes WHERE {which}"
+        return self._ask(f"{counted} GROUP BY {by} HAVING sum(bytes) > 0", *values)
+
+    # ---------------------------------------------------------------------------------------- the file
+
+    def _ask(self, question: str, *values: Value) -> Iterator[Any]:
+        with self._readable():
+            yield from self._connection.execute(question, values)
+
+    def _one(self, question: str, *values: Value) -> Any:
+        return next(self._ask(question, *values))[0]
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Say of what cannot be read which file it is in."""
+        try:
+            yield
+        except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
+            busy = isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
+            kind = Unready if busy else BadData
+            raise kind(f"{self.path} cannot be read as a journal: {error}") from None
+
+    def _numbers(self, row: Iterable[tuple[str, float | None]]) -> dict[str, float]:
+        found = {name: value for name, value in row if value is not None}
+        if endless := [name for name, value in found.items() if not math.isfinite(value)]:
+            raise BadData(f"{self.path} cannot be read as a journal: {endless[0]} in it is no number")
+        return found
+
+    def _adapt(self) -> None:
+        """Refuse what is no journal of a run that is known here; make an older one look like today's."""
+        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            raise BadData(
+                f"{self.path} has schema version {version}, this edgeflock reads up to {SCHEMA_VERSION}"
+            )
+        tables = {row[0] for row in self._ask("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        none = f"{self.path} is not the journal of a run: it has no"
+        if version == 0 or not tables:
+            raise Unready(f"{none} tables")
+        if missing := [table for table in _OF_EVERY_VERSION if table not in tables]:
+            raise BadData(f"{none} table {missing[0]}")
+        if version < SCHEMA_VERSION:
+            self._show_as_today()
+        elif missing := [table for table in _today() if table not in tables]:
+            raise sqlite3.DatabaseError(f"it has no table {missing[0]}")
+
+    def _show_as_today(self) -> None:
+        """Lay views of today's columns over the tables: they hide these from all questions."""
+        self._connection.execute("PRAGMA temp_store = MEMORY")
+        for table, columns in _today().items():
+            held = {row[1] for row in self._ask(f"PRAGMA main.table_info({table})")}
+            shown = [name if name in held else f"{default} AS {name}" for name, default in columns.items()]
+            source = f"FROM main.{table}" if held else "WHERE false"
+            rowid = "rowid AS rowid, " * bool(held)
+            self._connection.execute(f"CREATE TEMP VIEW {table} AS SELECT {rowid}{', '.join(shown)} {source}")
+
+
+@cache
+def _today() -> dict[str, dict[str, str]]:
+    """Return the tables of today, with the defaults of their columns."""
+    with contextlib.closing(connect(Path(":memory:"))) as empty:
+        tables = [row[0] for row in empty.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {
+            table: {row[1]: row[4] or "NULL" for row in empty.execute(f"PRAGMA table_info({table})")}
+            for table in tables
+        }
+
+
+def _key(values: Iterable[Any]) -> Any:
+    """Return one value as it is, several as a tuple."""
+    found = tuple(values)
+    return found[0] if len(found) == 1 else found
+
+
+def _members(cohort: str, added: str | None) -> tuple[int, ...]:
+    return tuple(sorted({*json.loads(cohort), *json.loads(added or "[]")}))
+
+
+def _standing(rounds: list[RoundRow], epoch: int) -> list[RoundRow]:
+    """Tell which rounds the run stands on in that epoch; each after the first begins with the one it goes on
+    from."""
+    bases: dict[int, int] = {}
+    found = []
+    for row in rounds:
+        begins = 0 < row.epoch <= epoch and row.epoch not in bases
+        if begins:
+            bases[row.epoch] = row.number
+        found.append(row._replace(stands=row.committed and row.number > 0 and not begins))
+    return [
+        row._replace(
+            stands=row.stands and all(row.number <= base for of, base in bases.items() if of > row.epoch)
+        )
+        for row in found
+    ]
+
+
+def _fields(text: str) -> dict[str, Any]:
+    fields = json.loads(text)
+    if not isinstance(fields, dict):
+        raise ValueError("an event has no fields")
+    return fields
+
+
+def _lacking(run_dir: Path) -> str:
+    if not run_dir.exists():
+        return "it does not exist"
+    return f"it has no {JOURNAL}" if run_dir.is_dir() else "it is a file"
