@@ -6,8 +6,7 @@ import pytest
 
 from edgeflock.server.core.events import SpaceMissing
 from edgeflock.server.core.phases import Phase
-from edgeflock.server.costs import time_line
-from edgeflock.server.costs.time_line import OF_A_ROUND, TimeLine
+from edgeflock.server.costs.time_line import TimeLine
 from edgeflock.server.engine.loop import doing_of
 from support.desk import desk_in
 
@@ -87,10 +86,3 @@ def test_a_pause_takes_the_place_of_the_phase() -> None:
     for _ in range(2):
         desk.pass_deadline()
     assert doing_of(desk.machine) == ("paused_s", 1)
-
-
-def test_the_lab_knows_the_parts_of_a_round() -> None:
-    from edgeflock.lab.history.history import TIME_LINE
-
-    assert TIME_LINE == OF_A_ROUND
-    assert time_line.GATHER not in OF_A_ROUND

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import re
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,19 @@ import pytest
 import torch
 
 from edgeflock.common.command import extras
+from edgeflock.common.command.units import amount, size
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.models.kit.registry import build, names
 from edgeflock.lab.cli import group
 from edgeflock.lab.export import files
 from edgeflock.lab.export.command import ONNX, SUFFIXES
 from edgeflock.lab.export.taken import Classifier, Taken, take
+from edgeflock.lab.history.history import read
+from edgeflock.lab.report.key_figures import figures
+from edgeflock.server.console import summary
+from edgeflock.server.costs.catalogue import BY_CLIENT, BY_ROUND, NUMBERS, TIME_LINE, together
+from edgeflock.server.costs.catalogue import names as names_of
+from edgeflock.server.journal.reader import Feed, snapshot
 from edgeflock.server.journal.schema import read_only
 from support.processes import Flock, flock
 
@@ -160,6 +168,57 @@ def test_every_model_can_be_exported(name: str, kind: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", names())
 def test_every_model_can_be_exported_as_onnx(name: str, tmp_path: Path) -> None:
     test_every_model_can_be_exported(name, "onnx", tmp_path)
+
+
+def test_the_sums_of_the_ledger_are_those_of_the_journal_the_end_and_the_report(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export(run_dir, "--ledger", tmp_path / "a.csv")
+    shown = f"6 rows in {tmp_path / 'a.csv'}\n3 rows in {tmp_path / 'a.rounds.csv'}\n"
+    assert capsys.readouterr().out == shown
+    clients, rounds = (summed(tmp_path / name) for name in ("a.csv", "a.rounds.csv"))
+    with snapshot(run_dir) as reader:
+        assert clients == pytest.approx(together(map(numbers, reader.totals("client").values())), rel=1e-12)
+        whole = {name: value for name, value in reader.round_totals().items() if name in names_of(BY_ROUND)}
+        assert rounds == pytest.approx(whole, rel=1e-12)
+    assert clients["bytes_up"] > 0
+    assert isinstance(clients["bytes_up"], int)
+    end = dict(summary.rows(run_dir, Feed(run_dir).read()))
+    assert end["bytes up"] == size(clients["bytes_up"])
+    assert end["operations"] == f"{amount('flops', clients['flops'])} at the clients"
+    page = {title: (value, more) for title, value, more in figures(read(run_dir))}
+    assert page["bytes"][0] == amount("bytes", clients["bytes_down"] + clients["bytes_up"])
+    assert page["time"][0] == amount("seconds", sum(rounds.get(name, 0.0) for name in names_of(TIME_LINE)))
+    used = amount("seconds", rounds["server_cpu_s"])
+    assert page["CPU time"] == (amount("seconds", clients["cpu_s"]), f"of all clients; server {used}")
+
+
+def summed(path: Path) -> dict[str, float]:
+    """Return what the columns of an exported table come to."""
+    kinds = {column.name: column.kind for column in (*BY_CLIENT, *BY_ROUND)}
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    known = [
+        {name: kinds[name](text) for name, text in row.items() if text and name in kinds} for row in rows
+    ]
+    return together(map(numbers, known))
+
+
+def numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of the ledger alone, without what is made of them."""
+    return {name: value for name, value in row.items() if name in names_of((*NUMBERS, *BY_ROUND))}
+
+
+def test_a_run_that_nobody_has_joined_has_a_ledger_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with flock(tmp_path) as made:
+        run = parked(made)
+    export(run, "--ledger", "-")
+    assert capsys.readouterr().out == f"epoch,round,seat,client,verdict,{','.join(names_of(BY_CLIENT))}\n"
+    export(run, "--ledger", tmp_path / "l.csv")
+    assert capsys.readouterr().out.startswith("0 rows in ")
+    assert summed(tmp_path / "l.rounds.csv")["gather_s"] > 0
 
 
 def examples() -> list[str]:

@@ -75,9 +75,9 @@ def _joules(name: str, origin: Origin, meaning: str, heading: str = "") -> Colum
 # ---------------------------------------------------------------------- by round and client: `costs`
 
 BY_CLIENT = (
-    _count("samples", Origin.CLIENT, "that the client trains on"),
-    _count("steps", Origin.CLIENT, "of its local work", "steps"),
-    _count("samples_done", Origin.CLIENT, "in all steps together"),
+    _count("samples", Origin.CLIENT, "samples that the client trains on"),
+    _count("steps", Origin.CLIENT, "steps of its local work", "steps"),
+    _count("samples_done", Origin.CLIENT, "samples in all steps together"),
     _seconds("fetch_s", Origin.CLIENT, "fetching what the round begins with", "fetch"),
     _seconds("train_s", Origin.CLIENT, "training, with the test of its own model", "train"),
     _seconds("deliver_s", Origin.CLIENT, "delivering the update", "deliver"),
@@ -100,12 +100,12 @@ BY_CLIENT = (
         kind=float,
         quantity="celsius",
         origin=Origin.CLIENT,
-        meaning="of its hottest zone",
+        meaning="the highest of the round, of its hottest zone",
         rule=Rule.HIGHEST,
         heading="hottest",
     ),
     _count("throttled", Origin.CLIENT, "1: its clock was held down", "rounds throttled"),
-    _joules("energy_j", Origin.CLIENT, "energy"),
+    _joules("energy_j", Origin.CLIENT, "energy of the round"),
     Column(
         name="energy_source",
         kind=str,
@@ -135,9 +135,9 @@ PAUSED = _seconds("paused_s", Origin.SERVER, "paused by the operator, a full dis
 # server gathers its clients, which is no round's time.
 TIME_LINE = (SELECT, OPEN, FOLD, COMMIT, EVALUATE, PAUSED)
 BUSY = (  # beside the line, never added to it
-    _seconds("fold_busy", Origin.SERVER, "seconds of folding ahead while the round is open"),
-    _seconds("evaluate_busy", Origin.SERVER, "seconds of the test beside the next round"),
-    _seconds("prepare_busy", Origin.SERVER, "seconds of training on the server"),
+    _seconds("fold_busy", Origin.SERVER, "folding ahead while the round is open"),
+    _seconds("evaluate_busy", Origin.SERVER, "the test beside the next round"),
+    _seconds("prepare_busy", Origin.SERVER, "training on the server (pFedMo)"),
 )
 BY_ROUND = (
     GATHER,

@@ -7,10 +7,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
-GATHER, SELECT, OPEN, FOLD = "gather_s", "select_s", "open_s", "fold_s"
-COMMIT, EVALUATE, PAUSED = "commit_s", "evaluate_s", "paused_s"
-# What a round takes. Before the first one the server gathers its clients, which is no round's time.
-OF_A_ROUND = (SELECT, OPEN, FOLD, COMMIT, EVALUATE, PAUSED)
+from edgeflock.server.costs import catalogue
+
+GATHER, SELECT, OPEN = catalogue.GATHER.name, catalogue.SELECT.name, catalogue.OPEN.name
+FOLD, COMMIT, EVALUATE = catalogue.FOLD.name, catalogue.COMMIT.name, catalogue.EVALUATE.name
+PAUSED = catalogue.PAUSED.name
+OF_A_ROUND = catalogue.names(catalogue.TIME_LINE)
 
 Seconds = Mapping[int, Mapping[str, float]]  # by round, then by name
 

@@ -415,7 +415,9 @@ class Reader:
 
     def _ask(self, question: str, *values: Value) -> Iterator[Any]:
         with self._readable():
-            yield from self._connection.execute(question, values)
+            rows = self._connection.execute(question, values)
+            while (row := rows.fetchone()) is not None:
+                yield row
 
     def _one(self, question: str, *values: Value) -> Any:
         return next(self._ask(question, *values))[0]
