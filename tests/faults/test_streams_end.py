@@ -56,7 +56,7 @@ def test_a_delivery_that_does_not_use_its_credit_is_closed_and_goes_on_later(
         assert (await slow.read()).HasField("credit")
         await slow.chunk(0, made.payload[:50], extend(0, made.payload[:50]))
         assert (await slow.read()).refusal.reason == pb.REASON_TOO_SLOW
-        assert served.pool.outstanding == 0
+        assert served.service.pool.outstanding == 0
         monkeypatch.undo()
         await served.finish_round(peers)
 
@@ -104,7 +104,7 @@ def test_a_delivery_ends_with_its_round(tmp_path: Path) -> None:
             await peers[index].deliver(served.made(index))
         served.run.overdue()
         assert (await upload.read()).refusal.reason == pb.REASON_BUSY
-        assert served.pool.outstanding == 0
+        assert served.service.pool.outstanding == 0
         await served.run.committed(1)
 
     serve(Home(tmp_path, rounds=1, min_updates=2), talk)

@@ -41,16 +41,14 @@ from edgeflock.server.journal.past import Resumed, Scored
 from edgeflock.server.learning.learner import Learner
 from edgeflock.server.learning.work import RoundWork
 from edgeflock.server.service.aggregator import AggregatorService
-from edgeflock.server.service.binding import add_aggregator
+from edgeflock.server.service.binding import add_aggregator, add_control
 from edgeflock.server.service.checks import stored_header
-from edgeflock.server.service.control import ControlService
-from edgeflock.server.service.flow import CreditPool
 from edgeflock.server.service.sessions import Sessions
 from edgeflock.server.start import startup
 from edgeflock.server.start.recovery import Asked
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import aggregator_pb2_grpc as rpc
-from edgeflock.v1 import bundle_pb2, control_pb2_grpc
+from edgeflock.v1 import bundle_pb2
 from support import loopwatch
 from support.tiny_run import Made, describe, layouts, learner, update
 
@@ -231,18 +229,16 @@ class Home:
         """The run on a port of this machine, and the operator's service where asked."""
         async with self.run() as run:
             server = grpc.aio.server(options=server_options())
-            pool = CreditPool(self.credit_bytes)
-            service = AggregatorService(
-                run.intake, run.sessions, describe(self.layouts, self.rules.clients), pool
+            described = describe(self.layouts, self.rules.clients)
+            service = add_aggregator(
+                server, run.intake, run.sessions, described, credit_bytes=self.credit_bytes
             )
-            add_aggregator(server, service)
             if control:
-                own = ControlService(run.intake, run.sessions, run.journal, "tiny", self.run_dir)
-                control_pb2_grpc.add_ControlServicer_to_server(own, server)
+                add_control(server, run.intake, run.sessions, run.journal, "tiny", self.run_dir)
             ports = [server.add_insecure_port(address) for address in control]
             port = server.add_insecure_port("127.0.0.1:0")
             await server.start()
-            served = Served(self, run, service, pool, port, ports, [])
+            served = Served(self, run, service, port, ports, [])
             try:
                 yield served
             finally:
@@ -258,7 +254,6 @@ class Served:
     home: Home
     run: Motion
     service: AggregatorService
-    pool: CreditPool
     port: int
     control_ports: list[int]
     peers: list[Peer]

@@ -377,9 +377,9 @@ def test_nothing_beyond_the_credit_is_taken(tmp_path: Path) -> None:
         answer = await upload.read()
         assert reason(answer) == "MALFORMED"
         assert "beyond your credit" in answer.refusal.sentence
-        assert served.pool.outstanding == 0
+        assert served.service.pool.outstanding == 0
         await served.finish_round(peers)
-        assert served.pool.outstanding == 0
+        assert served.service.pool.outstanding == 0
 
     serve(Home(tmp_path, numbers=BIG, credit_bytes=0), talk)
 
@@ -621,7 +621,7 @@ def test_a_newer_stream_of_the_same_client_ends_the_half_open_one(tmp_path: Path
         answer = await peers[0].deliver(made)
         assert answer.WhichOneof("message") == "received"
         assert reason(await second.read()) == "BUSY"
-        assert served.pool.outstanding == 0
+        assert served.service.pool.outstanding == 0
         await served.finish_round(peers)
 
     serve(Home(tmp_path), talk)
@@ -952,7 +952,7 @@ def test_garbage_in_mid_upload_is_a_refusal(tmp_path: Path) -> None:
             await call.write(garbage)
             answer = pb.DeliverResponse.FromString(await call.read())
             assert reason(answer) == "MALFORMED", garbage[:10]
-        assert served.pool.outstanding == 0
+        assert served.service.pool.outstanding == 0
         await served.finish_round(peers)
 
     serve(Home(tmp_path), talk)

@@ -33,12 +33,9 @@ from edgeflock.server.engine.intake import Intake
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.journal.journal import Journal
 from edgeflock.server.service import certificates
-from edgeflock.server.service.aggregator import AggregatorService
-from edgeflock.server.service.binding import add_aggregator
+from edgeflock.server.service.binding import AGGREGATOR, add_aggregator, add_control
 from edgeflock.server.service.central import CentralTrainer
 from edgeflock.server.service.certificates import Certificates
-from edgeflock.server.service.control import ControlService
-from edgeflock.server.service.flow import CreditPool
 from edgeflock.server.service.sessions import Sessions
 from edgeflock.server.service.status import status_of
 from edgeflock.server.start import build as assembly
@@ -49,8 +46,6 @@ from edgeflock.server.start.startup import Parts
 from edgeflock.server.start.versions import versions
 from edgeflock.server.web.child import Dashboard
 from edgeflock.server.web.standing import stay
-from edgeflock.v1 import aggregator_pb2 as pb
-from edgeflock.v1 import control_pb2_grpc
 
 log = structlog.get_logger()
 
@@ -162,15 +157,15 @@ async def _bound(
     """Bind the clients' service: what cannot be bound is said before anything is decided."""
     config = parts.config
     server = grpc.aio.server(options=server_options())
-    pool = CreditPool(config.credit_mib * 1024 * 1024)
     certified = trusted is not None and trusted.clients is not None
-    add_aggregator(server, AggregatorService(intake, sessions, parts.run, pool, certified=certified))
+    credit_bytes = config.credit_mib * 1024 * 1024
+    add_aggregator(server, intake, sessions, parts.run, credit_bytes=credit_bytes, certified=certified)
     healthy = health.aio.HealthServicer()  # pyright: ignore[reportAttributeAccessIssue] - made at import
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     if config.reflection:
         _add_reflection(server)
     await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
-    await healthy.set("edgeflock.v1.Aggregator", health_pb2.HealthCheckResponse.SERVING)
+    await healthy.set(AGGREGATOR, health_pb2.HealthCheckResponse.SERVING)
     credentials = trusted.credentials() if trusted else None
     return server, _bind(server, _wanted_address(parts), "--listen", credentials)
 
@@ -215,16 +210,14 @@ def _check_free(address: Address) -> None:
 def _add_reflection(server: grpc.aio.Server) -> None:
     from grpc_reflection.v1alpha import reflection
 
-    name = pb.DESCRIPTOR.services_by_name["Aggregator"].full_name
-    reflection.enable_server_reflection((name, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    reflection.enable_server_reflection((AGGREGATOR, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
 
 
 def _bound_control(
     parts: Parts, intake: Intake, sessions: Sessions, journal: Journal
 ) -> tuple[grpc.aio.Server, Address]:
     server = grpc.aio.server(options=server_options())
-    service = ControlService(intake, sessions, journal, parts.resumed.meta["run_id"], parts.run_dir)
-    control_pb2_grpc.add_ControlServicer_to_server(service, server)
+    add_control(server, intake, sessions, journal, parts.resumed.meta["run_id"], parts.run_dir)
     socket = parts.run_dir / "control.sock"
     short = len(os.fsencode(socket)) <= _LONGEST_SOCKET
     text = parts.config.control or (f"unix:{socket}" if short else "127.0.0.1:0")

@@ -40,7 +40,7 @@ class AggregatorService:
     def __init__(
         self, intake: Intake, sessions: Sessions, run: pb.Run, pool: CreditPool, *, certified: bool = False
     ) -> None:
-        self._intake, self._sessions, self._run = intake, sessions, run
+        self._intake, self._sessions, self._run, self.pool = intake, sessions, run, pool
         self._certified = certified  # clients show certificates, with their ids
         self._fetching, self._uploads = Fetching(intake), Uploads(intake, pool)
         self.refusals = RefusalCount(intake.note)

@@ -1,8 +1,9 @@
-"""Binds the aggregator's service to its method names; broadcast chunks go out as the bytes they are."""
+"""Binds the services to the names of their methods; broadcast chunks go out as the bytes they are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -10,16 +11,42 @@ from google.protobuf.message import DecodeError, Message
 
 from edgeflock.common.wire import chunks
 from edgeflock.common.wire.chunks import Piece, serialise
+from edgeflock.server.engine.intake import Intake
+from edgeflock.server.journal.journal import Journal
 from edgeflock.server.service.aggregator import AggregatorService
+from edgeflock.server.service.control import ControlService
+from edgeflock.server.service.flow import CreditPool
+from edgeflock.server.service.sessions import Sessions
 from edgeflock.v1 import aggregator_pb2 as pb
+from edgeflock.v1 import control_pb2_grpc
 
 M = TypeVar("M", bound=Message)
 
 
-def add_aggregator(server: grpc.aio.Server, service: AggregatorService) -> None:
-    """Let the server answer for edgeflock.v1.Aggregator."""
-    name = pb.DESCRIPTOR.services_by_name["Aggregator"].full_name
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, _handlers(service)),))
+AGGREGATOR: str = pb.DESCRIPTOR.services_by_name["Aggregator"].full_name
+
+
+def add_aggregator(
+    server: grpc.aio.Server,
+    intake: Intake,
+    sessions: Sessions,
+    run: pb.Run,
+    *,
+    credit_bytes: int,
+    certified: bool = False,
+) -> AggregatorService:
+    """Let the server answer clients; so many bytes of their uploads may be in the air."""
+    service = AggregatorService(intake, sessions, run, CreditPool(credit_bytes), certified=certified)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(AGGREGATOR, _handlers(service)),))
+    return service
+
+
+def add_control(
+    server: grpc.aio.Server, intake: Intake, sessions: Sessions, journal: Journal, run_id: str, run_dir: Path
+) -> None:
+    """Let the server answer the operator."""
+    service = ControlService(intake, sessions, journal, run_id, run_dir)
+    control_pb2_grpc.add_ControlServicer_to_server(service, server)
 
 
 def _handlers(service: AggregatorService) -> dict[str, Any]:
