@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support import processes, promises
+from support import damage, processes, promises
+from support.played_run import Played, play
 from support.processes import Flock
 from support.promises import Book, Trials
 
@@ -30,6 +31,19 @@ def flock(tmp_path: Path) -> Iterator[Flock]:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The SHA-256 of the final model of RUN."""
     return processes.run_to_the_end(tmp_path_factory.mktemp("undisturbed"), RUN, ("c0", "c1", "c2"))
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """A run at rest, to be copied and damaged."""
+    return play(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder in which many starts are quick."""
+    with damage.quick_folder(tmp_path) as quick:
+        yield quick
 
 
 @pytest.fixture

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import csv
 import fcntl
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from edgeflock.server.journal.reader import Feed
+from support.commands import processes_of, run, start
 from support.processes import until
 
-_LAB = [sys.executable, "-c", "from edgeflock.lab.cli import main; main()"]
-_ENVIRON = {
-    **{name: value for name, value in os.environ.items() if not name.startswith("FL_")},
-    "OMP_NUM_THREADS": "1",
-}
 GRID = """
 baseline = "fedavg"
 target = [0.3, 1.0]
@@ -43,20 +37,7 @@ processes = 1
 
 
 def compare(grid: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*_LAB, "compare", str(grid), *arguments],
-        env=_ENVIRON,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-
-
-def processes_of(folder: Path) -> list[str]:
-    """Return the command lines of living processes that name the folder."""
-    lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in lines.splitlines() if str(folder) in line]
+    return run("fl-lab", "compare", grid, *arguments, timeout_s=180)
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -77,13 +58,7 @@ def begun(out: Path) -> bool:
 def test_a_grid_that_was_cut_goes_on_and_keeps_what_has_finished(tmp_path: Path) -> None:
     grid, out = tmp_path / "g.toml", tmp_path / "out"
     grid.write_text(GRID)
-    cut = subprocess.Popen(
-        [*_LAB, "compare", str(grid), f"--out={out}", "--jobs=1"],
-        env=_ENVIRON,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    cut = start("fl-lab", "compare", grid, f"--out={out}", "--jobs=1")
     assert cut.stdout is not None
     while not (line := cut.stdout.readline()).startswith("1/4  fedavg seed=0  done"):
         assert line or cut.poll() is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,23 +16,12 @@ from edgeflock.server.files.run_toml import from_toml, to_toml
 from edgeflock.server.start.resolve import combine
 from support import damage
 from support.damage import Damaged
-from support.played_run import LAST, Played, come_back, decisions, play, same
+from support.played_run import LAST, Played, come_back, decisions, same
 from support.processes import Flock, run_to_the_end
 from support.promises import Trials
 
 JOURNAL, LOG = "journal.sqlite", "journal.sqlite-wal"
 HEADERS = {JOURNAL: 100, LOG: 32 + 24}
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    return play(tmp_path_factory.mktemp("run"))
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    with damage.quick_folder(tmp_path) as quick:
-        yield quick
 
 
 def refusal(sentence: str) -> str:

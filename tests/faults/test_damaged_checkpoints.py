@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -16,17 +16,6 @@ from support.played_run import LAST, Played, come_back, play, same
 from support.promises import Trials
 
 FILES = ("model.safetensors", "state.safetensors")
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    return play(tmp_path_factory.mktemp("run"))
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    with damage.quick_folder(tmp_path) as quick:
-        yield quick
 
 
 def header_size(content: bytes) -> int:

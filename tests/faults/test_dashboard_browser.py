@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,9 +14,9 @@ from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import aggregator_pb2_grpc as rpc
 from support import browser
 from support.browser import Page
+from support.commands import run
 from support.processes import Flock
 
-LAB = (sys.executable, "-c", "from edgeflock.lab.cli import main; main()")
 EVIL = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
 SHOWN = ("--dashboard=127.0.0.1:0", "--clients=3")
 NOW = "text => document.getElementById('because').textContent === text"
@@ -196,9 +194,7 @@ def test_a_client_in_quarantine_is_shown_with_its_reason(flock: Flock, shown: An
     assert "c is in quarantine up to round 90001" in page.text("#story")
     page.page.get_by_label("quarantined 1").check()
     page.wait("() => document.querySelectorAll('#members tbody tr').length === 1")
-    done = subprocess.run(
-        [*LAB, "control", flock.run_dir, "release", "--client=c"], capture_output=True, text=True
-    )
+    done = run("fl-lab", "control", flock.run_dir, "release", "--client=c")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "c is out of quarantine: it takes part from the next round on\n"
     page.wait(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from edgeflock.methods.kit.order import Order
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.start.resolve import combine, resolve
 from support import processes
+from support.commands import run
 from support.processes import Flock
 
 SEED = 11
@@ -168,25 +168,14 @@ def test_a_client_that_comes_is_sent_away_with_a_sentence(flock: Flock) -> None:
 
 
 def test_fl_lab_starts_no_client(tmp_path: Path) -> None:
-    lab = [sys.executable, "-c", "from edgeflock.lab.cli import main; main()", "run", "--method=centralized"]
-    done = subprocess.run(
-        [*lab, "--rounds=2", f"--run-dir={tmp_path / 'run'}"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    lab = partial(run, "fl-lab", "run", "--method=centralized")
+    done = lab("--rounds=2", f"--run-dir={tmp_path / 'run'}")
+    assert done.returncode == 0
     assert "centralized on digits (mlp) with the union of 4 shards, 2 rounds" in done.stdout
     ends = dict(line.split("  ", 1) for line in done.stdout.split("\n\n")[1].splitlines())
     assert (ends["bytes up"].strip(), ends["bytes down"].strip()) == ("0 B", "0 B")
     assert [path.name for path in (tmp_path / "run" / "logs").iterdir()] == ["server.jsonl"]
-    refused = subprocess.run(
-        [*lab, f"--run-dir={tmp_path / 'own'}", "--client-data=c{index}.npz"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    refused = lab(f"--run-dir={tmp_path / 'own'}", "--client-data=c{index}.npz")
     assert refused.returncode == 2
     assert "--client-data cannot reach it" in refused.stderr
     assert not (tmp_path / "own").exists()

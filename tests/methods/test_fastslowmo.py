@@ -11,20 +11,10 @@ from edgeflock.common.errors import BadValue
 from edgeflock.methods.kit.options import parse
 from edgeflock.methods.kit.registry import load
 from edgeflock.methods.kit.values import Plan
-from support.federation import WIDTHS, Federation
-from support.hand_mlp import Vector, gradient
+from support.federation import Federation, nag
 from support.interrupted import check_that_kills_leave_no_trace
 
 PLAN = Plan(lr=0.1, batch_size=6, epochs=2, weight_decay=0.02)
-
-
-def nag(run: Federation, index: int, t: int, x: Vector, y: Vector, gamma: float) -> tuple[Vector, Vector]:
-    """One local round: the ends of x and y."""
-    for features, labels in run.batches(index, t):
-        g = gradient(x, WIDTHS, features, labels) + run.plan.weight_decay * x
-        after = x - run.lr(t) * g
-        x, y = after + gamma * (after - y), after
-    return x, y
 
 
 @pytest.mark.parametrize("weighting", ["table", "uniform"])

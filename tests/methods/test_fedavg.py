@@ -10,10 +10,9 @@ import torch
 
 from edgeflock.common.payload.package import Kind
 from edgeflock.methods.kit import steps
-from edgeflock.methods.kit.order import Order
 from edgeflock.methods.kit.values import Plan
 from support.hand_mlp import local_round
-from support.training import bench_of, broadcast_of, half_of, local_of, samples
+from support.training import batches_of, bench_of, broadcast_of, half_of, local_of, samples
 
 SHAPE, WIDTHS = (1, 4, 5), (20, 16, 3)
 PLANS = {
@@ -33,13 +32,11 @@ def test_a_local_round_equals_the_hand_computation(name: str) -> None:
     bench = bench_of("mlp", SHAPE, hidden="16")
     work = local_of(bench, data, plan)
     start = work.start.double().numpy()
-    order = Order(20, plan.batch_size, seed=3, seat=2)
-    x, y = data.x.flatten(1).double().numpy(), data.y.numpy()
-    rows = [order.rows(1, step) for step in range(work.steps_total)]
+    batches = batches_of(data, plan)
     expected = local_round(
         start,
         WIDTHS,
-        [(x[chosen], y[chosen]) for chosen in rows],
+        batches,
         lr=plan.lr,
         momentum=plan.momentum,
         weight_decay=plan.weight_decay,
@@ -48,8 +45,8 @@ def test_a_local_round_equals_the_hand_computation(name: str) -> None:
     delta = steps.run(half_of("fedavg", bench), work)[Kind.DELTA]
     assert np.abs(expected).max() > 0.01
     np.testing.assert_allclose(delta.numpy(), expected, atol=1e-5)
-    assert work.steps_done == work.steps_total == len(rows)
-    assert work.samples_done == sum(len(chosen) for chosen in rows)
+    assert work.steps_done == work.steps_total == len(batches)
+    assert work.samples_done == sum(len(labels) for _, labels in batches)
 
 
 def test_a_round_without_steps_returns_delta_0_and_leaves_the_state() -> None:

@@ -71,17 +71,6 @@ def test_the_default_step_makes_up_for_who_is_absent(tmp_path: Path) -> None:
     np.testing.assert_allclose(models["one"], models["plain"] * 2 / 3, atol=1e-6)
 
 
-def test_v_survives_a_restart_of_the_server(tmp_path: Path) -> None:
-    runs = [Federation(tmp_path / name, "fedmom") for name in ("calm", "killed")]
-    for number in range(4):
-        for run in runs:
-            run.round(number % 3, 2)
-        if number == 1:
-            runs[1].restart()
-    assert np.array_equal(runs[0].model, runs[1].model)
-    assert not np.array_equal(runs[1].learner.state.vectors["v"].numpy(), runs[1].model)
-
-
 @pytest.mark.parametrize(("text", "value"), [("none", None), ("0.5", 0.5), ("2", 2.0)])
 def test_an_option_that_may_be_none_comes_back_from_its_text(text: str, value: float | None) -> None:
     params = parse(load("fedmom").params, {"eta": text})

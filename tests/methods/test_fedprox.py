@@ -10,11 +10,10 @@ from edgeflock.common.errors import BadValue
 from edgeflock.common.payload.package import Kind
 from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.options import parse
-from edgeflock.methods.kit.order import Order
 from edgeflock.methods.kit.registry import load
 from edgeflock.methods.kit.values import Plan
 from support.hand_mlp import local_round
-from support.training import bench_of, broadcast_of, half_of, local_of, samples
+from support.training import batches_of, bench_of, broadcast_of, half_of, local_of, samples
 
 SHAPE, WIDTHS = (1, 4, 5), (20, 16, 3)
 
@@ -31,14 +30,11 @@ def test_a_local_round_equals_the_hand_computation(plan: Plan) -> None:
     """mu (w - w^t) enters before weight decay, clip and momentum; see support/hand_mlp.py."""
     data, bench = samples(20, SHAPE), bench_of("mlp", SHAPE, hidden="16")
     work = local_of(bench, data, plan)
-    order = Order(20, plan.batch_size, seed=3, seat=2)
-    x, y = data.x.flatten(1).double().numpy(), data.y.numpy()
-    rows = [order.rows(1, step) for step in range(work.steps_total)]
     expected, without = (
         local_round(
             work.start.double().numpy(),
             WIDTHS,
-            [(x[chosen], y[chosen]) for chosen in rows],
+            batches_of(data, plan),
             lr=plan.lr,
             momentum=plan.momentum,
             weight_decay=plan.weight_decay,

@@ -234,16 +234,6 @@ def test_a_client_that_lost_its_drift_is_one_that_comes_for_the_first_time(tmp_p
     assert np.array_equal(run.model, fresh.model)
 
 
-def test_the_server_comes_back_with_centroids_and_their_mask(tmp_path: Path) -> None:
-    calm, broken = (Federation(tmp_path / name, "fedtr", ADDITIVE, plan=PLAN) for name in ("a", "b"))
-    for number in range(4):
-        calm.round()
-        broken.round()
-        if number < 3:
-            broken.restart()
-    assert np.array_equal(calm.model, broken.model)
-
-
 @pytest.mark.parametrize("steps_wanted", [0, 2])
 def test_the_own_model_is_the_trained_one_and_later_the_kept_one(steps_wanted: int) -> None:
     bench, half = bench_of("mlp", SHAPE, hidden="8"), half_of("fedtr", bench_of("mlp", SHAPE, hidden="8"))

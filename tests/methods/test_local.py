@@ -18,7 +18,7 @@ from edgeflock.methods.kit.local import LocalData
 from edgeflock.methods.kit.options import Params
 from edgeflock.methods.kit.values import Plan, Setting
 from edgeflock.methods.kit.workbench import Workbench
-from support.training import bench_of, broadcast_of, half_of, local_of, samples
+from support.training import bench_of, broadcast_of, half_of, local_of, normed_bench, samples
 
 IMAGE = (1, 8, 8)
 
@@ -98,27 +98,6 @@ def test_two_passes_of_a_step_share_the_dropout_mask(name: str) -> None:
     steps.run(half, local_of(bench, samples(20, IMAGE), Plan(lr=0.1, batch_size=8)))
     assert half.apart == 0.0
     assert half.distinct > 0.0
-
-
-class Normed(nn.Module):
-    """A small user's model with BatchNorm."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(4, 5)
-        self.norm = nn.BatchNorm1d(5)
-        self.last = nn.Linear(5, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.last(torch.relu(self.norm(self.first(x))))
-        return logits
-
-
-def normed_bench() -> Workbench:
-    from edgeflock.common.models.kit.custom import adapt
-
-    torch.manual_seed(1)
-    return Workbench(adapt(Normed(), (4,), "mine:factory"))
 
 
 def test_only_the_first_pass_moves_batch_norm_s_statistics() -> None:

@@ -11,17 +11,10 @@ import torch
 from edgeflock.common.payload.package import Kind
 from edgeflock.methods.kit.base import Batch
 from edgeflock.methods.kit.values import Plan
-from support.federation import WIDTHS, Federation
+from support.federation import COHORTS, LOST, PLANS, WIDTHS, Federation
 from support.hand_mlp import Vector, gradient
 from support.interrupted import check_that_kills_leave_no_trace
 from support.training import bench_of, broadcast_of, half_of, local_of, samples
-
-COHORTS: list[tuple[int, ...]] = [(0, 1, 2), (0, 2), (1, 2), (0, 1), (0, 1, 2)]
-LOST: list[tuple[int, ...]] = [(), (), (1,), (), ()]
-PLANS = {
-    "plain": Plan(lr=0.1, batch_size=6, epochs=2),
-    "momentum": Plan(lr=0.05, batch_size=6, epochs=2, momentum=0.9, weight_decay=0.02),
-}
 
 
 @pytest.mark.parametrize("weighting", ["table", "weighted"])

@@ -14,17 +14,10 @@ from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.options import parse
 from edgeflock.methods.kit.registry import load
 from edgeflock.methods.kit.values import Plan
-from support.federation import WIDTHS, Federation
+from support.federation import COHORTS, LOST, PLANS, WIDTHS, Federation
 from support.hand_mlp import gradient
 from support.interrupted import check_that_kills_leave_no_trace
 from support.training import bench_of, broadcast_of, half_of, local_of, samples
-
-COHORTS: list[tuple[int, ...]] = [(0, 1, 2), (0, 2), (1, 2), (0, 1), (0, 1, 2)]
-LOST: list[tuple[int, ...]] = [(), (), (1,), (), ()]
-PLANS = {
-    "plain": Plan(lr=0.1, batch_size=6, epochs=2),
-    "momentum": Plan(lr=0.05, batch_size=6, epochs=2, momentum=0.9, weight_decay=0.02),
-}
 
 
 @pytest.mark.parametrize("weighting", ["table", "weighted"])

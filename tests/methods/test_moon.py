@@ -13,7 +13,6 @@ from torch.func import functional_call
 
 from edgeflock.common.errors import BadValue
 from edgeflock.common.flat import views
-from edgeflock.common.models.kit.custom import adapt
 from edgeflock.common.payload.package import Kind
 from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.base import Batch
@@ -24,7 +23,7 @@ from edgeflock.methods.kit.workbench import Workbench
 from support.federation import WIDTHS, Federation
 from support.hand_mlp import Vector, backward, forward, gradient
 from support.interrupted import check_that_kills_leave_no_trace
-from support.training import bench_of, broadcast_of, half_of, local_of, samples
+from support.training import bench_of, broadcast_of, half_of, local_of, normed_bench, samples
 
 SHAPE = (1, 8, 8)
 PLAN = Plan(lr=0.2, batch_size=6, epochs=2, momentum=0.5)
@@ -81,25 +80,6 @@ def test_rounds_with_absent_clients_and_a_lost_update_equal_the_hand_computation
         run.round(*cohort, lost=lost)
         np.testing.assert_allclose(run.model, w, atol=1e-5)
     assert np.abs(expected[-1] - plain[-1]).max() > 1e-3
-
-
-class Normed(nn.Module):
-    """A small user's model with BatchNorm."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(4, 5)
-        self.norm = nn.BatchNorm1d(5)
-        self.last = nn.Linear(5, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.last(torch.tanh(self.norm(self.first(x))))
-        return logits
-
-
-def normed_bench() -> Workbench:
-    torch.manual_seed(1)
-    return Workbench(adapt(Normed(), (4,), "mine:factory"))
 
 
 def named(bench: Workbench, vector: Tensor, buffers: Tensor) -> dict[str, Tensor]:

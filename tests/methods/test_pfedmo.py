@@ -312,18 +312,6 @@ def test_the_model_is_the_mean_of_the_personal_models(tmp_path: Path) -> None:
     assert not np.array_equal(tested[1][1], tested[2][1])
 
 
-def test_the_server_comes_back_in_the_middle_to_the_same_bits(tmp_path: Path) -> None:
-    """The representation model goes on from the checkpoint; scores and running maxima come back."""
-    calm, broken = federation(tmp_path / "calm"), federation(tmp_path / "broken")
-    for number in range(5):
-        calm.round()
-        broken.round()
-        if number < 4:
-            broken.restart()
-    assert np.array_equal(calm.model, broken.model)
-    assert calm.learner.state.scalars == broken.learner.state.scalars
-
-
 def test_preparing_twice_is_preparing_once(tmp_path: Path) -> None:
     run = federation(tmp_path)
     run.round()

@@ -13,21 +13,14 @@ from edgeflock.common.errors import BadValue
 from edgeflock.common.payload.package import Kind
 from edgeflock.methods.kit.options import parse
 from edgeflock.methods.kit.registry import load
-from edgeflock.methods.kit.values import Plan, State
+from edgeflock.methods.kit.values import State
 from edgeflock.methods.scaffold import effective
-from support.federation import WIDTHS, Federation
+from support.federation import COHORTS, LOST, PLANS, WIDTHS, Federation
 from support.hand_mlp import Vector, gradient
 from support.interrupted import check_that_kills_leave_no_trace
 from support.mirrors import client_vectors, server_vector
 from support.processes import flock, until
 from support.training import bench_of, broadcast_of, half_of, local_of, samples
-
-COHORTS: list[tuple[int, ...]] = [(0, 1, 2), (0, 2), (1, 2), (0, 1), (0, 1, 2)]
-LOST: list[tuple[int, ...]] = [(), (), (1,), (), ()]
-PLANS = {
-    "plain": Plan(lr=0.1, batch_size=6, epochs=2),
-    "momentum": Plan(lr=0.05, batch_size=6, epochs=2, momentum=0.9, weight_decay=0.02),
-}
 
 
 class Hand:
@@ -148,18 +141,6 @@ def test_a_late_first_participation_is_no_loss(tmp_path: Path) -> None:
     run = Federation(tmp_path, "scaffold")
     for cohort, lost in (((0, 1), ()), ((1, 2), (2,)), ((0, 2), ())):
         assert "lost_states" not in run.round(*cohort, lost=lost)
-
-
-def test_the_server_s_state_survives_a_restart(tmp_path: Path) -> None:
-    runs = [Federation(tmp_path / name, "scaffold") for name in ("calm", "killed")]
-    for number in range(4):
-        for run in runs:
-            run.round(*COHORTS[number])
-        if number == 1:
-            runs[1].restart()
-    assert np.array_equal(runs[0].model, runs[1].model)
-    runs[1].forget(0)
-    assert runs[1].round()["lost_states"] == 1
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])

@@ -34,15 +34,15 @@ from edgeflock.methods.kit.values import Plan, Setting, State
 from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.core.decisions import Verdict
 from edgeflock.server.engine.checks import check_package
-from edgeflock.server.files.checkpoints import Checkpoints, ModelLayouts
+from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.files.spool import Entry, Spool
 from edgeflock.server.learning.fold import SpooledUpdate
-from edgeflock.server.learning.learner import Learner
 from edgeflock.server.learning.work import RoundWork
 from edgeflock.server.service.checks import stored_header
 from edgeflock.server.service.views import task_of
 from edgeflock.v1 import aggregator_pb2 as pb
+from support.learners import begun, layouts_of
 from support.training import samples
 
 SHAPE, CLASSES, SEED = (1, 4, 5), 3, 3
@@ -132,25 +132,24 @@ class Trial:
     def restart_server(self) -> None:
         """A new process comes back to the last committed round, or makes the first state."""
         flat = FlatModel(self.net())
-        layouts = ModelLayouts(flat.layout, flat.buffers_layout, flat.counters_layout)
+        layouts = layouts_of(flat)
         home = self.folder / "server"
         home.mkdir(parents=True, exist_ok=True)
         net = self.net()
         setting = Setting(
             flat.layout, self.classes, net.features, clients=len(self.data), seed=SEED, head=net.head_names()
         )
-        self.learner = Learner(
+        self.learner = begun(
             self.found,
-            self.params,
+            self.options,
             setting,
+            flat,
             layouts,
             self.plan,
             lr_decay=0.9,
             codec=self.codec,
-            codec_down="identity",
             tools=HeldData(self.net, self.shape, self.classes),
         )
-        self.learner.begin(flat)
         self.checkpoints, self.spool = Checkpoints(home, layouts), Spool(home / "spool")
         if self.digests is None:
             saved = self.learner.save(self.checkpoints, 0)

@@ -8,28 +8,34 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.payload.pack import pack
 from edgeflock.common.payload.package import Kind
 from edgeflock.methods.kit import steps
+from edgeflock.methods.kit.base import Method
 from edgeflock.methods.kit.options import parse
-from edgeflock.methods.kit.order import Order
 from edgeflock.methods.kit.registry import load
 from edgeflock.methods.kit.tools import Tools
 from edgeflock.methods.kit.values import Plan, State
-from edgeflock.server.files.checkpoints import Checkpoints, ModelLayouts, Saved
+from edgeflock.server.files.checkpoints import Checkpoints, Saved
 from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.learner import Learner
 from edgeflock.server.learning.work import RoundWork
 from support.hand_mlp import Vector, gradient
-from support.training import bench_of, local_of, samples, setting_of
+from support.learners import begun, layouts_of, spooled
+from support.training import Sample, batches_of, bench_of, local_of, samples, setting_of
 
 SHAPE, WIDTHS, SEED = (1, 4, 5), (20, 8, 3), 3
 PLAN = Plan(lr=0.1, batch_size=6, epochs=2)
-Sample = tuple[Vector, NDArray[np.int64]]
+PLANS = {
+    "plain": Plan(lr=0.1, batch_size=6, epochs=2),
+    "momentum": Plan(lr=0.05, batch_size=6, epochs=2, momentum=0.9, weight_decay=0.02),
+}
+# Five rounds in which clients are absent for one and for two, and an update is lost.
+COHORTS: list[tuple[int, ...]] = [(0, 1, 2), (0, 2), (1, 2), (0, 1), (0, 1, 2)]
+LOST: list[tuple[int, ...]] = [(), (), (1,), (), ()]
 
 
 class Federation:
@@ -38,7 +44,7 @@ class Federation:
     def __init__(
         self,
         folder: Path,
-        method: str,
+        method: str | Method,
         options: Mapping[str, str] | None = None,
         *,
         sizes: tuple[int, ...] = (20, 9, 14),
@@ -54,32 +60,27 @@ class Federation:
         self._bench = bench_of("mlp", SHAPE, hidden=str(WIDTHS[1]))
         self.data = [samples(size, SHAPE, seed=10 + index) for index, size in enumerate(sizes)]
         self.states = [State() for _ in sizes]
-        self._method = load(method)
-        self._params = parse(self._method.params, options or {})
-        layout = self._bench.model.layout
+        self._method = load(method) if isinstance(method, str) else method
+        self._options = options or {}
         self._setting = replace(setting_of(self._bench, clients=len(sizes)), budgets=budgets or {})
-        self._layouts = ModelLayouts(
-            layout, self._bench.model.buffers_layout, self._bench.model.counters_layout
-        )
+        self._layouts = layouts_of(self._bench.model)
         self._checkpoints = Checkpoints(folder, self._layouts)
-        self._client = self._method.client(self._params, self._setting)
+        self._client = self._method.client(parse(self._method.params, self._options), self._setting)
         self.learner, self.number = self._begun(), 0
         self._saved: Saved = self.learner.save(self._checkpoints, 0)
 
     def _begun(self) -> Learner:
-        learner = Learner(
+        return begun(
             self._method,
-            self._params,
+            self._options,
             self._setting,
+            FlatModel(bench_of("mlp", SHAPE, hidden=str(WIDTHS[1])).net),
             self._layouts,
             self.plan,
             lr_decay=self._lr_decay,
             codec=self._codec,
-            codec_down="identity",
             tools=self._tools,
         )
-        learner.begin(FlatModel(bench_of("mlp", SHAPE, hidden=str(WIDTHS[1])).net))
-        return learner
 
     @property
     def model(self) -> Vector:
@@ -91,11 +92,7 @@ class Federation:
 
     def batches(self, index: int, number: int) -> list[Sample]:
         """Return what a client trains on in a round, for a computation by hand."""
-        data, order = self.data[index], Order(self.sizes[index], self.plan.batch_size, SEED, index)
-        x, y = data.x.flatten(1).double().numpy(), data.y.numpy()
-        steps_total = order.steps(epochs=self.plan.epochs, steps=self.plan.steps)
-        rows = [order.rows(number, step) for step in range(steps_total)]
-        return [(x[chosen], y[chosen]) for chosen in rows]
+        return batches_of(self.data[index], self.plan, round=number, seat=index)
 
     def full_gradient(self, index: int, w: Vector) -> Vector:
         """Return that of the mean loss over a client's whole set, without weight decay."""
@@ -109,16 +106,19 @@ class Federation:
         return np.asarray(whole / sum(shares.values()))
 
     def round(self, *cohort: int, lost: Collection[int] = ()) -> dict[str, float]:
-        """Play the next round, with everybody if no cohort is named; updates of `lost` are not counted."""
+        """Play the next round, with everybody if no cohort is named; updates of `lost` are not counted.
+
+        What was asked for and what came stays as `work` and `updates` until the next one.
+        """
         self.number += 1
         members = cohort or tuple(range(len(self.sizes)))
         opened = self.learner.round(self.number, members, dict(enumerate(self.sizes)))
         path = self._checkpoints.model_path(self.number - 1)
-        work = self.learner.open(opened, path, self._folder / "packages")
-        updates = {index: self._train(work, index, index not in lost) for index in members}
+        self.work = self.learner.open(opened, path, self._folder / "packages")
+        self.updates = {index: self._train(self.work, index, index not in lost) for index in members}
         self.learner.prepare(opened)
         counted = set(members) - set(lost)
-        assert self.learner.fold(counted, {index: updates[index] for index in counted}) == {}
+        assert self.learner.fold(counted, {index: self.updates[index] for index in counted}) == {}
         metrics = self.learner.step(opened)
         self._saved = self.learner.save(self._checkpoints, self.number)
         return metrics
@@ -148,9 +148,8 @@ class Federation:
             spec.kind: (bundles.get(spec.kind, missing), spec.layout, spec.codec) for spec in work.uploads
         }
         encoded = pack(parts, {**local.scalars, **own}, lambda kind: torch.Generator())
-        path = self._folder / f"{index}.data"
-        path.write_bytes(b"".join(map(bytes, encoded.pieces)))
-        update = SpooledUpdate(index, encoded.package, path, work.layouts)
+        payload = b"".join(map(bytes, encoded.pieces))
+        update = spooled(index, encoded.package, payload, self._folder, work.layouts)
         if local.steps_done:
             self._client.sent(local, {kind: update.tensor(kind) for kind in parts})
         if counts:
@@ -180,7 +179,7 @@ class Federation:
         )
         self._client.close(local)
         package = pack({}, local.report(), lambda kind: torch.Generator()).package
-        return SpooledUpdate(index, package, self._folder, work.layouts)
+        return spooled(index, package, b"", self._folder, work.layouts)
 
     def forget(self, index: int) -> None:
         """A client has lost its state."""
@@ -192,3 +191,12 @@ class Federation:
         self.learner.load(
             self._checkpoints, self.number, (self._saved.model.digest, self._saved.state_digest)
         )
+
+
+def nag(run: Federation, index: int, t: int, x: Vector, y: Vector, gamma: float) -> tuple[Vector, Vector]:
+    """One local round by Nesterov's rule, by hand: the ends of x and y."""
+    for features, labels in run.batches(index, t):
+        g = gradient(x, WIDTHS, features, labels) + run.plan.weight_decay * x
+        after = x - run.lr(t) * g
+        x, y = after + gamma * (after - y), after
+    return x, y

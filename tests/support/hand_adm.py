@@ -10,8 +10,9 @@ import numpy as np
 
 from edgeflock.common import seeds
 from edgeflock.methods.kit.order import Order
-from support.federation import SEED, WIDTHS, Federation, Sample
+from support.federation import SEED, WIDTHS, Federation
 from support.hand_mlp import Vector, forward, gradient
+from support.training import Sample
 
 Batch = tuple[int, int]  # round and step of the order
 

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,13 +18,12 @@ from edgeflock.common.payload.package import IDENTITY, Kind, Package
 from edgeflock.common.scores import ClientScore
 from edgeflock.common.wire.messages import layout_to_wire, package_to_wire
 from edgeflock.methods.kit.base import Method
-from edgeflock.methods.kit.options import parse as parse_options
-from edgeflock.methods.kit.registry import load
 from edgeflock.methods.kit.values import Plan, Setting
 from edgeflock.server.files.checkpoints import ModelLayouts
 from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.learner import Learner
 from edgeflock.v1 import aggregator_pb2 as pb
+from support.learners import begun, spooled
 
 CLASSES = 3
 
@@ -56,20 +56,9 @@ def learner(
     **options: str,
 ) -> Learner:
     """Return the server's mathematics with the initial state in it."""
-    found = load(method) if isinstance(method, str) else method
     setting = Setting(layout=of.parameters, classes=CLASSES, features=4, clients=clients, seed=3)
-    made = Learner(
-        found,
-        parse_options(found.params, options),
-        setting,
-        of,
-        Plan(lr=0.1),
-        lr_decay=0.9,
-        codec=codec,
-        codec_down="identity",
-    )
-    made.begin(Flat(of))  # type: ignore[arg-type]
-    return made
+    model: Any = Flat(of)
+    return begun(method, options, setting, model, of, Plan(lr=0.1), lr_decay=0.9, codec=codec)
 
 
 def describe(of: ModelLayouts, clients: int) -> pb.Run:
@@ -105,10 +94,8 @@ class Made:
 
     def spooled(self, index: int, folder: Path, of: ModelLayouts) -> SpooledUpdate:
         """Write the payload to a file and return the update as the fold sees it."""
-        path = folder / f"{index}-{self.package.crc32c}.data"
-        path.write_bytes(self.payload)
         kinds = {Kind.DELTA: of.parameters, Kind.BUFFERS: of.buffers, Kind.COUNTERS: of.counters}
-        return SpooledUpdate(index, self.package, path, kinds)
+        return spooled(index, self.package, self.payload, folder, kinds)
 
 
 def update(

@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from edgeflock.common.models.kit import registry as models
+from edgeflock.common.models.kit.custom import adapt
 from edgeflock.common.payload.package import Kind
 from edgeflock.methods.kit.base import ClientHalf
 from edgeflock.methods.kit.local import Local, LocalData
 from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.order import Order
 from edgeflock.methods.kit.registry import load
 from edgeflock.methods.kit.values import Plan, Setting, State
 from edgeflock.methods.kit.workbench import Workbench
+from support.hand_mlp import Vector
+
+Sample = tuple[Vector, NDArray[np.int64]]
 
 
 def samples(count: int, shape: tuple[int, ...], classes: int = 3, seed: int = 5) -> LocalData:
@@ -27,6 +34,25 @@ def samples(count: int, shape: tuple[int, ...], classes: int = 3, seed: int = 5)
 
 def bench_of(name: str, shape: tuple[int, ...], classes: int = 3, **arguments: str) -> Workbench:
     return Workbench(models.build(name, input_shape=shape, classes=classes, arguments=arguments, seed=3))
+
+
+class Normed(nn.Module):
+    """A small user's model with BatchNorm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 5)
+        self.norm = nn.BatchNorm1d(5)
+        self.last = nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.last(torch.tanh(self.norm(self.first(x))))
+        return logits
+
+
+def normed_bench() -> Workbench:
+    torch.manual_seed(1)
+    return Workbench(adapt(Normed(), (4,), "mine:factory"))
 
 
 def half_of(method: str, bench: Workbench, **options: str) -> ClientHalf[Any]:
@@ -49,6 +75,14 @@ def broadcast_of(bench: Workbench) -> dict[Kind, Tensor]:
         Kind.BUFFERS: model.buffers.clone(),
         Kind.COUNTERS: model.counters.clone(),
     }
+
+
+def batches_of(data: LocalData, plan: Plan, *, round: int = 1, seat: int = 2) -> list[Sample]:
+    """Return what a client trains on in a round, for a computation by hand."""
+    order = Order(len(data), plan.batch_size, seed=3, seat=seat)
+    x, y = data.x.flatten(1).double().numpy(), data.y.numpy()
+    chosen = [order.rows(round, step) for step in range(order.steps(epochs=plan.epochs, steps=plan.steps))]
+    return [(x[rows], y[rows]) for rows in chosen]
 
 
 def local_of(

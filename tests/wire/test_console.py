@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
 
 from edgeflock.lab.children import program
+from support.commands import clean_environ
 
-_ENVIRON = {
-    **{name: value for name, value in os.environ.items() if not name.startswith("FL_")},
-    "OMP_NUM_THREADS": "1",
-}
 NOBODY = "127.0.0.1:1"
 
 
 def said(*command: str, folder: Path) -> str:
     """Run a command to its end and return what it says on stderr."""
     done = subprocess.run(
-        command, cwd=folder, env=_ENVIRON, capture_output=True, text=True, timeout=100, check=False
+        command, cwd=folder, env=clean_environ(), capture_output=True, text=True, timeout=100, check=False
     )
     return done.stderr
 

@@ -5,21 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from support.commands import run, start
 from support.processes import flock
-
-_SERVER = [sys.executable, "-c", "from edgeflock.server.cli import main; main()"]
-_LAB = [sys.executable, "-c", "from edgeflock.lab.cli import main; main()"]
 
 
 def lab(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [*_LAB, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run("fl-lab", *arguments)
 
 
 @pytest.fixture
@@ -27,7 +23,7 @@ def run_dir(tmp_path: Path) -> Iterator[Path]:
     """The directory of a run that waits for its clients."""
     run_dir = tmp_path / "run"
     arguments = [f"--run-dir={run_dir}", "--listen=127.0.0.1:0", "--linger=0", "--log-format=json"]
-    with subprocess.Popen([*_SERVER, *arguments], stderr=subprocess.PIPE, text=True) as server:
+    with start("fl-server", *arguments) as server:
         assert server.stderr is not None
         while "run_started" not in server.stderr.readline():
             assert server.poll() is None

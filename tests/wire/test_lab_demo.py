@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -17,34 +16,15 @@ from edgeflock.common.errors import EdgeflockError
 from edgeflock.lab.demo import compare
 from edgeflock.server.console.summary import model_digest
 from edgeflock.server.journal.reader import Event, Feed
+from support import commands
+from support.commands import processes_of
 
 SMALL = ("--clients=2", "--rounds=4", "--dashboard=127.0.0.1:0", "--no-open")
 LIMIT_S = 200
 
 
 def start(out: Path) -> subprocess.Popen[str]:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("FL_")}
-    words = [
-        sys.executable,
-        "-c",
-        "from edgeflock.lab.cli import main; main()",
-        "demo",
-        f"--out={out}",
-        *SMALL,
-    ]
-    return subprocess.Popen(
-        words,
-        env=environ | {"OMP_NUM_THREADS": "1"},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def processes_of(folder: Path) -> list[str]:
-    """Return the command lines of living processes that name the folder."""
-    lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in lines.splitlines() if str(folder) in line]
+    return commands.start("fl-lab", "demo", f"--out={out}", *SMALL)
 
 
 def events(run_dir: Path) -> list[Event]:

@@ -19,6 +19,7 @@ from edgeflock.lab.history.history import read
 from edgeflock.lab.report.exam import examine
 from edgeflock.lab.report.labels import distribution
 from edgeflock.server.console.summary import model_digest
+from support.commands import clean_environ, run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -26,11 +27,6 @@ if TYPE_CHECKING:
 pytest.importorskip("matplotlib", reason="edgeflock[lab] is not installed")
 pytest.importorskip("jinja2", reason="edgeflock[lab] is not installed")
 
-_ENVIRON = {
-    **{name: value for name, value in os.environ.items() if not name.startswith("FL_")},
-    "OMP_NUM_THREADS": "1",
-    "FL_CLIENT_WATTS": "7.5",
-}
 _RUN = (
     *("--method=pfedmo", "--clients=3", "--rounds=4", "--processes=1", "--partition=dirichlet:0.5"),
     "--budget=energy=5kJ",
@@ -39,8 +35,7 @@ _RUN = (
 
 def lab(*arguments: str, folder: Path) -> str:
     """Run fl-lab in a folder; return what it printed."""
-    command = [sys.executable, "-c", "from edgeflock.lab.cli import main; main()", *arguments]
-    done = subprocess.run(command, env=_ENVIRON, cwd=folder, capture_output=True, text=True, timeout=100)
+    done = run("fl-lab", *arguments, folder=folder, FL_CLIENT_WATTS="7.5")
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -119,7 +114,7 @@ def test_the_command_on_the_page_repeats_the_run(run_dir: Path, tmp_path: Path) 
     found = re.search(r"<pre>(FL_CLIENT.*? fl-lab run .*?)</pre>", page_text(run_dir), re.DOTALL)
     assert found is not None
     command = html.unescape(found[1]) + " --run-dir=again"
-    shown = {name: value for name, value in _ENVIRON.items() if not name.startswith("FL_")}
+    shown = clean_environ()
     path = f"{Path(sys.executable).parent}{os.pathsep}{shown.get('PATH', '')}"
     subprocess.run(
         ["bash", "-c", command], env={**shown, "PATH": path}, cwd=tmp_path, check=True, timeout=100

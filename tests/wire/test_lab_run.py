@@ -3,48 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from support.commands import processes_of, run, start
+
 ROOT = Path(__file__).resolve().parents[2]
-_LAB = [
-    sys.executable,
-    "-c",
-    "from edgeflock.lab.cli import main; main()",
-    "run",
-    "--rounds=30",
-    "--clients=3",
-]
-_ENVIRON = {
-    **{name: value for name, value in os.environ.items() if not name.startswith("FL_")},
-    "OMP_NUM_THREADS": "1",
-}
+_RUN = ("run", "--rounds=30", "--clients=3")
 
 
 def lab(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*_LAB, *arguments], env=_ENVIRON, capture_output=True, text=True, timeout=100, check=False
-    )
+    return run("fl-lab", *_RUN, *arguments)
 
 
 def field(text: str, name: str) -> str:
     """Return a line's value in the table at the end."""
     return next(line.removeprefix(name).strip() for line in text.splitlines() if line.startswith(name))
-
-
-def processes_of(run_dir: Path) -> list[str]:
-    """Return the command lines of living processes that name the run directory."""
-    lines = subprocess.run(
-        ["ps", "-eo", "args"], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    return [line for line in lines if str(run_dir) in line]
 
 
 @pytest.fixture(scope="module")
@@ -105,14 +84,7 @@ def test_a_finished_run_is_shown_again(finished: tuple[Path, str]) -> None:
 
 def cut_in_its_first_round(*arguments: str, folder: Path | None = None) -> tuple[int, str]:
     """Start a run and press Ctrl-C at its first line; return how it ended, and its errors."""
-    cut = subprocess.Popen(
-        [*_LAB, *arguments],
-        env=_ENVIRON,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    cut = start("fl-lab", *_RUN, *arguments, folder=folder)
     assert cut.stdout is not None
     while not (line := cut.stdout.readline()).startswith("round  1/30"):
         assert line, f"it ended by itself: {cut.communicate()[1]}"

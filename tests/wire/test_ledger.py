@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from datetime import datetime
@@ -26,6 +23,7 @@ from edgeflock.server.journal.events import write_event
 from edgeflock.server.journal.journal import Journal
 from edgeflock.v1 import aggregator_pb2 as pb
 from support import processes
+from support.commands import run
 from support.tiny_server import WAIT_S, Home, Served
 
 Talk = Callable[[Served], Awaitable[None]]
@@ -59,16 +57,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         "--partition=dirichlet:0.5",
         "--eval-blocking",
     ]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("FL_")}
-    program = [sys.executable, "-c", "from edgeflock.lab.cli import main; main()"]
-    done = subprocess.run(
-        [*program, *words],
-        env={**environ, "FL_CLIENT_WATTS": "4", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run("fl-lab", *words, FL_CLIENT_WATTS="4")
     assert (done.returncode, done.stderr) == (0, "")
     return run_dir, done.stdout
 
