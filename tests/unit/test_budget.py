@@ -76,7 +76,7 @@ def test_an_unknown_resource_is_refused() -> None:
 
 
 def test_only_the_time_of_rounds_counts_and_earlier_lives_count_too() -> None:
-    budget = Budget({"time": 60.0}, time_s=10.0)
+    budget = Budget({"time": 60.0}, {"time": 10.0})
     assert budget.used(1000.0)["time"] == 10.0
     budget.begin(1000.0)
     assert budget.used(1003.0)["time"] == 13.0
@@ -89,7 +89,7 @@ def test_only_the_time_of_rounds_counts_and_earlier_lives_count_too() -> None:
 
 
 def test_bytes_go_both_ways_and_cpu_is_corrected_when_the_whole_round_is_known() -> None:
-    budget = Budget({}, bytes=100.0, cpu_s=5.0)
+    budget = Budget({}, {"bytes": 100.0, "cpu": 5.0})
     budget.settle(1, {0: {"bytes_down": 30, "bytes_up": 20, "cpu_s": 2.0}, 1: {"bytes_down": 7}})
     expected = {"time": 0.0, "bytes": 160.0, "cpu": 7.5, "energy": 0.0}
     assert budget.used(0.0, moved=3.0, server_cpu_s=0.5) == expected

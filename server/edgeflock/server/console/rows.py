@@ -8,6 +8,7 @@ from typing import Any
 
 from edgeflock.common.command.terminal import Line, Piece, length
 from edgeflock.common.command.units import size
+from edgeflock.server.costs.budget import unmeasured
 
 COMMITTED = ("round_committed", "closing_committed")
 _GLOBAL = "global"  # the model that targets and curves mean
@@ -152,11 +153,6 @@ def shares(fields: Mapping[str, Any]) -> str:
 
 def share(name: str, used: float, limit: float) -> str:
     return f"{'-':>4}" if unmeasured(name, used) else f"{used / limit:>4.0%}"
-
-
-def unmeasured(name: str, used: float) -> bool:
-    """Whether nobody has told of it: what trains takes energy."""
-    return name == "energy" and used == 0
 
 
 def decimal(value: float | None) -> str:

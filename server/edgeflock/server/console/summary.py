@@ -13,8 +13,9 @@ from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.console.caution import Scored, caution
 from edgeflock.server.console.onward import onward
-from edgeflock.server.console.rows import COMMITTED, budgets, decimal, is_global, unmeasured
+from edgeflock.server.console.rows import COMMITTED, budgets, decimal, is_global
 from edgeflock.server.console.totals import Totals, totals
+from edgeflock.server.costs.budget import RESOURCES, unmeasured
 from edgeflock.server.costs.target import parse
 from edgeflock.server.costs.time_line import GATHER, PAUSED
 from edgeflock.server.files import run_dir as rundir
@@ -23,7 +24,6 @@ from edgeflock.server.journal.reader import Event, Feed
 
 _GROUPS = {LOCAL: "clients, own test", POOLED: "clients, pooled test"}
 _TELLING = (*COMMITTED, "run_ended")
-_QUANTITIES = {"bytes": "bytes", "energy": "energy"}  # all other budgets are of seconds
 _CURVE = 40  # accuracies that are drawn
 
 Table = list[tuple[str, str]]
@@ -145,7 +145,7 @@ def spending(events: Iterable[Event], later: Mapping[str, float]) -> Iterator[tu
 
 def _spent(name: str, used: float, limit: float) -> str:
     """Return what is used of a budget, and how much of that is beyond it."""
-    quantity = _QUANTITIES.get(name, "seconds")
+    quantity = RESOURCES[name].quantity if name in RESOURCES else "seconds"
     whole = f"of {amount(quantity, limit)}"
     if unmeasured(name, used):
         return f"not known {whole}: no client stated its energy, see fl-client --watts"

@@ -9,25 +9,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from edgeflock.common.command.kinds import seconds
 from edgeflock.common.errors import BadValue, UnknownName
 
-RESOURCES = ("time", "bytes", "cpu", "energy")
-STEERED = ("time", "cpu", "energy")  # what a method may see to itself
-STATED = (("cpu", "cpu_s"), ("energy", "energy_j"))  # what clients state, and can hold themselves to
 _SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(|[KMGT]i?)B?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _ENERGY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([kK]?)(J|Wh|wh|)")
 _JOULES = {"J": 1.0, "": 1.0, "wh": 3600.0}
-_WORDS = {
-    "time": "a time > 0 such as 60s, 10m or 2h",
-    "bytes": "a size > 0 such as 800KB, 500MB or 2GiB",
-    "cpu": "CPU time > 0 such as 60s, 10m or 2h",
-    "energy": "an energy > 0 such as 800J, 50kJ, 20Wh or 1.5kWh",
-}
 
 
 def parse(texts: Mapping[str, str]) -> dict[str, float]:
@@ -37,13 +28,13 @@ def parse(texts: Mapping[str, str]) -> dict[str, float]:
 
 def _limit(name: str, text: str) -> float:
     if name not in RESOURCES:
-        raise UnknownName("budget", name, RESOURCES)
+        raise UnknownName("budget", name, list(RESOURCES))
     try:
-        limit: float = _READ[name](text)
+        limit = RESOURCES[name].read(text)
     except ValueError:
         limit = 0.0
     if not 0 < limit < math.inf:
-        raise BadValue(f"--budget {name}", text, _WORDS[name])
+        raise BadValue(f"--budget {name}", text, RESOURCES[name].words)
     return limit
 
 
@@ -66,12 +57,64 @@ def joules(text: str) -> float:
     return float(match[1]) * (1000.0 if match[2] else 1.0) * _JOULES[unit]
 
 
-_READ = {"time": seconds, "bytes": size, "cpu": seconds, "energy": joules}
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """Something of which a run may use so much."""
+
+    name: str
+    quantity: str  # as in `units.amount`
+    read: Callable[[str], float]
+    words: str  # what is allowed
+    column: str = ""  # of the ledger, if clients state it; they can hold themselves to their share
+    steered: bool = True  # a method may see to it itself
+    silent: bool = False  # nobody may state it, and then nothing counts it
+    whole: bool = False  # may be used to its last unit: what goes beyond is refused before
+
+
+RESOURCES = {
+    resource.name: resource
+    for resource in (
+        Resource(name="time", quantity="seconds", read=seconds, words="a time > 0 such as 60s, 10m or 2h"),
+        Resource(
+            name="bytes",
+            quantity="bytes",
+            read=size,
+            words="a size > 0 such as 800KB, 500MB or 2GiB",
+            steered=False,
+            whole=True,
+        ),
+        Resource(
+            name="cpu",
+            quantity="seconds",
+            read=seconds,
+            words="CPU time > 0 such as 60s, 10m or 2h",
+            column="cpu_s",
+        ),
+        Resource(
+            name="energy",
+            quantity="energy",
+            read=joules,
+            words="an energy > 0 such as 800J, 50kJ, 20Wh or 1.5kWh",
+            column="energy_j",
+            silent=True,
+        ),
+    )
+}
+STATED = {resource.name: resource.column for resource in RESOURCES.values() if resource.column}
+_UNITS = {"bytes": "B", "energy": "J", "seconds": "s"}
 
 
 def shown(name: str, amount: float) -> str:
     """Return an amount of a resource for people."""
-    return f"{amount:.0f} B" if name == "bytes" else f"{amount:.6g} {'J' if name == 'energy' else 's'}"
+    resource = RESOURCES[name]
+    figure = f"{amount:.0f}" if resource.whole else f"{amount:.6g}"
+    return f"{figure} {_UNITS[resource.quantity]}"
+
+
+def unmeasured(name: str, used: float) -> bool:
+    """Whether nobody has said a word of it, though what trains takes some."""
+    known = RESOURCES.get(name)
+    return known is not None and known.silent and not used
 
 
 def credible(stated: float | None) -> float:
@@ -112,12 +155,14 @@ class Budget:
     """The limits of a run and what it has used of them."""
 
     limits: Mapping[str, float] = field(default_factory=dict)
-    time_s: float = 0.0  # up to the last moment without a round
-    bytes: float = 0.0  # of committed rounds
-    cpu_s: float = 0.0  # of earlier lives, and of clients in committed rounds
-    energy_j: float = 0.0  # of clients in committed rounds
-    _since: float | None = None  # when the round at hand began
-    _stated: dict[int, tuple[int, dict[str, float]]] = field(default_factory=dict)  # by client: last round
+    before: Mapping[str, float] = field(default_factory=dict)  # by resource: what the lives before have used
+    # Time up to the last moment without a round; of clients, what they have used in committed rounds.
+    _charged: dict[str, float] = field(init=False)
+    _since: float | None = field(default=None, init=False)  # when the round at hand began
+    _stated: dict[int, tuple[int, dict[str, float]]] = field(default_factory=dict, init=False)  # last round
+
+    def __post_init__(self) -> None:
+        self._charged = dict.fromkeys(RESOURCES, 0.0) | dict(self.before)
 
     @property
     def at_hand(self) -> bool:
@@ -130,13 +175,13 @@ class Budget:
 
     def rest(self, now: float) -> None:
         """No round is at hand."""
-        self.time_s += now - self._since if self._since is not None else 0.0
+        self._charged["time"] += now - self._since if self._since is not None else 0.0
         self._since = None
 
     def settle(self, round: int, rows: Mapping[int, Mapping[str, float | int | None]]) -> None:
         """Take the costs of a committed round, by client."""
         for seat, row in rows.items():
-            self.bytes += (row.get("bytes_down") or 0) + (row.get("bytes_up") or 0)
+            self._charged["bytes"] += (row.get("bytes_down") or 0) + (row.get("bytes_up") or 0)
             if self._stated.get(seat, (0, {}))[0] != round:
                 self._stated[seat] = (round, {})
             self.correct(round, seat, row)
@@ -146,30 +191,30 @@ class Budget:
         known, before = self._stated.get(seat, (0, {}))
         if known != round:
             return
-        for _, column in STATED:
+        for name, column in STATED.items():
             more = max(0.0, credible(row.get(column)) - before.get(column, 0.0))
-            setattr(self, column, getattr(self, column) + more)
+            self._charged[name] += more
             before[column] = before.get(column, 0.0) + more
 
     def uncharged(self, round: int, rows: Mapping[int, Mapping[str, float | int | None]]) -> dict[str, float]:
         """Return what clients have stated of a round beyond what is charged to the run, by resource."""
-        more = {name: 0.0 for name, _ in STATED}
+        more = dict.fromkeys(STATED, 0.0)
         for seat, row in rows.items():
             known, before = self._stated.get(seat, (0, {}))
             charged = before if known == round else {}
-            for name, column in STATED:
+            for name, column in STATED.items():
                 more[name] += max(0.0, credible(row.get(column)) - charged.get(column, 0.0))
         return more
 
     def used(self, now: float, *, moved: float = 0.0, server_cpu_s: float = 0.0) -> dict[str, float]:
         """Return what is used so far; `moved` bytes since the last commit, `server_cpu_s` in this life."""
         at_hand = now - self._since if self._since is not None else 0.0
-        return {
-            "time": self.time_s + at_hand,
-            "bytes": self.bytes + moved,
-            "cpu": self.cpu_s + server_cpu_s,
-            "energy": self.energy_j,
-        }
+        now_used = {"time": at_hand, "bytes": moved, "cpu": server_cpu_s}
+        return {name: amount + now_used.get(name, 0.0) for name, amount in self._charged.items()}
+
+    def unmeasured(self) -> list[str]:
+        """Return the limited resources of which no client has said a word."""
+        return [name for name in self.limits if unmeasured(name, self._charged[name])]
 
     def allowances(self, used: Mapping[str, float], members: int) -> dict[str, float]:
         """Return what each of so many clients may use in a round: equal shares of what is left.
@@ -178,7 +223,7 @@ class Budget:
         """
         return {
             name: max(0.0, self.limits[name] - used[name]) / max(1, members + (name == "cpu"))
-            for name, _ in STATED
+            for name in STATED
             if name in self.limits
         }
 
@@ -187,8 +232,7 @@ class Budget:
         for name, limit in self.limits.items():
             if name in but:
                 continue
-            beyond = used[name] > limit if name == "bytes" else used[name] >= limit
-            if beyond:
+            if used[name] > limit or (used[name] == limit and not RESOURCES[name].whole):
                 return self._used_up(name, used[name])
         return ""
 
@@ -216,7 +260,7 @@ class Budget:
                     f"{used[name]:.0f} of {shown(name, limit)} are used, "
                     f"a round may take {shown(name, expected)}"
                 )
-            own = steered and name in STEERED
-            if name != "bytes" and not own and used[name] >= limit:
+            own = steered and RESOURCES[name].steered
+            if not RESOURCES[name].whole and not own and used[name] >= limit:
                 return self._used_up(name, used[name])
         return ""

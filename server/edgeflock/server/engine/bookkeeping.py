@@ -191,7 +191,7 @@ class Bookkeeping:
         return rows
 
     def _say_unmeasured(self, round: int) -> None:
-        if "energy" in self._budget.limits and not self._budget.energy_j and not self._unmeasured:
+        if self._budget.unmeasured() and not self._unmeasured:
             self._unmeasured = True
             log.warning("budget_unmeasured", round=round, reason=_UNMEASURED)
             self._journal.note("budget_unmeasured", round=round, reason=_UNMEASURED)

@@ -125,7 +125,7 @@ class OpenRound:
 
     def lost(self) -> dict[int, dict[str, float | int | None]]:
         """Return what everybody has stated by now, of a round that is discarded."""
-        columns = [column for _, column in STATED]
+        columns = STATED.values()
         stated = {seat: self.costs.get(seat, {}) for seat in self.entries}
         return {seat: {name: row.get(name) for name in columns} for seat, row in stated.items()}
 

@@ -40,6 +40,4 @@ def make(parts: Parts, traffic: TrafficBook) -> Means:
 
 def _budget(parts: Parts) -> Budget:
     """Return the limits, and what the lives before have used."""
-    limits = budget.parse(parts.config.budget)
-    used = dict.fromkeys(budget.RESOURCES, 0.0) | parts.resumed.used
-    return Budget(limits, used["time"], used["bytes"], used["cpu"], used["energy"])
+    return Budget(budget.parse(parts.config.budget), parts.resumed.used)

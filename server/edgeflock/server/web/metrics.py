@@ -11,6 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from edgeflock.server.core.decisions import Verdict
+from edgeflock.server.costs.budget import unmeasured
 from edgeflock.server.web.client_metrics import client_metrics
 from edgeflock.server.web.members import DOINGS
 from edgeflock.server.web.picture import Picture
@@ -60,7 +61,7 @@ class RunCollector(Collector):
         rounds = status.rounds if status is not None else picture.started.get("rounds", 0)
         yield _single("rounds_planned", "Rounds that are asked for.", rounds)
         budgets = status.budgets if status is not None else ()
-        known = [b for b in budgets if b.limit and (b.used or b.name != "energy")]  # nobody may state energy
+        known = [b for b in budgets if b.limit and not unmeasured(b.name, b.used)]
         shares = {b.name: b.used / b.limit for b in known}
         yield _gauge("budget_used_ratio", "Part of each budget that is used up.", "budget", shares)
         events = dict(list(picture.story.counts.items())[:_MOST_EVENTS])
