@@ -96,7 +96,7 @@ async def _round(run: Motion, made: Home, number: int, shift: int) -> None:
 def come_back(folder: Path) -> Back:
     """Start on folder/run."""
     with capture_logs() as logs:
-        resumed, learner, _, _ = home(folder).assemble()
+        resumed, learner, _ = home(folder).assemble()
     return Back(resumed, learner.state, [str(entry["event"]) for entry in logs])
 
 

@@ -184,15 +184,15 @@ def opened(run_dir: Path, said: Said) -> Parts | None:
 
 def received(parts: Parts) -> dict[int, bytes]:
     """Return which updates of the open round count as received, with their digests."""
-    resumed, learner = parts.resumed, parts.learner
+    resumed, learner = parts.resumed, parts.built.learner
     if resumed.open_round is None or resumed.finished:
         return {}
     round = learner.round(resumed.open_round.round, resumed.open_round.cohort, resumed.samples)
     work = learner.open(
-        round, parts.checkpoints.model_path(round.number - 1), parts.spool.packages(round.number)
+        round, parts.files.checkpoints.model_path(round.number - 1), parts.files.spool.packages(round.number)
     )
     members = (*round.cohort, *(resumed.added or ()))
-    entries = parts.spool.prepare(round.number, members, work.upload_limit)
+    entries = parts.files.spool.prepare(round.number, members, work.upload_limit)
     return dict(OpenRound(work, entries, began=0.0).restore())
 
 
@@ -209,8 +209,8 @@ def check(run_dir: Path, said: Said, recording: Recording) -> str:
     assert recording.epoch or not {"checkpoint_damaged", "round_begins_anew"} & set(names), names
     assert resumed.epoch == recording.epoch
     assert resumed.committed in (said.committed, said.committed + 1), resumed.committed
-    assert parts.learner.written is not None
-    assert parts.learner.written.digest == known.digests[resumed.committed][0]
+    assert parts.built.learner.written is not None
+    assert parts.built.learner.written.digest == known.digests[resumed.committed][0]
     found = books(run_dir)
     for number in range(resumed.committed + 1):
         assert found.digests[number] == known.digests[number]

@@ -178,7 +178,7 @@ class Home:
     def journal_path(self) -> Path:
         return self.run_dir / rundir.JOURNAL
 
-    def assemble(self) -> tuple[Resumed, Learner, Checkpoints, Spool]:
+    def assemble(self) -> tuple[Resumed, Learner, Files]:
         """Come back to where the run is, or make its beginning."""
         with contextlib.closing(Journal(self.journal_path)) as journal:
             return self._assemble(journal)
@@ -188,25 +188,25 @@ class Home:
         with contextlib.closing(Journal(self.journal_path)) as journal:
             return startup.resume(journal)
 
-    def _assemble(self, journal: Journal) -> tuple[Resumed, Learner, Checkpoints, Spool]:
+    def _assemble(self, journal: Journal) -> tuple[Resumed, Learner, Files]:
         resumed = startup.resume(journal)
         brain = learner(self.layouts, method=self.method, clients=self.rules.clients, codec=self.codec)
-        checkpoints, spool = Checkpoints(self.run_dir, self.layouts), Spool(self.run_dir / "spool")
+        files = Files(Checkpoints(self.run_dir, self.layouts), Spool(self.run_dir / "spool"))
         asked = Asked(self.rules.rounds, self.more)
-        startup.begin_or_recover(resumed, journal, brain, checkpoints, spool, asked)
-        return resumed, brain, checkpoints, spool
+        startup.begin_or_recover(resumed, journal, brain, files, asked)
+        return resumed, brain, files
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[Motion]:
         """The run in motion, without a network."""
         journal = Journal(self.journal_path)
-        resumed, brain, checkpoints, spool = self._assemble(journal)
+        resumed, brain, files = self._assemble(journal)
         traffic, ledger, threads = TrafficBook(), Ledger(), Threads()
         tests = Tests(self.eval_every, self.rules.rounds, clients=self.client_tests)
         scored = Scored(None, 0, {})
         means = Means(
             journal=journal,
-            files=Files(checkpoints, spool),
+            files=files,
             learner=brain,
             bookkeeping=Bookkeeping(ledger, traffic, self.budget or Budget(), brain, journal),
             scoring=Scoring(None, tests, scored, journal=journal, line=ledger.line, threads=threads),

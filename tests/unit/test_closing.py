@@ -152,7 +152,7 @@ def test_everybody_is_asked_once_more_and_the_answers_settle_the_result(tmp_path
     assert work["plan"].steps == 0
     assert (work["plan"].lr, work["plan"].flags) == (0.5, {"question": 1.0})
     assert (work["uploads"], work["round"].cohort, work["round"].closing) == ((), (0, 1, 2), True)
-    _, brain, _, _ = made.assemble()
+    _, brain, _ = made.assemble()
     total = sum((10 + index) * wish(index) for index in range(CLIENTS))
     assert torch.equal(brain.state.vectors["chosen"], brain.state.model + total)
     [committed] = events(made, "closing_committed")

@@ -59,7 +59,7 @@ def play(home: Home, upto: int, *, then: int = 0) -> None:
 
 def model(home: Home) -> torch.Tensor:
     """Come back and return the model that the server would go on with."""
-    _, brain, _, _ = home.assemble()
+    _, brain, _ = home.assemble()
     return brain.state.model
 
 
@@ -88,7 +88,7 @@ def digest(home: Home, round: int) -> str:
 def test_an_intact_run_is_loaded_as_it_is(home: Home) -> None:
     play(home, 3)
     expected = model(home)
-    resumed, brain, _, _ = home.assemble()
+    resumed, brain, _ = home.assemble()
     assert (resumed.committed, resumed.epoch) == (3, 0)
     assert torch.equal(brain.state.model, expected)
 
@@ -98,13 +98,13 @@ def test_a_damaged_checkpoint_is_rebuilt_from_the_spool_with_the_same_digest(hom
     expected, named = model(home), digest(home, 3)
     damage(home, 3)
     with capture_logs() as logs:
-        resumed, brain, checkpoints, _ = home.assemble()
+        resumed, brain, files = home.assemble()
     assert [entry["event"] for entry in logs] == ["checkpoint_damaged", "checkpoint_rebuilt"]
     assert (resumed.committed, resumed.epoch) == (3, 0)
     assert torch.equal(brain.state.model, expected)
     assert brain.written is not None
     assert brain.written.digest == named
-    checkpoints.load(3, brain.state, (named, ""))
+    files.checkpoints.load(3, brain.state, (named, ""))
 
 
 @pytest.mark.parametrize("how", ["gone", "directory"])
@@ -145,7 +145,7 @@ def test_a_round_without_a_rejected_update_is_rebuilt_without_it(home: Home) -> 
     asyncio.run(poisoned())
     expected = model(home)
     damage(home, 1)
-    resumed, brain, _, _ = home.assemble()
+    resumed, brain, _ = home.assemble()
     assert (resumed.committed, resumed.epoch) == (1, 0)
     assert torch.equal(brain.state.model, expected)
 
@@ -186,7 +186,7 @@ def test_what_cannot_be_rebuilt_raises_the_epoch_and_goes_back_to_an_older_round
     damage(home, 3)
     shutil.rmtree(home.run_dir / "spool")
     with capture_logs() as logs:
-        resumed, brain, _, _ = home.assemble()
+        resumed, brain, _ = home.assemble()
     assert (resumed.committed, resumed.epoch, resumed.open_round) == (2, 1, None)
     assert torch.equal(brain.state.model, older)
     assert events(home, "epoch_raised") == [{"epoch": 1, "lost_up_to": 3, "round": 2}]
@@ -200,9 +200,9 @@ def test_nothing_of_the_spool_is_taken_over_into_a_new_epoch(home: Home) -> None
     play(home, 3, then=2)
     damage(home, 3, 2)
     with capture_logs():
-        resumed, _, _, spool = home.assemble()
+        resumed, _, files = home.assemble()
     assert (resumed.committed, resumed.epoch) == (0, 1)
-    assert not spool.root.exists()
+    assert not files.spool.root.exists()
 
 
 def test_a_run_goes_on_in_its_new_epoch_and_can_be_resumed_there(home: Home) -> None:
@@ -227,7 +227,7 @@ def test_rounds_of_the_epoch_before_stay_and_help_a_second_time(home: Home) -> N
         home.assemble()
         assert (home.run_dir / "rounds" / "000000").exists()
         damage(home, 2)
-        resumed, _, _, _ = home.assemble()
+        resumed, _, _ = home.assemble()
     assert (resumed.committed, resumed.epoch) == (0, 2)
 
 
@@ -239,7 +239,7 @@ def test_a_new_epoch_knows_what_the_clients_were_told_up_to_its_base(home: Home)
     damage(home, 3)
     shutil.rmtree(home.run_dir / "spool")
     with capture_logs():
-        resumed, _, _, _ = home.assemble()
+        resumed, _, _ = home.assemble()
     with contextlib.closing(connect(home.journal_path)) as connection:
         assert Past(connection, resumed.epoch).last_outcomes(resumed.committed) == before
     assert {index: sorted(rounds) for index, rounds in before.items()} == {
@@ -255,7 +255,7 @@ def test_the_base_of_an_epoch_is_rebuilt_from_the_spool_of_the_epoch_before(home
         home.assemble()
         expected = model(home)
         damage(home, 2)
-        resumed, brain, _, _ = home.assemble()
+        resumed, brain, _ = home.assemble()
     assert (resumed.committed, resumed.epoch) == (2, 1)
     assert torch.equal(brain.state.model, expected)
 
@@ -282,9 +282,9 @@ def test_a_failed_run_that_is_tried_again_holds_its_last_round_anew(home: Home) 
     spoil(home, 3)
     home.rules = replace(home.rules, min_updates=1)
     with capture_logs() as logs:
-        resumed, _, _, spool = home.assemble()
+        resumed, _, files = home.assemble()
         assert (resumed.committed, resumed.epoch, resumed.open_round) == (2, 1, None)
-        assert not (spool.root / "000003").exists()
+        assert not (files.spool.root / "000003").exists()
         play(home, 3)
     assert "round_begins_anew" in [entry["event"] for entry in logs]
     with contextlib.closing(read_only(home.journal_path)) as connection:

@@ -13,7 +13,7 @@ from edgeflock.lab.cli import group
 from edgeflock.lab.export.tensorboard import scalars
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.journal.reader import Event
-from edgeflock.server.start import event_files
+from edgeflock.server.start import children
 from support.processes import Flock, flock
 
 reading = pytest.importorskip(
@@ -104,7 +104,7 @@ def test_a_missing_package_is_named_before_anything_starts(
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorboard", None)  # as if it were not installed
     with pytest.raises(UsageError, match=r"--tensorboard needs tensorboard, .*\[tensorboard\]'"):
-        event_files.check(ServerConfig(tensorboard=True))
-    event_files.check(ServerConfig())
+        children.check(ServerConfig(tensorboard=True))
+    children.check(ServerConfig())
     with pytest.raises(UsageError, match=r"this command needs tensorboard, .*\[tensorboard\]'"):
         group.main(["tensorboard", str(tmp_path)], prog_name="fl-lab", standalone_mode=False)

@@ -15,16 +15,17 @@ from edgeflock.common.errors import UsageError
 from edgeflock.common.flat import FlatModel
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.core.decisions import Ended, EndingKind, Outcome
+from edgeflock.server.core.decisions import Ended, EndingKind
 from edgeflock.server.core.events import ResumedRound, Started
 from edgeflock.server.costs import budget, target
+from edgeflock.server.engine.means import Files
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.run_toml import from_toml, to_toml
 from edgeflock.server.files.spool import Spool
 from edgeflock.server.journal import journal as journals
 from edgeflock.server.journal.journal import FAREWELL, Journal
-from edgeflock.server.journal.past import Resumed, Scored
+from edgeflock.server.journal.past import Resumed
 from edgeflock.server.learning.learner import Learner
 from edgeflock.server.service.central import load_union
 from edgeflock.server.start import build as assembly
@@ -47,18 +48,12 @@ class Built:
 class Parts:
     """All that a run needs before the event loop starts."""
 
-    config: ServerConfig
+    built: Built
     run_dir: Path
     journal: Journal
     resumed: Resumed
-    outcomes: dict[int, dict[int, Outcome]]  # the last two of every client: by seat, then by round
-    scored: Scored
-    test: assembly.TestSet
-    learner: Learner
-    checkpoints: Checkpoints
-    spool: Spool
-    run: pb.Run
-    union: LocalData | None = None
+    files: Files
+    run: pb.Run  # as clients are told of it
 
 
 def build(config: ServerConfig) -> Built:
@@ -135,27 +130,15 @@ def _parts(built: Built, run_dir: Path, journal: Journal) -> Parts:
     _check_identity(resumed, here, run_dir)
     resumed.finished = _over(resumed, config, run_dir) is not None
     checkpoints, spool = Checkpoints(run_dir, learner.layouts), Spool(run_dir / "spool")
+    files = Files(checkpoints, spool, config.keep_every)
     if not resumed.finished:
         journal.forget_ending().result()
     if asked.more and resumed.meta.pop("limit", None) is not None:
         journal.forget_limit().result()  # what was decided of its last round stands, but others may follow
-    begin_or_recover(resumed, journal, learner, checkpoints, spool, asked)
+    begin_or_recover(resumed, journal, learner, files, asked)
     rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
     run = assembly.describe_run(config, resumed.meta["run_id"], resumed.epoch, built.test, built.flat)
-    return Parts(
-        config,
-        run_dir,
-        journal,
-        resumed,
-        journal.ask(lambda past: past.last_outcomes(resumed.newest)).result(),
-        journal.ask(lambda past: past.scored(resumed.newest)).result(),
-        built.test,
-        learner,
-        checkpoints,
-        spool,
-        run,
-        built.union,
-    )
+    return Parts(built, run_dir, journal, resumed, files, run)
 
 
 def resume(journal: Journal, **identity: str) -> Resumed:
@@ -169,15 +152,15 @@ def resume(journal: Journal, **identity: str) -> Resumed:
 
 
 def begin_or_recover(
-    resumed: Resumed, journal: Journal, learner: Learner, checkpoints: Checkpoints, spool: Spool, asked: Asked
+    resumed: Resumed, journal: Journal, learner: Learner, files: Files, asked: Asked
 ) -> None:
     """Make round 0, or bring the learner to where the journal says that the run is."""
     if journal.ask(lambda past: past.digests(0)).result() is None:
-        check_known(checkpoints, -1)
-        saved = learner.save(checkpoints, 0)
+        check_known(files.checkpoints, -1)
+        saved = learner.save(files.checkpoints, 0)
         journal.begin((saved.model.digest, saved.state_digest), **learner.described()).result()
     else:
-        recover(resumed, journal, learner, checkpoints, spool, asked)
+        recover(resumed, journal, learner, files.checkpoints, files.spool, asked)
 
 
 def _identity(built: Built) -> dict[str, str]:

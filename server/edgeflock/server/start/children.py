@@ -1,4 +1,4 @@
-"""The process that writes figures for TensorBoard as fl-server sees it: started and ended with the run."""
+"""The processes beside a server, as it sees them: the dashboard, and what writes figures for TensorBoard."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import structlog
 
 from edgeflock.common.command import extras
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.web.child import Dashboard
 
 log = structlog.get_logger()
 
@@ -23,6 +24,23 @@ def check(config: ServerConfig) -> None:
     """Raise UsageError with what to install if event files are asked for and cannot be written."""
     if config.tensorboard:
         extras.require("--tensorboard", "tensorboard")
+
+
+class Children:
+    """All of them. Whatever becomes of them, the run goes on."""
+
+    def __init__(self, config: ServerConfig, run_dir: Path) -> None:
+        self._dashboard = Dashboard.bound(config, run_dir)
+        self._event_files = EventFiles(config, run_dir)
+
+    async def start(self) -> None:
+        self._dashboard.start()
+        await self._event_files.start()
+
+    async def end(self) -> None:
+        """Let them show and write the last rounds."""
+        await self._dashboard.end()
+        await self._event_files.end()
 
 
 class EventFiles:

@@ -1,0 +1,124 @@
+"""A run set in motion: its means, its engine and the door to it, made of its parts."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from edgeflock.methods.kit.workbench import Workbench
+from edgeflock.server.core.run import RunMachine
+from edgeflock.server.costs import budget, target
+from edgeflock.server.costs.budget import Budget
+from edgeflock.server.costs.ledger import Ledger
+from edgeflock.server.costs.traffic import TrafficBook
+from edgeflock.server.engine.bookkeeping import Bookkeeping
+from edgeflock.server.engine.engine import Engine
+from edgeflock.server.engine.intake import Intake
+from edgeflock.server.engine.loop import Threads
+from edgeflock.server.engine.means import Means
+from edgeflock.server.engine.scoring import Scoring, Tests
+from edgeflock.server.engine.verdicts import Verdicts
+from edgeflock.server.service.central import CentralTrainer
+from edgeflock.server.service.sessions import Sessions
+from edgeflock.server.service.status import status_of
+from edgeflock.server.start import build
+from edgeflock.server.start.startup import Parts, started
+from edgeflock.server.start.versions import versions
+from edgeflock.v1 import control_pb2 as pb
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class RunInMotion:
+    """All that lives as long as the process serves the run."""
+
+    parts: Parts
+    sessions: Sessions
+    engine: Engine
+    intake: Intake
+    central: CentralTrainer | None  # the server's own part, where the method trains on the server
+
+    async def begin(self) -> None:
+        """Go on from where the journal is."""
+        self._say()
+        await self.engine.begin(started(self.parts.resumed))
+        if self.central is not None:
+            self.engine.accompany(self.central.run())
+
+    def _say(self) -> None:
+        config, resumed = self.parts.built.config, self.parts.resumed
+        fields = {"run_id": resumed.meta["run_id"], "round": resumed.committed, "epoch": resumed.epoch}
+        if config.budget:
+            fields["budget"] = config.budget
+        more = {"method": config.method, "rounds": config.rounds, **versions()}
+        self.parts.journal.note("run_started", **fields, **more)
+        log.info("run_started", **fields, run_dir=str(self.parts.run_dir), method=config.method)
+
+    def status(self) -> pb.StatusResponse:
+        """Return where the run is, in the words of the operator's service."""
+        run_id, run_dir = self.parts.resumed.meta["run_id"], str(self.parts.run_dir)
+        return status_of(self.intake, self.sessions, run_id, run_dir)
+
+    def rest(self) -> None:
+        """Train no more on the server."""
+        if self.central is not None:
+            self.central.stop()
+
+    async def close(self) -> None:
+        """Write what is to be written, the journal last."""
+        await self.engine.close()
+        await asyncio.to_thread(self.parts.journal.close)
+
+
+def set_in_motion(parts: Parts) -> RunInMotion:
+    """Make what serves a run; `begin` begins it."""
+    traffic = TrafficBook()
+    sessions, machine = Sessions(traffic), RunMachine(build.build_rules(parts.built.config))
+    engine = Engine(machine, _means(parts, traffic), sessions)
+    intake = Intake(engine)
+    return RunInMotion(parts, sessions, engine, intake, _central(parts, intake, sessions))
+
+
+def _central(parts: Parts, intake: Intake, sessions: Sessions) -> CentralTrainer | None:
+    built = parts.built
+    if built.union is None:
+        return None
+    bench = Workbench(build.build_net(built.config, built.test), threads=1)
+    return CentralTrainer(intake, sessions, built.learner, bench, built.union)
+
+
+def _means(parts: Parts, traffic: TrafficBook) -> Means:
+    """Make the means; their threads run from now on."""
+    built, journal, newest = parts.built, parts.journal, parts.resumed.newest
+    ledger, threads = Ledger(), Threads()
+    evaluator = build.build_evaluator(built.config, built.test)
+    scored = journal.ask(lambda past: past.scored(newest)).result()
+    return Means(
+        journal=journal,
+        files=parts.files,
+        learner=built.learner,
+        bookkeeping=Bookkeeping(ledger, traffic, _budget(parts), built.learner, journal),
+        scoring=Scoring(evaluator, _tests(parts), scored, journal=journal, line=ledger.line, threads=threads),
+        verdicts=Verdicts(journal.ask(lambda past: past.last_outcomes(newest)).result(), journal),
+        threads=threads,
+        samples=dict(parts.resumed.samples),
+    )
+
+
+def _tests(parts: Parts) -> Tests:
+    config = parts.built.config
+    return Tests(
+        config.eval_every,
+        config.rounds,
+        blocking=config.eval_blocking,
+        clients=build.client_tests(config),
+        target=target.parse(config.target),
+    )
+
+
+def _budget(parts: Parts) -> Budget:
+    """Return the limits, and what the lives before have used."""
+    return Budget(budget.parse(parts.built.config.budget), parts.resumed.used)
