@@ -203,13 +203,13 @@ class Home:
         resumed, brain, files = self._assemble(journal)
         traffic, ledger, threads = TrafficBook(), Ledger(), Threads()
         tests = Tests(self.eval_every, self.rules.rounds, clients=self.client_tests)
-        scored = Scored(None, 0, {})
+        scored, time_line = Scored(None, 0, {}), ledger.time_line
         means = Means(
             journal=journal,
             files=files,
             learner=brain,
             bookkeeping=Bookkeeping(ledger, traffic, self.budget or Budget(), brain, journal),
-            scoring=Scoring(None, tests, scored, journal=journal, line=ledger.line, threads=threads),
+            scoring=Scoring(None, tests, scored, journal=journal, time_line=time_line, threads=threads),
             verdicts=Verdicts(journal.ask(lambda past: past.last_outcomes(resumed.newest)).result(), journal),
             threads=threads,
             samples=dict(resumed.samples),

@@ -81,9 +81,9 @@ def test_only_the_time_of_rounds_counts_and_earlier_lives_count_too() -> None:
     budget.begin(1000.0)
     assert budget.used(1003.0)["time"] == 13.0
     budget.begin(1003.0)  # a round that is opened again after a full disk
-    budget.rest(1004.0)
+    budget.end(1004.0)
     assert budget.used(5000.0)["time"] == 14.0
-    budget.rest(5001.0)
+    budget.end(5001.0)
     budget.begin(6000.0)
     assert budget.used(6001.5)["time"] == 15.5
 

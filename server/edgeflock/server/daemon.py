@@ -66,7 +66,7 @@ async def _live(parts: Parts, console: Console) -> tuple[Ended | None, str]:
         console.follow(moving.status)
         await beside.start()
         ending = await moving.engine.ended
-        moving.rest()
+        moving.train_no_more()
         if moving.intake.status().ending is not None and await _linger(moving.intake, asked, config.linger):
             parts.journal.farewell()
         await doors.close_to_clients()

@@ -132,13 +132,13 @@ class Spent:
     """What a run has used of its budgets at an instant, over all its lives."""
 
     used: Mapping[str, float]
-    own: Mapping[str, float]  # what the method itself counts, in place of ours
+    by_method: Mapping[str, float]  # what the method itself counts, in place of ours
     limits: Mapping[str, float]
 
     @property
     def counted(self) -> dict[str, float]:
         """What counts for the limits."""
-        return {**self.used, **self.own}
+        return {**self.used, **self.by_method}
 
     @property
     def shares(self) -> dict[str, list[float]]:
@@ -165,7 +165,7 @@ class Budget:
         self._charged = dict.fromkeys(RESOURCES, 0.0) | dict(self.before)
 
     @property
-    def at_hand(self) -> bool:
+    def running(self) -> bool:
         """Whether there is a round, whose time counts."""
         return self._since is not None
 
@@ -173,7 +173,7 @@ class Budget:
         """A round is being opened."""
         self._since = now if self._since is None else self._since
 
-    def rest(self, now: float) -> None:
+    def end(self, now: float) -> None:
         """No round is at hand."""
         self._charged["time"] += now - self._since if self._since is not None else 0.0
         self._since = None
@@ -208,8 +208,8 @@ class Budget:
 
     def used(self, now: float, *, moved: float = 0.0, server_cpu_s: float = 0.0) -> dict[str, float]:
         """Return what is used so far; `moved` bytes since the last commit, `server_cpu_s` in this life."""
-        at_hand = now - self._since if self._since is not None else 0.0
-        now_used = {"time": at_hand, "bytes": moved, "cpu": server_cpu_s}
+        running = now - self._since if self._since is not None else 0.0
+        now_used = {"time": running, "bytes": moved, "cpu": server_cpu_s}
         return {name: amount + now_used.get(name, 0.0) for name, amount in self._charged.items()}
 
     def unmeasured(self) -> list[str]:

@@ -20,7 +20,7 @@ class MemberCosts:
     """What is known of one member of the open round."""
 
     traffic: Traffic
-    stated: Row = field(default_factory=dict)
+    reported: Row = field(default_factory=dict)
     package: Package | None = None  # of its update, once that is complete
     operations: Row = field(default_factory=dict)  # that its steps took
 
@@ -28,10 +28,10 @@ class MemberCosts:
         """Return what was counted, what the client stated, and what follows from its update: bytes that came
         twice, operations."""
         if self.package is None:
-            return {**self.stated, **counted, "resent_bytes": 0}
+            return {**self.reported, **counted, "resent_bytes": 0}
         held, steps = (int(self.package.scalars[name]) for name in ("samples", "steps"))
         resent = max(0, counted["bytes_up"] - self.package.size_bytes)
-        said = {"samples": held, "steps": steps, **self.stated}
+        said = {"samples": held, "steps": steps, **self.reported}
         return {**said, **counted, "resent_bytes": resent, **self.operations}
 
 
@@ -39,7 +39,7 @@ class Ledger:
     """Every number comes here first. Nothing is forgotten before a transaction holds it."""
 
     def __init__(self) -> None:
-        self.line = TimeLine()
+        self.time_line = TimeLine()
         self._late: dict[tuple[int, int], Row] = {}
         self._kept: Kept = {}  # of the open round, written by the lives before
         self._closed: RoundRows | None = None  # of the round that is being committed, or was
@@ -95,11 +95,11 @@ class Ledger:
     @contextlib.contextmanager
     def writing(self) -> Iterator[Pending]:
         """Hand out what is due; if the transaction within fails, it stays due."""
-        self.line.now()
-        pending = Pending(dict(self._late), self.line.take())
+        self.time_line.now()
+        pending = Pending(dict(self._late), self.time_line.take())
         try:
             yield pending
         except BaseException:
-            self.line.give_back(pending.seconds)
+            self.time_line.give_back(pending.seconds)
             raise
         self._late = {key: row for key, row in self._late.items() if pending.late.get(key) is not row}

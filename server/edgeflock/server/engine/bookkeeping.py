@@ -73,16 +73,16 @@ class Spending:
         more = {} if self._central else self.budget.uncharged(open_round.number, open_round.costs)
         return {name: amount + more.get(name, 0.0) for name, amount in self.used().items()}
 
-    def own(self) -> Mapping[str, float]:
+    def by_method(self) -> Mapping[str, float]:
         """Return what the method itself counts, where it does: FedADM's simulated clock."""
         return self._learner.half.used(self._learner.state)
 
     def spent(self) -> Spent:
-        return Spent(self.used(), self.own(), self.budget.limits)
+        return Spent(self.used(), self.by_method(), self.budget.limits)
 
     def reached(self) -> str:
         """Return why the round at hand ends now; empty if all is within the limits."""
-        return self.budget.reached(self.used(), self.own())
+        return self.budget.reached(self.used(), self.by_method())
 
     def settle(self, round: int, rows: Mapping[int, Row]) -> None:
         """Charge a round that is committed or discarded: it was paid. The CPU time of a run without clients
@@ -105,7 +105,7 @@ class Watch:
     async def reached(self) -> LimitReached | None:
         """Look at time, CPU and energy until a limit is reached; None: `close` came first."""
         while not self.over:
-            if self._budget.at_hand and (reason := self._spending.reached()):
+            if self._budget.running and (reason := self._spending.reached()):
                 self.over = True
                 return LimitReached(reason, time.monotonic())
             self._woken.clear()
@@ -122,7 +122,7 @@ class Watch:
 
     def _left_s(self) -> float:
         time_s = self._budget.limits.get("time")
-        if time_s is None or not self._budget.at_hand or "time" in self._spending.own():
+        if time_s is None or not self._budget.running or "time" in self._spending.by_method():
             return WATCH_S
         return min(WATCH_S, max(0.0, time_s - self._spending.used()["time"]))
 
@@ -150,7 +150,7 @@ class Bookkeeping:
         self, ledger: Ledger, traffic: TrafficBook, budget: Budget, learner: Learner, journal: Journal
     ) -> None:
         self._process = Process()
-        self.ledger, self.line, self.traffic = ledger, ledger.line, traffic
+        self.ledger, self.time_line, self.traffic = ledger, ledger.time_line, traffic
         self.spending = Spending(budget, traffic, learner, self._process)
         self.watch = Watch(self.spending)
         self._budget, self._learner, self._journal = budget, learner, journal
@@ -164,9 +164,9 @@ class Bookkeeping:
         self._budget.begin(now)
         self.watch.look()
 
-    def rest(self) -> None:
+    def end(self) -> None:
         """No round is at hand."""
-        self._budget.rest(time.monotonic())
+        self._budget.end(time.monotonic())
 
     def resume(self, kept: Kept, open_round: OpenRound, names: Mapping[int, str]) -> None:
         """Go on with the rows of a round that a life before has left open; what it spooled was counted by
@@ -201,14 +201,14 @@ class Bookkeeping:
 
         `tested_s` of the commit were a test of other models.
         """
-        self.line.move(round, COMMIT, EVALUATE, tested_s)
+        self.time_line.move(round, COMMIT, EVALUATE, tested_s)
         self.charge(round)
         return {"server_peak_rss_bytes": self._process.peak_rss_bytes}
 
     def charge(self, round: int) -> None:
         """Count CPU and energy of this process since the last call."""
         for name, amount in self._process.taken().items():
-            self.line.add(round, name, amount)
+            self.time_line.add(round, name, amount)
 
     def add_late(self, round: int, seat: int, row: Row) -> None:
         """Take what a client reports of a round that is over; the next commit or note writes it down."""
@@ -232,7 +232,7 @@ class Bookkeeping:
     # ------------------------------------------------------------------------------- the journal
 
     @contextlib.contextmanager
-    def due(self, rows: RoundRows | None = None) -> Iterator[Costs]:
+    def unwritten(self, rows: RoundRows | None = None) -> Iterator[Costs]:
         """Hand out what no transaction holds, and those rows; if the one within fails, it stays due."""
         with self.ledger.writing() as pending:
             yield Costs(pending, rows, self.spending.spent())
@@ -246,7 +246,7 @@ class Bookkeeping:
 
     async def note(self, machine: RunMachine, open_round: OpenRound | None) -> None:
         """Write what is due, if anything is."""
-        if self.grown(open_round) or (self._budget.limits and self._budget.at_hand):
+        if self.grown(open_round) or (self._budget.limits and self._budget.running):
             await self.write(machine, open_round)
 
     def grown(self, open_round: OpenRound | None) -> bool:
@@ -256,7 +256,7 @@ class Bookkeeping:
 
     async def write(self, machine: RunMachine, open_round: OpenRound | None) -> None:
         """Write what is due; a journal that is broken is met by the next decision, which handles it."""
-        with contextlib.suppress(JournalBroken), self.due(self.open_rows(machine, open_round)) as costs:
+        with contextlib.suppress(JournalBroken), self.unwritten(self.open_rows(machine, open_round)) as costs:
             await asyncio.wrap_future(self._journal.keep(costs))
 
     @property

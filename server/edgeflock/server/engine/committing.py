@@ -46,7 +46,7 @@ async def commit_round(
     stop = await _write(means, machine, opened, effect)
     means.verdicts.add(effect.round, effect.outcomes)
     await means.scoring.begin(effect.round)
-    means.bookkeeping.rest()
+    means.bookkeeping.end()
     last = effect.next is None or bool(stop)
     reason = await reached(means, effect.round) if last and not machine.draining else ""
     return Committed(effect.round, time.monotonic(), stop, reason)
@@ -56,7 +56,7 @@ async def reached(means: Means, round: int) -> str:
     """Return why the run ends with a committed round, once its evaluation is in the journal."""
     if not means.scoring.tests.target:
         return ""
-    with means.bookkeeping.line.instead(EVALUATE):
+    with means.bookkeeping.time_line.instead(EVALUATE):
         return await means.scoring.settled(round)
 
 
@@ -68,14 +68,16 @@ async def look_for_target(means: Means, round: int) -> TargetReached | None:
 
 async def _write(means: Means, machine: RunMachine, opened: OpenRound, effect: CommitRound) -> str:
     """Write state, costs and the next opening; return why there is none after all."""
-    books, number = means.bookkeeping, effect.round
-    round = replace(opened.work.round, costs=opened.measured() | books.spending.used_with(opened))
+    bookkeeping, number = means.bookkeeping, effect.round
+    round = replace(opened.work.round, costs=opened.measured() | bookkeeping.spending.used_with(opened))
     stepped = await means.threads.compute(_step_and_save, means, round, effect, opened)
-    rows = books.close_round(machine, opened)
-    metrics = {**stepped.metrics, **books.server_use(number, tested_s=means.scoring.took_s)}
+    rows = bookkeeping.close_round(machine, opened)
+    metrics = {**stepped.metrics, **bookkeeping.server_use(number, tested_s=means.scoring.took_s)}
     scores = ClientScores.of(opened.scores, effect.outcomes)
-    with books.due(rows) as costs:
-        line = canonical_line(machine.roster.names, effect, metrics, books.line.of(number), rows.rows)
+    with bookkeeping.unwritten(rows) as costs:
+        line = canonical_line(
+            machine.roster.names, effect, metrics, bookkeeping.time_line.of(number), rows.rows
+        )
         name = "closing_committed" if round.closing else "round_committed"
         done, said = Announce(name, line | costs.spent.fields()), scores.announcements(number)
         commit = Commit(
@@ -109,19 +111,18 @@ def canonical_line(
     names: Mapping[int, str],
     effect: CommitRound,
     metrics: Mapping[str, float],
-    line: Mapping[str, float],
+    seconds: Mapping[str, float],
     rows: Mapping[int, Row],
 ) -> dict[str, object]:
     """Return the one line that says everything of a round."""
     missed = [item for item in effect.outcomes if item.verdict is not Verdict.COUNTED]
-    seconds = sum(value for name, value in line.items() if name in OF_A_ROUND)
     return {
         "round": effect.round,
         "counted": len(effect.outcomes) - len(missed),
         "not_counted": {names[item.seat]: str(item.verdict) for item in missed},
         **{name: value for name, value in metrics.items() if not name.startswith("server_")},
-        **{name: round(value, 6) for name, value in line.items()},
-        "seconds": round(seconds, 6),
+        **{name: round(value, 6) for name, value in seconds.items()},
+        "seconds": round(sum(value for name, value in seconds.items() if name in OF_A_ROUND), 6),
         "bytes_down": sum(int(row["bytes_down"] or 0) for row in rows.values()),
         "bytes_up": sum(int(row["bytes_up"] or 0) for row in rows.values()),
         "flops": sum(row.get("flops") or 0 for row in rows.values()),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
@@ -27,12 +26,10 @@ from edgeflock.server.core.effects import (
     Publish,
 )
 from edgeflock.server.core.events import (
-    Broken,
     Committed,
     Event,
     Folded,
     LimitReached,
-    Ready,
     RoundPrepared,
     Started,
     TargetReached,
@@ -40,12 +37,11 @@ from edgeflock.server.core.events import (
 )
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.run import RunMachine
-from edgeflock.server.costs.rows import Row
 from edgeflock.server.engine.audience import Audience
 from edgeflock.server.engine.bookkeeping import within
 from edgeflock.server.engine.committing import commit_round, look_for_target, prune, score_again
 from edgeflock.server.engine.folding import fold_ahead, fold_round
-from edgeflock.server.engine.loop import Loop, Work, in_words
+from edgeflock.server.engine.loop import Loop, Work
 from edgeflock.server.engine.means import Means
 from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.engine.opening import open_round, prepared
@@ -61,7 +57,7 @@ class Engine:
         self.machine, self.means, self._audience = machine, means, audience
         self.opened: OpenRound | None = None  # the open round, or the one that was open last
         self.ended: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
-        self._loop = Loop(machine, means.bookkeeping.line, self._carry_out)
+        self._loop = Loop(machine, means.bookkeeping.time_line, self._carry_out)
         self._closing = asyncio.Event()
         self._first = True  # the round to be opened is the first of this life
 
@@ -133,16 +129,17 @@ class Engine:
         found = await commit_round(self.means, self.machine, self._open_round, effect)
         if isinstance(found, Committed):  # these begin when it is told
             self._loop.start(prune(self.means, effect.round))
-            self._loop.start(look_for_target(self.means, effect.round))
+            if self.means.scoring.tests.target:
+                self._loop.start(look_for_target(self.means, effect.round))
         return found
 
     # ------------------------------------------------------------------------------- beside the effects
 
     async def _keep(self) -> None:
         """Write what is counted every few seconds: a kill loses no more of it."""
-        books = self.means.bookkeeping
-        while not await within(self._closing, books.pause_s):
-            await books.note(self.machine, self.opened)
+        bookkeeping = self.means.bookkeeping
+        while not await within(self._closing, bookkeeping.pause_s):
+            await bookkeeping.note(self.machine, self.opened)
 
     async def _fold_ahead(self, opened: OpenRound) -> None:
         ready = await prepared(opened)
@@ -157,16 +154,7 @@ class Engine:
         """Run something beside the effects; it must end before `close`, and its failure ends the process."""
         self._loop.start(work)
 
-    # ------------------------------------------------------------------------------- what clients do
-
-    def ready(self, client_id: str, seat: int, samples: int, classes: Sequence[int] = ()) -> None:
-        """A member has its data, so many samples of each class, and waits for tasks."""
-        journal = self.means.journal
-        self.means.samples[seat] = samples
-        journal.ready(seat, samples)
-        told = {"classes": list(classes)} if classes else {}
-        journal.note("client_ready", client=client_id, seat=seat, samples=samples, **told)
-        self.post(Ready(seat, time.monotonic()))
+    # ------------------------------------------------------------------------------- what comes from outside
 
     def received(self, seat: int, package: Package) -> None:
         """An update is complete and checked."""
@@ -184,33 +172,20 @@ class Engine:
             self.post(LimitReached(reason, time.monotonic()))
         return not watch.over
 
-    def add_late(self, round: int, seat: int, row: Row) -> None:
-        """Take what a client reports of a round that is over.
-
-        The rows of a discarded round are written again at the end: it is stated in these, too.
-        """
-        self.means.bookkeeping.add_late(round, seat, row)
-        if self.opened is not None and self.opened.number == round:
-            self.opened.correct(seat, row)
-
-    def broken(self, error: OSError) -> None:
-        """A disk that fails an upload has failed the server: the next start sees what is sound."""
-        self.post(Broken(in_words(error), time.monotonic()))
-
     # ------------------------------------------------------------------------------- the end
 
     async def close(self) -> None:
         """Let what is being written be written; give threads and files back."""
-        means, books = self.means, self.means.bookkeeping
+        means, bookkeeping = self.means, self.means.bookkeeping
         self._audience.let_go(self.machine.roster.names.values())
         means.learner.hurry()
         self._closing.set()
-        books.watch.close()
+        bookkeeping.watch.close()
         await self._loop.settle()
         await means.scoring.finish()
-        books.rest()
-        books.charge(self.machine.round or 1)
-        await books.write(self.machine, self.opened)
+        bookkeeping.end()
+        bookkeeping.charge(self.machine.round or 1)
+        await bookkeeping.write(self.machine, self.opened)
         if self.opened is not None:
             self.opened.close()
         means.threads.shut()

@@ -21,7 +21,7 @@ async def fold_ahead(means: Means, opened: OpenRound, cohort: Collection[int]) -
     """Fold what is complete without a gap while the rest is on its way."""
     began = time.monotonic()
     await means.threads.compute(means.learner.advance, cohort, dict(opened.updates))
-    means.bookkeeping.line.add(opened.number, "fold_busy", time.monotonic() - began)
+    means.bookkeeping.time_line.add(opened.number, "fold_busy", time.monotonic() - began)
 
 
 async def fold_round(

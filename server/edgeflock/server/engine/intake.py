@@ -21,6 +21,7 @@ from edgeflock.server.core.events import (
     Offline,
     Online,
     PauseAsked,
+    Ready,
     ReleaseAsked,
     ResumeAsked,
     StopAsked,
@@ -238,13 +239,20 @@ class Intake:
 
     def ready(self, client_id: str, samples: int, classes: Sequence[int] = ()) -> None:
         """It has its data, so many samples of each class, and waits for tasks."""
-        self._engine.ready(client_id, self._machine.roster.seat_of[client_id], samples, classes)
+        seat = self._machine.roster.seat_of[client_id]
+        self._means.samples[seat] = samples
+        self._means.journal.ready(seat, samples)
+        told = {"classes": list(classes)} if classes else {}
+        self.note("client_ready", client=client_id, seat=seat, samples=samples, **told)
+        self._engine.post(Ready(seat, time.monotonic()))
 
     def stated(self, client_id: str, round: int, costs: Row) -> None:
         """It says what a round took of which it has just heard the final word."""
         seat = self._machine.roster.seat_of.get(client_id)
         if seat is not None and any(round == known for known, _ in self._means.verdicts.last(seat)):
-            self._engine.add_late(round, seat, costs)
+            self._means.bookkeeping.add_late(round, seat, costs)
+            if (opened := self._engine.opened) is not None and opened.number == round:
+                opened.correct(seat, costs)  # the rows of a discarded round are written again at the end
 
     def refused(self, client_id: str, round: int, sentence: str) -> None:
         """It cannot do its task."""

@@ -85,9 +85,9 @@ class Loop:
     """A round machine in motion; lives on the event loop."""
 
     def __init__(
-        self, machine: RunMachine, line: TimeLine, carry_out: Callable[[Effect], Work | None]
+        self, machine: RunMachine, time_line: TimeLine, carry_out: Callable[[Effect], Work | None]
     ) -> None:
-        self._machine, self._line = machine, line
+        self._machine, self._time_line = machine, time_line
         self._carry_out = carry_out  # begins what the machine wants done; must not wait
         self._queue: deque[Event] = deque()
         self._handling = False
@@ -121,9 +121,9 @@ class Loop:
         """Keep the time line where the machine is."""
         doing = doing_of(self._machine)
         if doing is None:
-            self._line.leave()
+            self._time_line.leave()
         else:
-            self._line.enter(*doing)
+            self._time_line.enter(*doing)
 
     def start(self, work: Work, effect: Effect | None = None) -> None:
         """Run what an effect takes, or what stands beside the effects; its failure is an event, too."""

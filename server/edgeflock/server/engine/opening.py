@@ -25,11 +25,11 @@ def wants_no(means: Means, wanted: RoundOpened, used: Mapping[str, float], befor
     if (stop := learner.wants_no(following)) or not budget.limits:
         return stop
     if closing:  # room for it was kept, but for what nobody foresaw: it would be cut at once
-        return budget.reached(used, spending.own())
+        return budget.reached(used, spending.by_method())
     if before is not None and before.used_up:
         return budget.short(used, before.used_up)
     expected, steered = learner.expected_bytes(following), learner.plan(following).steered
-    return budget.beyond({**used, **spending.own()}, expected, steered=steered)
+    return budget.beyond({**used, **spending.by_method()}, expected, steered=steered)
 
 
 async def open_round(means: Means, machine: RunMachine, effect: PrepareRound, *, first: bool) -> OpenRound:
@@ -66,7 +66,7 @@ def _open(means: Means, round: Round, added: tuple[int, ...], began: float) -> O
 async def _prepare(means: Means, round: Round) -> bool:
     began = time.monotonic()
     prepared = await means.threads.prepare(means.learner.prepare, round)
-    means.bookkeeping.line.add(round.number, "prepare_busy", time.monotonic() - began)
+    means.bookkeeping.time_line.add(round.number, "prepare_busy", time.monotonic() - began)
     return prepared
 
 

@@ -46,15 +46,15 @@ async def _not_wanted(means: Means, wanted: RoundOpened, before: OpenRound | Non
 
 async def _finish(means: Means, ending: Ended, opened: OpenRound | None) -> None:
     """Before the end is said: the last evaluation is in the journal and the model is in its place."""
-    books = means.bookkeeping
-    books.rest()
+    bookkeeping = means.bookkeeping
+    bookkeeping.end()
     if ending.discarded and opened is not None:  # it was paid
-        books.spending.settle(opened.number, opened.lost())
-    with books.line.instead(EVALUATE):
+        bookkeeping.spending.settle(opened.number, opened.lost())
+    with bookkeeping.time_line.instead(EVALUATE):
         await means.scoring.finish()
     if ending.kind is not EndingKind.FAILED:
         await means.threads.compute(_write_result, means)
-    books.charge(ending.round or 1)
+    bookkeeping.charge(ending.round or 1)
 
 
 def _write_result(means: Means) -> None:
@@ -65,11 +65,11 @@ async def _write_last(
     means: Means, machine: RunMachine, opened: OpenRound | None, effect: Persist, said: Sequence[Announce]
 ) -> None:
     """Write the end, and with it all that no transaction holds yet."""
-    books = means.bookkeeping
-    with books.due(books.open_rows(machine, opened)) as costs:
+    bookkeeping = means.bookkeeping
+    with bookkeeping.unwritten(bookkeeping.open_rows(machine, opened)) as costs:
         spent = costs.spent.fields()
-        told = [replace(one, fields=one.fields | spent) if one.name == _END else one for one in said]
-        await asyncio.wrap_future(means.journal.decide(effect.records, told, costs))
+        last = [replace(one, fields=one.fields | spent) if one.name == _END else one for one in said]
+        await asyncio.wrap_future(means.journal.decide(effect.records, last, costs))
     for record in effect.records:
         if isinstance(record, Ended) and record.discarded:
             means.verdicts.add(record.round, record.discarded)

@@ -39,12 +39,12 @@ class Tests:
     clients: tuple[str, ...] = ()  # what clients test their own models on
     target: Target = field(default_factory=Target)
 
-    def due(self, round: int) -> bool:
+    def includes(self, round: int) -> bool:
         return self.every > 0 and (round % self.every == 0 or round == self.last)
 
     def wishes(self, round: int, *, last: bool) -> tuple[str, ...]:
         """Return what clients are asked to test their own models on in a round."""
-        return self.clients if self.due(round) or (last and self.every) else ()
+        return self.clients if self.includes(round) or (last and self.every) else ()
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,13 @@ class Scoring:
         scored: Scored,
         *,
         journal: Journal,
-        line: TimeLine,
+        time_line: TimeLine,
         threads: Threads,
     ) -> None:
         self.tests = tests
         self.took_s = 0.0  # the last `take`
-        self._evaluator, self._journal, self._line, self._threads = evaluator, journal, line, threads
+        self._evaluator, self._journal = evaluator, journal
+        self._time_line, self._threads = time_line, threads
         self._best, self._newest = scored.best, scored.newest
         self._accuracies = dict(scored.accuracies)  # of the newest rounds, once the journal holds them
         self._taken: _Taken | None = None
@@ -87,7 +88,7 @@ class Scoring:
         Called in the arithmetic thread, before the state moves on.
         """
         began, self.took_s = time.monotonic(), 0.0
-        if self._evaluator is None or not (self.tests.due(round) or last) or self._taken is not None:
+        if self._evaluator is None or not (self.tests.includes(round) or last) or self._taken is not None:
             return
         half, state, others = learner.half, learner.state, defaultdict[str, list[Score]](list)
         for name, vector in learner.models():
@@ -108,7 +109,7 @@ class Scoring:
         self._running[round] = task
         task.add_done_callback(lambda _: self._running.pop(round, None))
         if self.tests.blocking:
-            with self._line.instead(EVALUATE):
+            with self._time_line.instead(EVALUATE):
                 await task
 
     async def settled(self, round: int) -> str:
@@ -132,7 +133,7 @@ class Scoring:
             began = time.monotonic()
             score = await self._threads.evaluate(taken.run)
             if not self.tests.blocking:
-                self._line.add(taken.round, "evaluate_busy", time.monotonic() - began)
+                self._time_line.add(taken.round, "evaluate_busy", time.monotonic() - began)
             if self._best is None or score.accuracy > self._best[0]:
                 self._best = (score.accuracy, taken.round)
             found[GLOBAL] = summarise([score])

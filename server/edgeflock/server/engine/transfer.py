@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -10,10 +11,12 @@ from edgeflock.common.errors import FULL, CorruptPayload
 from edgeflock.common.payload.checksum import Buffer
 from edgeflock.common.payload.package import Package
 from edgeflock.common.scores import ClientScore
+from edgeflock.server.core.events import Broken
 from edgeflock.server.core.reasons import Reason, Refused
 from edgeflock.server.costs.rows import Row
 from edgeflock.server.costs.traffic import Traffic
 from edgeflock.server.engine.engine import Engine
+from edgeflock.server.engine.loop import in_words
 from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.files.spool import Entry
@@ -155,5 +158,5 @@ def unwritten(engine: Engine, error: OSError) -> Refused:
     """What passes is met by another try; a disk that fails ends this process (DESIGN rule 7)."""
     reason = _PASSING.get(error.errno or 0, Reason.DRAINING)
     if reason is Reason.DRAINING:
-        engine.broken(error)
+        engine.post(Broken(in_words(error), time.monotonic()))  # the next start sees what is sound
     return Refused(reason, f"the server cannot write your update: {error.strerror}", _RETRY_SPACE_MS)

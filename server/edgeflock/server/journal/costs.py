@@ -19,7 +19,7 @@ _OWN = "own_"  # before what the method itself counts, in place of what is used
 
 def write(connection: sqlite3.Connection, epoch: int, costs: Costs) -> None:
     """Write what is due inside the caller's transaction."""
-    _write_used(connection, costs.spent.used, costs.spent.own)
+    _write_used(connection, costs.spent.used, costs.spent.by_method)
     write_rows(connection, epoch, costs.pending.late)
     add_seconds(connection, epoch, costs.pending.seconds)
     if costs.rows is not None:

@@ -62,8 +62,8 @@ class RunInMotion:
         run_id, run_dir = self.parts.resumed.meta["run_id"], str(self.parts.run_dir)
         return status_of(self.intake, self.sessions, run_id, run_dir)
 
-    def rest(self) -> None:
-        """Train no more on the server."""
+    def train_no_more(self) -> None:
+        """End what the server trains itself."""
         if self.central is not None:
             self.central.stop()
 
@@ -94,6 +94,7 @@ def _means(parts: Parts, traffic: TrafficBook) -> Means:
     """Make the means; their threads run from now on."""
     built, journal, newest = parts.built, parts.journal, parts.resumed.newest
     ledger, threads = Ledger(), Threads()
+    time_line = ledger.time_line
     evaluator = build.build_evaluator(built.config, built.test)
     scored = journal.ask(lambda past: past.scored(newest)).result()
     return Means(
@@ -101,7 +102,9 @@ def _means(parts: Parts, traffic: TrafficBook) -> Means:
         files=parts.files,
         learner=built.learner,
         bookkeeping=Bookkeeping(ledger, traffic, _budget(parts), built.learner, journal),
-        scoring=Scoring(evaluator, _tests(parts), scored, journal=journal, line=ledger.line, threads=threads),
+        scoring=Scoring(
+            evaluator, _tests(parts), scored, journal=journal, time_line=time_line, threads=threads
+        ),
         verdicts=Verdicts(journal.ask(lambda past: past.last_outcomes(newest)).result(), journal),
         threads=threads,
         samples=dict(parts.resumed.samples),
