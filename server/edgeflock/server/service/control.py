@@ -36,7 +36,8 @@ class ControlService(rpc.ControlServicer):
         self._wakes: set[asyncio.Task[None]] = set()
 
         def written() -> None:
-            loop.call_soon_threadsafe(self._wake)
+            with contextlib.suppress(RuntimeError):  # a server that broke closes its journal after its loop
+                loop.call_soon_threadsafe(self._wake)
 
         journal.listen(written)
 
