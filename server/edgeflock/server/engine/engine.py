@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import structlog
 
@@ -37,7 +38,6 @@ from edgeflock.server.core.events import (
 )
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.run import RunMachine
-from edgeflock.server.engine.audience import Audience
 from edgeflock.server.engine.bookkeeping import within
 from edgeflock.server.engine.committing import commit_round, look_for_target, prune, score_again
 from edgeflock.server.engine.folding import fold_ahead, fold_round
@@ -48,6 +48,18 @@ from edgeflock.server.engine.opening import open_round, prepared
 from edgeflock.server.engine.persisting import persist
 
 log = structlog.get_logger()
+
+
+class Audience(Protocol):
+    """Everybody who listens to a run; made by whoever brings them."""
+
+    def publish(self) -> None:
+        """Something in what they see has changed."""
+        ...
+
+    def let_go(self, clients: Iterable[str]) -> None:
+        """Nobody waits any more for what is on its way from these."""
+        ...
 
 
 class Engine:

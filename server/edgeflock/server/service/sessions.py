@@ -55,7 +55,7 @@ class Session:
 
 
 class Sessions:
-    """All sessions, at most one for each client id: the audience of the run (engine/audience.py)."""
+    """All sessions, at most one for each client id: the audience of the run (engine/engine.py)."""
 
     def __init__(self, traffic: TrafficBook) -> None:
         self._by_token: dict[bytes, Session] = {}
