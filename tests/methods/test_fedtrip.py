@@ -16,7 +16,7 @@ from edgeflock.common.errors import BadValue
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.flops import forward_flops, parameter_count
 from edgeflock.common.payload.package import Kind
-from edgeflock.lab.history.history import read
+from edgeflock.lab.history import read
 from edgeflock.lab.report.limits import limits
 from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.options import parse

@@ -29,7 +29,7 @@ from edgeflock.lab.findings.paired import Difference, Spread
 from edgeflock.lab.findings.quantity import interval, quantity
 from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.grid.grid import Grid, make_grid
-from edgeflock.lab.history.history import Ending, History, RoundHistory
+from edgeflock.lab.history import Ending, History, RoundHistory
 from edgeflock.lab.plots import theme
 from edgeflock.lab.plots.curves import AXES, Against, Curve
 from edgeflock.server.config import ServerConfig

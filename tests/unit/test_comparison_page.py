@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from edgeflock.common.errors import MissingData
 from edgeflock.lab.grid import grid_toml
 from edgeflock.lab.grid.grid import make_grid, run_dir
-from edgeflock.lab.history.history import read
+from edgeflock.lab.history import read
 from edgeflock.lab.plots import theme
 from edgeflock.lab.report.command import report
 from edgeflock.lab.report.headline import proper_name, title

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgeflock.common.errors import BadData, EdgeflockError, MissingData
-from edgeflock.lab.history.history import client_rows, read
+from edgeflock.lab.history import client_rows, read
 from edgeflock.server.journal.events import write_event
 from support.told_run import insert, told_run, write_round, writing
 

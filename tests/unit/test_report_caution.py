@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgeflock.lab.history.history import read
+from edgeflock.lab.history import read
 from edgeflock.lab.report.caution import caution
 from edgeflock.server.journal.events import write_event
 from support.told_run import insert, told_run, writing

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from safetensors.torch import save_file
 
 from edgeflock.common.errors import MissingData, UsageError
-from edgeflock.lab.history.history import read
+from edgeflock.lab.history import read
 from edgeflock.lab.plots.album import Album
 from edgeflock.lab.report.exam import examine
 from edgeflock.lab.report.subject import scores, subjects

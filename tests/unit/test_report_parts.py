@@ -13,7 +13,7 @@ import pytest
 
 from edgeflock.common.command.options import public
 from edgeflock.common.command.units import UNKNOWN, amount, means, scale, spans
-from edgeflock.lab.history.history import read
+from edgeflock.lab.history import read
 from edgeflock.lab.plots import curves, theme
 from edgeflock.lab.plots.curves import Curve
 from edgeflock.lab.plots.names import elide, elided, without_beginning

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edgeflock.common.errors import UsageError
-from edgeflock.lab.history.history import History, read
+from edgeflock.lab.history import History, read
 from edgeflock.lab.report.options import given
 from edgeflock.lab.report.repeat import commands
 from edgeflock.lab.run.config import FILE, LabConfig, recall, remember, usual

@@ -21,7 +21,7 @@ from typing import cast
 import pytest
 
 from edgeflock.lab.children import program
-from edgeflock.lab.history.history import History
+from edgeflock.lab.history import History
 from edgeflock.lab.operate.dashboard import of_its_server
 from edgeflock.server.files import run_dir as rundir
 from support.processes import LIMIT_S, Flock, Program, flock, until

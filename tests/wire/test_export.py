@@ -22,8 +22,8 @@ from edgeflock.common.models.kit.registry import build, names
 from edgeflock.lab.cli import group
 from edgeflock.lab.export import files
 from edgeflock.lab.export.command import ONNX, SUFFIXES
-from edgeflock.lab.export.taken import Classifier, Taken, take
-from edgeflock.lab.history.history import read
+from edgeflock.lab.export.model import Classifier, Taken, take
+from edgeflock.lab.history import read
 from edgeflock.lab.report.key_figures import figures
 from edgeflock.server.console import summary
 from edgeflock.server.costs.catalogue import BY_CLIENT, BY_ROUND, NUMBERS, TIME_LINE, together

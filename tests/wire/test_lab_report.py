@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgeflock.lab.history.history import read
+from edgeflock.lab.history import read
 from edgeflock.lab.report.exam import examine
 from edgeflock.lab.report.labels import distribution
 from edgeflock.server.console.summary import model_digest

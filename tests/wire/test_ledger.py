@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from edgeflock.common.errors import JournalBroken
-from edgeflock.lab.history.history import TIME_LINE, bundle_rows, client_rows, read
+from edgeflock.lab.history import TIME_LINE, bundle_rows, client_rows, read
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.costs.rows import Costs
 from edgeflock.server.engine import bookkeeping

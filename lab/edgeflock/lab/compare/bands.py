@@ -11,7 +11,7 @@ from edgeflock.lab.findings.outcome import RunOutcome
 from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.grid.grid import Grid
 from edgeflock.lab.grid.options import METHOD
-from edgeflock.lab.history.history import History, Point
+from edgeflock.lab.history import History, Point
 from edgeflock.lab.plots import theme
 from edgeflock.lab.plots.curves import SHARE, UNBOUNDED, Against, Curve
 from edgeflock.lab.plots.theme import Stroke

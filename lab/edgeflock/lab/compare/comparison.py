@@ -18,6 +18,7 @@ import click
 from edgeflock.common.command.terminal import Terminal
 from edgeflock.common.command.units import counted
 from edgeflock.common.errors import EdgeflockError, Locked, UsageError
+from edgeflock.lab import history
 from edgeflock.lab.compare import time_left
 from edgeflock.lab.compare.cells import EndedCell, LivingCell, command_line, run_cells
 from edgeflock.lab.compare.screen import COLUMNS, tell
@@ -28,8 +29,7 @@ from edgeflock.lab.findings.outcome import lives
 from edgeflock.lab.findings.results import gather
 from edgeflock.lab.grid import grid_toml
 from edgeflock.lab.grid.grid import Cell, Grid, run_dir
-from edgeflock.lab.history import history
-from edgeflock.lab.history.history import History
+from edgeflock.lab.history import History
 
 
 def spare(cells: Sequence[Cell]) -> int:

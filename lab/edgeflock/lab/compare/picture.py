@@ -10,7 +10,7 @@ from edgeflock.common.command import extras
 from edgeflock.lab.compare import bands
 from edgeflock.lab.findings.findings import Findings
 from edgeflock.lab.grid.grid import Grid
-from edgeflock.lab.history.history import GLOBAL
+from edgeflock.lab.history import GLOBAL
 from edgeflock.lab.plots import theme
 from edgeflock.lab.plots.curves import AXES, Against, Curve, accuracy_frame, panel
 from edgeflock.lab.plots.names import elided

@@ -75,9 +75,10 @@ def export(
     if kind == "onnx":
         extras.require("--format onnx", *ONNX)
     require(run)
-    from edgeflock.lab.export import files, taken
+    from edgeflock.lab.export import files
+    from edgeflock.lab.export.model import take
 
-    model = taken.take(run, which, data_root)
+    model = take(run, which, data_root)
     path = out or run / "report" / f"{which}{SUFFIXES[kind]}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgeflock.lab.export.taken import Taken
+from edgeflock.lab.export.model import Taken
 
 _TRACED = 2  # samples; the number of samples stays free
 

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from edgeflock.common.command import extras
 from edgeflock.common.errors import UsageError
-from edgeflock.lab.history.history import cells
+from edgeflock.lab.history import cells
 from edgeflock.server.costs import catalogue
 from edgeflock.server.journal.reader import Reader, snapshot
 

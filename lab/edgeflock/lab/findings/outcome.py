@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from edgeflock.lab.history.history import History, Point, RoundHistory
+from edgeflock.lab.history import History, Point, RoundHistory
 from edgeflock.server.journal.reader import Event, Numbers
 
 Life = tuple[float, float]

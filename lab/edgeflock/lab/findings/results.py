@@ -9,7 +9,7 @@ from pathlib import Path
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.lab.findings.outcome import RunOutcome, outcome
 from edgeflock.lab.grid.grid import Cell, Grid, run_dir
-from edgeflock.lab.history.history import COMPLETED, History, read
+from edgeflock.lab.history import COMPLETED, History, read
 from edgeflock.server.files.run_dir import JOURNAL
 
 

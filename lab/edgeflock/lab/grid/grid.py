@@ -23,7 +23,7 @@ from edgeflock.lab.grid.options import (
     text_of,
     values_of,
 )
-from edgeflock.lab.history.history import GLOBAL
+from edgeflock.lab.history import GLOBAL
 from edgeflock.lab.run.config import LabConfig
 from edgeflock.methods.kit.registry import load, names
 from edgeflock.server.config import ServerConfig

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from edgeflock.common.command.terminal import safe
-from edgeflock.lab.history.history import Client, History
+from edgeflock.lab.history import Client, History
 from edgeflock.lab.run.config import FILE
 from edgeflock.server.console.summary import model_digest
 

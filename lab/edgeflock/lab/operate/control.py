@@ -9,7 +9,7 @@ import grpc
 
 from edgeflock.common.command.terminal import safe
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
-from edgeflock.lab.history import history
+from edgeflock.lab import history
 from edgeflock.lab.operate import at_rest
 from edgeflock.server.files import run_dir
 from edgeflock.v1 import aggregator_pb2, control_pb2, control_pb2_grpc

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from edgeflock.common.wire.address import parse_address
-from edgeflock.lab.history import history
-from edgeflock.lab.history.history import History
+from edgeflock.lab import history
+from edgeflock.lab.history import History
 from edgeflock.lab.operate import at_rest
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.web.standing import USUAL, claimed, standing

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgeflock.common.command.units import means, scale, spans
-from edgeflock.lab.history.history import RoundHistory
+from edgeflock.lab.history import RoundHistory
 from edgeflock.lab.plots.curves import SIZE
 from edgeflock.lab.plots.names import elided
 from edgeflock.lab.plots.stacks import Row, Stack, StackPart

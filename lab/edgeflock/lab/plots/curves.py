@@ -10,7 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from edgeflock.common.command.units import Scale, scale
-from edgeflock.lab.history.history import GLOBAL, History, Point
+from edgeflock.lab.history import GLOBAL, History, Point
 from edgeflock.lab.plots.names import elided
 from edgeflock.lab.plots.theme import FAINT, NEUTRAL, Stroke, figure, stroke
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from edgeflock.lab.history.history import TIME_LINE, History
+from edgeflock.lab.history import TIME_LINE, History
 from edgeflock.lab.plots.theme import HUES, NEUTRAL
 from edgeflock.server.costs.catalogue import MODEL_J, SENSOR_J, together
 from edgeflock.server.journal.reader import Held, Numbers

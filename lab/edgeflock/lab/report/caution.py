@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from edgeflock.common.command.units import counted
-from edgeflock.lab.history.history import History
+from edgeflock.lab.history import History
 from edgeflock.server.core.decisions import Verdict
 
 _USED_UP = re.compile(r"the budget of (\w+)")

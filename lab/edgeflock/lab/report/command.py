@@ -11,8 +11,8 @@ import click
 from edgeflock.common.command import extras
 from edgeflock.common.command.units import counted
 from edgeflock.common.errors import MissingData, UsageError
+from edgeflock.lab import history
 from edgeflock.lab.grid.grid import CELLS
-from edgeflock.lab.history import history
 from edgeflock.lab.plots.theme import LARGEST
 from edgeflock.lab.report import browser
 from edgeflock.server.files.run_dir import JOURNAL

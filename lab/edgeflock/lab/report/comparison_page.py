@@ -16,7 +16,7 @@ from edgeflock.lab.findings.groups import Group
 from edgeflock.lab.findings.results import CellResult, gather
 from edgeflock.lab.grid import grid_toml
 from edgeflock.lab.grid.grid import Grid, run_dir
-from edgeflock.lab.history.history import GLOBAL
+from edgeflock.lab.history import GLOBAL
 from edgeflock.lab.plots import curves, matrices
 from edgeflock.lab.plots.album import Album, Plot
 from edgeflock.lab.plots.theme import NEUTRAL, Stroke

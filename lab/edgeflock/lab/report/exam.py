@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeflock.common.errors import BadData, EdgeflockError, MissingData
-from edgeflock.lab.history.history import GLOBAL, History
+from edgeflock.lab.history import GLOBAL, History
 
 if TYPE_CHECKING:
     from edgeflock.common.models.kit.base import Net

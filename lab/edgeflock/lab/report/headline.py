@@ -12,7 +12,7 @@ from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.findings.verdict import FINAL
 from edgeflock.lab.grid.grid import SEED, Grid
 from edgeflock.lab.grid.options import METHOD
-from edgeflock.lab.history.history import COMPLETED, History
+from edgeflock.lab.history import COMPLETED, History
 from edgeflock.lab.report.key_figures import measured
 from edgeflock.server.config import ServerConfig
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgeflock.common.command.units import UNKNOWN, amount, counted, decimal
-from edgeflock.lab.history.history import History, Point
+from edgeflock.lab.history import History, Point
 from edgeflock.server.costs.catalogue import MODEL_J, SENSOR_J, together
 
 FINAL, SO_FAR = "final accuracy", "accuracy so far"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgeflock.common.errors import EdgeflockError, MissingData
-from edgeflock.lab.history.history import History
+from edgeflock.lab.history import History
 
 Table = tuple[tuple[int, ...], ...]
 

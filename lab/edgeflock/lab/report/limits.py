@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgeflock.common.command.units import counted
-from edgeflock.lab.history.history import History
+from edgeflock.lab.history import History
 from edgeflock.server.console.summary import spending
 from edgeflock.server.costs import target
 

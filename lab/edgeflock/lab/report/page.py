@@ -12,7 +12,7 @@ import jinja2
 
 from edgeflock.common.command.units import UNKNOWN
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.lab.history.history import History
+from edgeflock.lab.history import History
 from edgeflock.lab.plots import theme
 from edgeflock.lab.plots.album import Album, Plot
 from edgeflock.lab.report import plots, tables

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edgeflock.lab.history.history import History
+from edgeflock.lab.history import History
 from edgeflock.lab.plots import costs, curves, matrices, stacks
 from edgeflock.lab.plots.album import Album, Plot
 from edgeflock.lab.plots.names import without_beginning

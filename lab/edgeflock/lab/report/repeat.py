@@ -12,7 +12,7 @@ from edgeflock.client.config import ClientConfig
 from edgeflock.common.command.flags import to_arguments
 from edgeflock.common.command.options import public
 from edgeflock.common.errors import UsageError
-from edgeflock.lab.history.history import Client, History
+from edgeflock.lab.history import Client, History
 from edgeflock.lab.report.options import Options
 from edgeflock.lab.run.config import LabConfig, recall, usual
 from edgeflock.server.config import ServerConfig

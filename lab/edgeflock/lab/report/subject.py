@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.lab.history.history import COMPLETED, History
+from edgeflock.lab.history import COMPLETED, History
 from edgeflock.lab.report.exam import Exam, examine
 from edgeflock.lab.report.labels import Table, distribution
 from edgeflock.lab.report.names import cell_names, order, run_names

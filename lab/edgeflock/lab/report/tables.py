@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgeflock.common.command.units import UNKNOWN, amount, decimal
-from edgeflock.lab.history.history import History, Point
+from edgeflock.lab.history import History, Point
 from edgeflock.lab.plots.names import elided
 from edgeflock.lab.report.key_figures import FINAL, SO_FAR, figures, measured, round_name, total
 from edgeflock.lab.report.subject import Subject
