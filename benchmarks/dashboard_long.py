@@ -17,7 +17,8 @@ import psutil
 from benchmarks.children import Failed, environment
 from benchmarks.dashboard import CLIENTS, LIMIT_PERCENT, ROUNDS, WINDOW_S, cpu_s, viewer
 from benchmarks.result import Benchmark, Row, at_most
-from edgeflock.server.core.decisions import Outcome, Seated, Verdict
+from edgeflock.common.verdict import Verdict
+from edgeflock.server.core.decisions import Outcome, Seated
 from edgeflock.server.journal import decisions as records
 from edgeflock.server.journal.events import write_event
 from edgeflock.server.journal.schema import connect

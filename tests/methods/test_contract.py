@@ -14,11 +14,11 @@ from edgeflock.common.errors import UsageError
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.registry import build
 from edgeflock.common.payload.package import IDENTITY, Kind, Package
+from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.registry import load, names
 from edgeflock.methods.kit.values import State
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.core.decisions import Verdict
 from edgeflock.server.start.resolve import resolve
 from support.contract import PLAN, SIZES, NormalisedNet, Trial, finite, plain_net, same, shards
 

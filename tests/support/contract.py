@@ -26,13 +26,13 @@ from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.payload.checksum import extend
 from edgeflock.common.payload.package import Package
+from edgeflock.common.verdict import Verdict
 from edgeflock.common.wire.messages import layout_to_wire, package_to_wire
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.options import parse, texts
 from edgeflock.methods.kit.registry import load
 from edgeflock.methods.kit.values import Plan, Setting, State
 from edgeflock.methods.kit.workbench import Workbench
-from edgeflock.server.core.decisions import Verdict
 from edgeflock.server.engine.checks import check_package
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.packages import Broadcast

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from edgeflock.server.core.decisions import Ended, Verdict
+from edgeflock.common.verdict import Verdict
+from edgeflock.server.core.decisions import Ended
 from edgeflock.server.core.effects import CommitRound, Effect, Exit, FoldRound, Persist, PrepareRound
 from edgeflock.server.core.events import (
     Committed,

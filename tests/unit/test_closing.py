@@ -16,8 +16,8 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 
+from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.base import Method, Plan, Round, ServerHalf, State
-from edgeflock.server.core.decisions import Verdict
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.journal.schema import connect, read_only

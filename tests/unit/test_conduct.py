@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.conduct import ConductBook
-from edgeflock.server.core.decisions import Conduct, Released, Verdict
+from edgeflock.server.core.decisions import Conduct, Released
 from edgeflock.server.core.effects import Announce, CommitRound, Persist
 from edgeflock.server.core.events import (
     Offended,

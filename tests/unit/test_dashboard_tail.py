@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from edgeflock.common.sensors import SOURCES
-from edgeflock.server.core.decisions import Outcome, Seated, Verdict
+from edgeflock.common.verdict import Verdict
+from edgeflock.server.core.decisions import Outcome, Seated
 from edgeflock.server.journal import costs
 from edgeflock.server.journal import decisions as records
 from edgeflock.server.journal.events import write_event

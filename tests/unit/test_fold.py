@@ -14,9 +14,9 @@ from torch import Tensor
 
 from edgeflock.common.errors import NonFinite
 from edgeflock.common.payload.package import Kind, Package, Section
+from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.base import Accumulators, Method, ServerHalf, Update
 from edgeflock.methods.kit.options import Params
-from edgeflock.server.core.decisions import Verdict
 from edgeflock.server.learning.fold import SpooledUpdate, finite
 from edgeflock.server.learning.learner import Learner
 from support.tiny_run import Made, layouts, learner, update, with_number

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import (
     Ended,
     EndingKind,
@@ -18,7 +19,6 @@ from edgeflock.server.core.decisions import (
     RoundExtended,
     RoundOpened,
     Seated,
-    Verdict,
 )
 from edgeflock.server.journal import costs, scores
 from edgeflock.server.journal import decisions as records

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import (
     Ended,
     EndingKind,
@@ -12,7 +13,6 @@ from edgeflock.server.core.decisions import (
     RoundExtended,
     RoundOpened,
     Seated,
-    Verdict,
 )
 from edgeflock.server.core.effects import (
     Announce,

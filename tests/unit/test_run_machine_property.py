@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import (
     Conduct,
     Ended,
@@ -18,7 +19,6 @@ from edgeflock.server.core.decisions import (
     RoundExtended,
     RoundOpened,
     Seated,
-    Verdict,
 )
 from edgeflock.server.core.effects import CommitRound, Effect, Exit, FoldRound, Persist, PrepareRound, Publish
 from edgeflock.server.core.events import (

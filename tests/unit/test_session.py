@@ -18,21 +18,22 @@ from edgeflock.client.deciding.session import (
     Prepare,
     Promote,
     Rewind,
+    Settlement,
     Situation,
     Stage,
     Train,
-    Verdict,
     View,
     Wait,
     decide,
     is_past,
     seen,
 )
+from edgeflock.common.verdict import Verdict
 
 D, E = b"d" * 16, b"e" * 16
-COUNTED = Verdict(3, D, True)
-OTHER = Verdict(3, E, True)
-LATE = Verdict(3, b"", False, "late")
+COUNTED = Settlement(3, D, Verdict.COUNTED)
+OTHER = Settlement(3, E, Verdict.COUNTED)
+LATE = Settlement(3, b"", Verdict.LATE)
 IDLE = View(round=3, seated=True)
 ASKED = View(round=3, seated=True, task=3)
 HELD = Pending(3, D)
@@ -47,20 +48,20 @@ def at(view: View, **more: object) -> Situation:
 TABLE: dict[str, tuple[Situation, Decision]] = {
     # an update that is torn: the server may have had all of it
     "a torn update that counted: its whole candidate becomes the state": (
-        at(replace(IDLE, outcomes=(COUNTED,)), staged=Generation(3, D)),
+        at(replace(IDLE, settled=(COUNTED,)), staged=Generation(3, D)),
         Promote(COUNTED),
     ),
     "a torn update that counted, its candidate too: the state is behind": (
-        at(replace(IDLE, outcomes=(COUNTED,)), lost=Generation(3, D)),
+        at(replace(IDLE, settled=(COUNTED,)), lost=Generation(3, D)),
         Forget(3),
     ),
     "a torn update whose place another one took changes nothing": (
-        at(replace(ASKED, task=4, outcomes=(OTHER,)), staged=Generation(3, D)),
+        at(replace(ASKED, task=4, settled=(OTHER,)), staged=Generation(3, D)),
         Train(4),
     ),
     "a torn update is trained again while its round is open": (at(ASKED, staged=Generation(3, D)), Train(3)),
     "a torn update that counts while it is trained again": (
-        at(replace(IDLE, outcomes=(COUNTED,)), staged=Generation(3, D), training=3),
+        at(replace(IDLE, settled=(COUNTED,)), staged=Generation(3, D), training=3),
         Abandon(3),
     ),
     # before the round
@@ -70,9 +71,9 @@ TABLE: dict[str, tuple[Situation, Decision]] = {
     "a task is taken": (at(ASKED), Train(3)),
     "a task is not taken before the data are there": (Situation(ASKED), Prepare()),
     "a task of an answered round is not taken again": (at(ASKED, answered=frozenset({3})), Wait()),
-    "a task whose verdict is there is not taken": (at(replace(ASKED, outcomes=(LATE,))), Wait()),
+    "a task whose verdict is there is not taken": (at(replace(ASKED, settled=(LATE,))), Wait()),
     "a task is taken though the verdict of an older round is there": (
-        at(replace(ASKED, outcomes=(Verdict(2, E, True),))),
+        at(replace(ASKED, settled=(Settlement(2, E, Verdict.COUNTED),))),
         Train(3),
     ),
     # while training
@@ -109,31 +110,31 @@ TABLE: dict[str, tuple[Situation, Decision]] = {
     ),
     "a released update is not sent again unasked": (at(IDLE, pending=Pending(3, D, Stage.RELEASED)), Wait()),
     # the verdict
-    "COUNTED promotes": (at(replace(IDLE, outcomes=(COUNTED,)), pending=SENT), Promote(COUNTED)),
+    "COUNTED promotes": (at(replace(IDLE, settled=(COUNTED,)), pending=SENT), Promote(COUNTED)),
     "COUNTED promotes though RECEIVED was never heard": (
-        at(replace(IDLE, outcomes=(COUNTED,)), pending=HELD),
+        at(replace(IDLE, settled=(COUNTED,)), pending=HELD),
         Promote(COUNTED),
     ),
     "COUNTED promotes in the midst of a delivery": (
-        at(replace(IDLE, outcomes=(COUNTED,)), pending=HELD, delivering=True),
+        at(replace(IDLE, settled=(COUNTED,)), pending=HELD, delivering=True),
         Promote(COUNTED),
     ),
     "COUNTED promotes when the run is over": (
-        at(replace(IDLE, outcomes=(COUNTED,), ending="done"), pending=SENT),
+        at(replace(IDLE, settled=(COUNTED,), ending="done"), pending=SENT),
         Promote(COUNTED),
     ),
-    "NOT_COUNTED discards": (at(replace(IDLE, outcomes=(LATE,)), pending=HELD), Discard(3, "late")),
+    "NOT_COUNTED discards": (at(replace(IDLE, settled=(LATE,)), pending=HELD), Discard(3, "late")),
     "another update counted: this one never will": (
-        at(replace(IDLE, outcomes=(OTHER,)), pending=HELD),
+        at(replace(IDLE, settled=(OTHER,)), pending=HELD),
         Discard(3, "another update of this client counted in its place"),
     ),
     "the verdict of an older round says nothing": (
-        at(replace(IDLE, outcomes=(Verdict(2, D, True),)), pending=SENT),
+        at(replace(IDLE, settled=(Settlement(2, D, Verdict.COUNTED),)), pending=SENT),
         Wait(),
     ),
     "a final refusal discards": (at(IDLE, pending=replace(HELD, refused="no")), Discard(3, "no")),
     "the verdict is stronger than a refusal": (
-        at(replace(IDLE, outcomes=(COUNTED,)), pending=replace(HELD, refused="no")),
+        at(replace(IDLE, settled=(COUNTED,)), pending=replace(HELD, refused="no")),
         Promote(COUNTED),
     ),
     # the end
@@ -147,19 +148,19 @@ TABLE: dict[str, tuple[Situation, Decision]] = {
     "without an older one it starts anew": (at(ASKED, generations=(Generation(4, E),)), Rewind(None)),
     "a state of an earlier round is fine": (at(ASKED, generations=KEPT), Train(3)),
     "after a fall back only what the server knows is kept": (
-        at(replace(IDLE, outcomes=(Verdict(1, D, True),)), generations=KEPT, went_back=True),
+        at(replace(IDLE, settled=(Settlement(1, D, Verdict.COUNTED),)), generations=KEPT, went_back=True),
         Rewind(1),
     ),
     "the newest it knows": (
-        at(replace(IDLE, outcomes=(Verdict(2, E, True),)), generations=KEPT, went_back=True),
+        at(replace(IDLE, settled=(Settlement(2, E, Verdict.COUNTED),)), generations=KEPT, went_back=True),
         Rewind(2),
     ),
     "the same round with another update is another state": (
-        at(replace(IDLE, outcomes=(Verdict(1, E, True),)), generations=KEPT, went_back=True),
+        at(replace(IDLE, settled=(Settlement(1, E, Verdict.COUNTED),)), generations=KEPT, went_back=True),
         Rewind(None),
     ),
     "older than all it says: nothing speaks against it": (
-        at(replace(IDLE, outcomes=(Verdict(7, b"", False, "late"),)), generations=KEPT, went_back=True),
+        at(replace(IDLE, settled=(Settlement(7, b"", Verdict.LATE),)), generations=KEPT, went_back=True),
         Rewind(2),
     ),
     "a server that knows nothing": (at(IDLE, generations=KEPT, went_back=True), Rewind(None)),

@@ -12,8 +12,9 @@ from edgeflock.common.errors import MalformedMessage
 from edgeflock.common.payload.choice import NAMES, for_kind, parse
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind, Package, Section
+from edgeflock.common.verdict import Verdict
 from edgeflock.common.wire import messages
-from edgeflock.v1 import bundle_pb2
+from edgeflock.v1 import aggregator_pb2, bundle_pb2
 
 LAYOUT = Layout.of([("fc.weight", (3, 4)), ("fc.bias", (3,)), ("scale", ())])
 PACKAGE = Package(
@@ -67,6 +68,18 @@ def test_every_choice_comes_back(text: str) -> None:
 def test_an_integer_layout_and_an_empty_one_come_back() -> None:
     for layout in (Layout.single("n", 2, dtype="int64"), Layout(()), Layout.single("none", 0, 5)):
         assert messages.layout_from_wire(messages.layout_to_wire(layout)) == layout
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_every_verdict_comes_back_over_the_wire(verdict: Verdict) -> None:
+    message = messages.verdict_to_wire(3, b"d" * 16, verdict)
+    assert (message.round, message.digest, message.counted) == (3, b"d" * 16, verdict is Verdict.COUNTED)
+    assert messages.verdict_from_wire(message) is verdict
+
+
+def test_a_reason_of_a_later_version_says_that_the_update_did_not_count() -> None:
+    later = aggregator_pb2.Outcome(round=3, reason=99)  # type: ignore[arg-type]  # not in this version's enum
+    assert messages.verdict_from_wire(later) is Verdict.DISCARDED
 
 
 def test_a_package_without_sections_comes_back() -> None:

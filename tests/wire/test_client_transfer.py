@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from edgeflock.client.deciding.session import Verdict
+from edgeflock.client.deciding.session import Settlement
 from edgeflock.client.keeping.outbox import Entry, Outbox
 from edgeflock.client.link.answers import Refused
 from edgeflock.client.link.line import Channel
@@ -23,6 +23,7 @@ from edgeflock.common.payload.checksum import GRANULE
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.pack import Packed, pack
 from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind, Package
+from edgeflock.common.verdict import Verdict
 from edgeflock.v1 import aggregator_pb2 as pb
 from support.rehearsal import Rehearsal, Script, dialled, serving
 
@@ -269,7 +270,7 @@ def test_a_lost_answer_is_asked_for_again_and_no_byte_is_sent_twice(tmp_path: Pa
 def test_an_update_that_is_settled_gets_its_verdict_instead(tmp_path: Path, payload: bytes) -> None:
     outcome = pb.Outcome(round=4, digest=b"d" * 16, counted=False, reason=pb.REASON_LATE)
     server, outgoing, answer, _ = delivered(tmp_path, payload, Script(outcome=outcome))
-    assert answer == Verdict(4, b"d" * 16, False, "late")
+    assert answer == Settlement(4, b"d" * 16, Verdict.LATE)
     assert (len(server.held), outgoing.sent_bytes) == (0, 0)
 
 
@@ -290,7 +291,7 @@ def test_an_update_without_bytes_is_delivered(tmp_path: Path) -> None:
     encoded = pack({}, {"steps": 0.0}, lambda _: torch.Generator())
     outbox.put(Entry("run", 1, encoded.package, 0, TrainCost(), False, encoded.marks), [])
 
-    async def scenario() -> Verdict | None:
+    async def scenario() -> Settlement | None:
         descriptor = outbox.open_payload()
         assert outbox.entry is not None
         try:

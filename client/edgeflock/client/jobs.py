@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from edgeflock.client.deciding.session import Verdict
+from edgeflock.client.deciding.session import Settlement
 from edgeflock.client.keeping.outbox import Entry, Outbox
 from edgeflock.client.keeping.statefile import Stamp
 from edgeflock.client.keeping.store import Store
@@ -75,10 +75,10 @@ async def _work(desk: Desk, bench: Bench, task: pb.Task, progress: Progress, att
 
 async def deliver_outbox(
     outbox: Outbox, meter: Meter, entry: Entry, previous: pb.RoundCost | None, attempt: Attempt
-) -> Verdict | None:
+) -> Settlement | None:
     """Deliver the outbox, and the costs of the round before with it.
 
-    Return None when the server has received it, or the verdict if there is one.
+    Return None when the server has received it, or its verdict if there is one.
 
     Raises Refused if the server will never take it.
     """

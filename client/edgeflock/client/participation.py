@@ -203,9 +203,9 @@ class Participation:
 
     async def _do(self, decision: Decision, line: Line) -> None:
         match decision:
-            case session.Promote(verdict):
-                await self._settle(verdict.round, counted=True)
-                self._answered |= {verdict.round}
+            case session.Promote(settlement):
+                await self._settle(settlement.round, counted=True)
+                self._answered |= {settlement.round}
             case session.Discard(round, reason):
                 await self._settle(round, counted=False, reason=reason)
             case session.Rewind(keep):
@@ -306,7 +306,7 @@ class Participation:
             return
         previous = self._account.previous
         try:
-            verdict = await deliver_outbox(
+            settlement = await deliver_outbox(
                 self._outbox, self._meter, entry, to_wire(previous), self._contact.attempt
             )
         except Refused as refused:
@@ -316,11 +316,11 @@ class Participation:
             self._drop(entry, str(error))
             return
         self._account.heard(previous)
-        if verdict is None:
+        if settlement is None:
             self._pending = replace(self._pending, stage=Stage.DELIVERED)
         elif self._view:  # the view at hand may still name the task
-            self._answered |= {verdict.round}
-            self._view = replace(self._view, outcomes=(*self._view.outcomes, verdict))
+            self._answered |= {settlement.round}
+            self._view = replace(self._view, settled=(*self._view.settled, settlement))
 
     async def _not_taken(self, pending: Pending, refused: Refused) -> None:
         """Believe a refusal, except that of a server which has not come as far as the round yet."""

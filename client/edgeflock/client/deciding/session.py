@@ -9,15 +9,20 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
+from edgeflock.common.verdict import Verdict
+
 
 @dataclass(frozen=True)
-class Verdict:
+class Settlement:
     """The final word on one update of this client."""
 
     round: int
     digest: bytes
-    counted: bool
-    reason: str = ""  # why not
+    verdict: Verdict
+
+    @property
+    def counted(self) -> bool:
+        return self.verdict is Verdict.COUNTED
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class View:
     draining: bool = False  # the server goes down and will be back; its view names no task then
     task: int | None = None  # the round of the task
     closing: bool = False  # the task is the one after the last round of training
-    outcomes: tuple[Verdict, ...] = ()  # the last two, oldest first
+    settled: tuple[Settlement, ...] = ()  # the last two, oldest first
     ending: str | None = None  # the reason, once the run is over
     failed: bool = False  # that is how it ended
 
@@ -81,7 +86,7 @@ class Situation:
 class Promote:
     """The update counted: the candidate state becomes the state, the outbox is emptied."""
 
-    verdict: Verdict
+    settlement: Settlement
 
 
 @dataclass(frozen=True)
@@ -183,9 +188,9 @@ def seen(pending: Pending, view: View) -> Pending:
 
 
 def _resolve(view: View, pending: Pending, *, delivering: bool) -> Decision:
-    for verdict in view.outcomes:
-        if verdict.round == pending.round:
-            return _verdict(verdict, pending)
+    for settlement in view.settled:
+        if settlement.round == pending.round:
+            return _settle(settlement, pending)
     if pending.refused:
         return Discard(pending.round, pending.refused)
     if view.task == pending.round and view.closing != pending.closing:
@@ -196,22 +201,22 @@ def _resolve(view: View, pending: Pending, *, delivering: bool) -> Decision:
     return Wait() if delivering or asked else Deliver(pending.round)
 
 
-def _verdict(verdict: Verdict, pending: Pending) -> Decision:
-    if not verdict.counted:
-        return Discard(pending.round, verdict.reason)
-    if verdict.digest != pending.digest:
+def _settle(settlement: Settlement, pending: Pending) -> Decision:
+    if not settlement.counted:
+        return Discard(pending.round, str(settlement.verdict))
+    if settlement.digest != pending.digest:
         return Discard(pending.round, "another update of this client counted in its place")
-    return Promote(verdict)
+    return Promote(settlement)
 
 
 def _missed(now: Situation) -> Promote | Forget | None:
     """The server had all of an update that is torn here, and counted it before it was trained again."""
-    for verdict in now.view.outcomes:
-        update = Generation(verdict.round, verdict.digest)
-        if verdict.counted and update == now.staged:
-            return Promote(verdict)
-        if verdict.counted and update == now.lost:
-            return Forget(verdict.round)
+    for settlement in now.view.settled:
+        update = Generation(settlement.round, settlement.digest)
+        if settlement.counted and update == now.staged:
+            return Promote(settlement)
+        if settlement.counted and update == now.lost:
+            return Forget(settlement.round)
     return None
 
 
@@ -222,7 +227,7 @@ def _keep_training(view: View, training: int) -> Decision:
 
 def _take(now: Situation) -> Decision:
     task = now.view.task
-    if task is None or task in now.answered or any(verdict.round == task for verdict in now.view.outcomes):
+    if task is None or task in now.answered or any(one.round == task for one in now.view.settled):
         return Wait()
     if now.generations and now.generations[-1].round >= task:
         older = [kept.round for kept in now.generations if kept.round < task]
@@ -232,10 +237,10 @@ def _take(now: Situation) -> Decision:
 
 def _last_known(view: View, generations: tuple[Generation, ...]) -> int | None:
     """Return the newest kept round that the server's own books still hold."""
-    counted = {(verdict.round, verdict.digest) for verdict in view.outcomes if verdict.counted}
+    counted = {(one.round, one.digest) for one in view.settled if one.counted}
     known = [kept.round for kept in generations if (kept.round, kept.digest) in counted]
     if (
-        not known and view.outcomes
+        not known and view.settled
     ):  # older than the server's last two words about us: nothing speaks against it
-        known = [kept.round for kept in generations if kept.round < view.outcomes[0].round]
+        known = [kept.round for kept in generations if kept.round < view.settled[0].round]
     return known[-1] if known else None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from edgeflock.client.deciding.session import Verdict, View
+from edgeflock.client.deciding.session import Settlement, View
 from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.wire.messages import verdict_from_wire
 from edgeflock.v1 import aggregator_pb2 as pb
 
 Reason = pb.Reason
@@ -27,9 +28,8 @@ def reason_name(reason: int) -> str:
     )
 
 
-def verdict(outcome: pb.Outcome) -> Verdict:
-    reason = "" if outcome.counted else reason_name(outcome.reason)
-    return Verdict(outcome.round, outcome.digest, outcome.counted, reason)
+def settlement(outcome: pb.Outcome) -> Settlement:
+    return Settlement(outcome.round, outcome.digest, verdict_from_wire(outcome))
 
 
 def view(message: pb.View) -> View:
@@ -39,7 +39,7 @@ def view(message: pb.View) -> View:
         draining=message.state == pb.RUN_STATE_DRAINING,
         task=message.task.round if message.HasField("task") else None,
         closing=message.task.closing,
-        outcomes=tuple(map(verdict, message.outcomes)),
+        settled=tuple(map(settlement, message.outcomes)),
         ending=(message.ending.reason or "the run is over") if _over(message) else None,
         failed=message.ending.kind == pb.ENDING_KIND_FAILED,
     )

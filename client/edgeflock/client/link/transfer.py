@@ -12,9 +12,9 @@ from typing import Any
 import grpc
 from torch import Tensor
 
-from edgeflock.client.deciding.session import Verdict
+from edgeflock.client.deciding.session import Settlement
 from edgeflock.client.keeping.outbox import Entry
-from edgeflock.client.link.answers import Refused, verdict
+from edgeflock.client.link.answers import Refused, settlement
 from edgeflock.client.link.stub import Stub
 from edgeflock.common.errors import CorruptPayload, LayoutMismatch
 from edgeflock.common.payload.checksum import GRANULE, Marks, extend
@@ -219,7 +219,7 @@ class Outgoing:
         return extend(self.entry.marks.at(start), os.pread(self.payload, offset - start, start))
 
 
-async def deliver(stub: Stub, session: bytes, outgoing: Outgoing) -> Verdict | None:
+async def deliver(stub: Stub, session: bytes, outgoing: Outgoing) -> Settlement | None:
     """Deliver until the server has it all: None for RECEIVED, or the verdict if there is one already.
 
     Raises Refused, Interrupted or grpc.aio.AioRpcError; another attempt goes on at what the server holds.
@@ -235,7 +235,7 @@ async def deliver(stub: Stub, session: bytes, outgoing: Outgoing) -> Verdict | N
                 case "received":
                     return None
                 case "outcome":
-                    return verdict(answer.outcome)
+                    return settlement(answer.outcome)
                 case "refusal":
                     raise Refused(answer.refusal)
                 case _:

@@ -10,8 +10,9 @@ from edgeflock.common.payload.choice import for_kind
 from edgeflock.common.payload.codecs import coding
 from edgeflock.common.payload.layout import DIGEST_BYTES, Layout, TensorSpec
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
+from edgeflock.common.verdict import Verdict
 from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, PROTOCOL, SMALL_CHUNK
-from edgeflock.v1 import bundle_pb2
+from edgeflock.v1 import aggregator_pb2, bundle_pb2
 
 __all__ = [
     "CHUNK",
@@ -26,6 +27,8 @@ __all__ = [
     "layout_to_wire",
     "package_from_wire",
     "package_to_wire",
+    "verdict_from_wire",
+    "verdict_to_wire",
 ]
 
 MAX_SECTIONS = 16
@@ -42,6 +45,12 @@ CODECS = {name: bundle_pb2.Codec.Value(f"CODEC_{name.upper()}") for name in codi
 CODECS_BACK = {value: name for name, value in CODECS.items()}
 DTYPES = {"float32": bundle_pb2.DTYPE_FLOAT32, "int64": bundle_pb2.DTYPE_INT64}
 DTYPES_BACK = {value: name for name, value in DTYPES.items()}
+REASONS: dict[Verdict, aggregator_pb2.Reason.ValueType] = {
+    verdict: aggregator_pb2.Reason.Value(f"REASON_{verdict.name}")
+    for verdict in Verdict
+    if verdict is not Verdict.COUNTED
+}
+REASONS_BACK = {value: verdict for verdict, value in REASONS.items()}
 INTEGERS = (Kind.COUNTERS, Kind.COUNTS)  # kinds that may be int64
 
 if set(KINDS_BACK) != set(bundle_pb2.BundleKind.values()) - {bundle_pb2.BUNDLE_KIND_UNSPECIFIED}:
@@ -160,6 +169,21 @@ def _section_from_wire(message: bundle_pb2.Section) -> Section:
     largest = coding.largest(choice, message.elements, "int64" if kind in INTEGERS else "float32")
     _at_most(f"section {kind}", "bytes", message.size_bytes, largest)
     return Section(kind, message.layout_digest, choice, message.elements, message.size_bytes)
+
+
+# -------------------------------------------------------------------------------- verdicts
+
+
+def verdict_to_wire(round: int, digest: bytes, verdict: Verdict) -> aggregator_pb2.Outcome:
+    """Return the final word on the update of that digest."""
+    counted = verdict is Verdict.COUNTED
+    reason = aggregator_pb2.REASON_UNSPECIFIED if counted else REASONS[verdict]
+    return aggregator_pb2.Outcome(round=round, digest=digest, counted=counted, reason=reason)
+
+
+def verdict_from_wire(message: aggregator_pb2.Outcome) -> Verdict:
+    """Return the final word; with a reason of a later version it is that the update was discarded."""
+    return Verdict.COUNTED if message.counted else REASONS_BACK.get(message.reason, Verdict.DISCARDED)
 
 
 # -------------------------------------------------------------------------------- checks

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from edgeflock.common.command.units import counted
+from edgeflock.common.verdict import Verdict
 from edgeflock.lab.history import History
-from edgeflock.server.core.decisions import Verdict
 
 _USED_UP = re.compile(r"the budget of (\w+)")
 _BETWEEN_ROUNDS = "leaves no room"  # so ends a budget of bytes that no message has used up

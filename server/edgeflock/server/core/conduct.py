@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from edgeflock.server.core.decisions import Conduct, Outcome, Verdict
+from edgeflock.common.verdict import Verdict
+from edgeflock.server.core.decisions import Conduct, Outcome
 from edgeflock.server.core.rules import Rules
 
 _BAD = (Verdict.NON_FINITE, Verdict.MALFORMED)  # verdicts that speak against a client

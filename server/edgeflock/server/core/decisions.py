@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from edgeflock.common.verdict import Verdict
+
 
 class EndingKind(StrEnum):
     """How a run ends."""
@@ -12,18 +14,6 @@ class EndingKind(StrEnum):
     COMPLETED = "completed"
     STOPPED = "stopped"
     FAILED = "failed"
-
-
-class Verdict(StrEnum):
-    """Why an update counts or not; the names of the wire's reasons."""
-
-    COUNTED = "counted"
-    LATE = "late"
-    NON_FINITE = "non_finite"
-    MALFORMED = "malformed"
-    DISCARDED = "discarded"
-    REFUSED_BY_CLIENT = "refused_by_client"
-    QUARANTINED = "quarantined"
 
 
 @dataclass(frozen=True)

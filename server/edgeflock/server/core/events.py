@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgeflock.server.core.decisions import Conduct, Ended, Record, Verdict
+from edgeflock.common.verdict import Verdict
+from edgeflock.server.core.decisions import Conduct, Ended, Record
 from edgeflock.server.core.effects import Effect
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.conduct import ConductBook
-from edgeflock.server.core.decisions import Outcome, RoundClosed, RoundExtended, RoundOpened, Verdict
+from edgeflock.server.core.decisions import Outcome, RoundClosed, RoundExtended, RoundOpened
 from edgeflock.server.core.effects import Announce, Effect, FoldRound, Persist, Publish
 from edgeflock.server.core.phases import Phase, Position
 from edgeflock.server.core.roster import Roster

@@ -10,8 +10,8 @@ from functools import partial
 
 import structlog
 
+from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.base import Round
-from edgeflock.server.core.decisions import Verdict
 from edgeflock.server.core.effects import Announce, CommitRound
 from edgeflock.server.core.events import Committed, TargetReached
 from edgeflock.server.core.run import RunMachine

@@ -14,7 +14,8 @@ from enum import StrEnum
 
 import structlog
 
-from edgeflock.server.core.decisions import Outcome, Verdict
+from edgeflock.common.verdict import Verdict
+from edgeflock.server.core.decisions import Outcome
 from edgeflock.server.core.events import (
     DrainAsked,
     Offended,

@@ -13,7 +13,8 @@ import structlog
 
 from edgeflock.common.errors import JournalBroken
 from edgeflock.common.scores import Score, Summary, summarise
-from edgeflock.server.core.decisions import Outcome, Verdict
+from edgeflock.common.verdict import Verdict
+from edgeflock.server.core.decisions import Outcome
 from edgeflock.server.core.effects import Announce
 from edgeflock.server.costs.target import Target
 from edgeflock.server.costs.time_line import EVALUATE, TimeLine

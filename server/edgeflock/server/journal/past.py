@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from edgeflock.server.core.decisions import Conduct, Ended, EndingKind, Outcome, RoundOpened, Verdict
+from edgeflock.common.verdict import Verdict
+from edgeflock.server.core.decisions import Conduct, Ended, EndingKind, Outcome, RoundOpened
 from edgeflock.server.costs.rows import Bundles, Row
 from edgeflock.server.journal import costs, decisions, scores
 from edgeflock.server.journal.costs import USED

@@ -23,10 +23,10 @@ from edgeflock.common.payload.pack import pack
 from edgeflock.common.payload.package import IDENTITY, Kind
 from edgeflock.common.payload.tensorfile import Written
 from edgeflock.common.seeds import derive
+from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.base import Effort, Method, Plan, Round, ServerHalf, Setting, State
 from edgeflock.methods.kit.options import Params
 from edgeflock.methods.kit.tools import Tools
-from edgeflock.server.core.decisions import Verdict
 from edgeflock.server.files import packages
 from edgeflock.server.files.checkpoints import Checkpoints, ModelLayouts, Saved
 from edgeflock.server.files.packages import Broadcast

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from functools import lru_cache
 
-from edgeflock.common.wire.messages import choice_to_wire, kind_to_wire, package_to_wire
-from edgeflock.server.core.decisions import Conduct, EndingKind, Outcome, Verdict
+from edgeflock.common.wire.messages import choice_to_wire, kind_to_wire, package_to_wire, verdict_to_wire
+from edgeflock.server.core.decisions import Conduct, EndingKind, Outcome
 from edgeflock.server.engine.views import ClientView, RunState
 from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.learning.work import RoundWork
@@ -18,11 +18,6 @@ RETURN_WITHIN_MS = 10_000
 
 _STATES = {state: pb.RunState.Value(f"RUN_STATE_{state.name}") for state in RunState}
 _ENDINGS = {kind: pb.EndingKind.Value(f"ENDING_KIND_{kind.name}") for kind in EndingKind}
-_REASONS: dict[Verdict, pb.Reason.ValueType] = {
-    verdict: pb.Reason.Value(f"REASON_{verdict.name}")
-    for verdict in Verdict
-    if verdict is not Verdict.COUNTED
-}
 
 
 def view_to_wire(view: ClientView, *, with_payload: bool) -> pb.View:
@@ -59,9 +54,7 @@ def quarantine_to_wire(conduct: Conduct) -> pb.Quarantine:
 
 
 def outcome_to_wire(round: int, outcome: Outcome) -> pb.Outcome:
-    counted = outcome.verdict is Verdict.COUNTED
-    reason = pb.REASON_UNSPECIFIED if counted else _REASONS[outcome.verdict]
-    return pb.Outcome(round=round, digest=outcome.digest, counted=counted, reason=reason)
+    return verdict_to_wire(round, outcome.digest, outcome.verdict)
 
 
 def _task(work: RoundWork, deadline: float | None) -> pb.Task:

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-from edgeflock.server.core.decisions import Verdict
+from edgeflock.common.verdict import Verdict
 from edgeflock.server.costs.budget import unmeasured
 from edgeflock.server.web.client_metrics import client_metrics
 from edgeflock.server.web.members import DOINGS
