@@ -18,6 +18,7 @@ import grpc
 import pytest
 import torch
 
+from edgeflock.common.client_id import WORDS
 from edgeflock.common.payload.checksum import GRANULE, extend
 from edgeflock.common.payload.package import Package
 from edgeflock.common.wire.transport import PROTOCOL
@@ -81,7 +82,8 @@ def test_another_version_is_refused_and_both_are_named(tmp_path: Path) -> None:
     serve(Home(tmp_path, rounds=1), talk)
 
 
-BAD_IDS = ["", "../../x", "a/b", "a\0b", "ü", "a b", "a\n", "\x1b[31mred", "x" * 65, "y" * 10_240, "c0\u202e"]
+PATHS = ["../../x", "a/b", "a\0b", ".", "..", "..."]
+BAD_IDS = ["", *PATHS, "ü", "a b", "a\n", "\x1b[31mred", "x" * 65, "y" * 10_240, "c0\u202e"]
 
 
 def test_what_is_no_client_id_is_refused_and_reaches_no_path(tmp_path: Path) -> None:
@@ -90,6 +92,7 @@ def test_what_is_no_client_id_is_refused_and_reaches_no_path(tmp_path: Path) -> 
             answer = await served.peer().join(client_id=bad)
             assert reason(answer) == "BAD_CLIENT_ID", bad
             assert len(answer.refusal.sentence) <= 500
+            assert answer.refusal.sentence.endswith(WORDS)
             assert answer.refusal.sentence.isprintable()
         assert served.service.refusals.times.total() == len(BAD_IDS)
         await served.check_alive()
@@ -100,9 +103,9 @@ def test_what_is_no_client_id_is_refused_and_reaches_no_path(tmp_path: Path) -> 
     assert {path.name for path in tmp_path.iterdir()} == before
 
 
-def test_dots_are_an_id_and_no_path(tmp_path: Path) -> None:
+def test_dots_in_an_id_are_no_path(tmp_path: Path) -> None:
     async def talk(served: Served) -> None:
-        peers = [served.peer(name) for name in ("..", ".", "-")]
+        peers = [served.peer(name) for name in ("..c", ".c", "-")]
         for peer in peers:
             await peer.enter()
         for peer in peers:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgeflock.common.client_id import checked_id, is_client_id
 from edgeflock.common.command.kinds import FLAG, IDS, INTEGER, NUMBER, PATH, PEM, SECONDS, TEXT
 from edgeflock.common.command.log import log_format_option, log_level_option
 from edgeflock.common.command.options import check, option
@@ -16,8 +17,6 @@ from edgeflock.common.errors import BadValue, MissingData, UsageError
 from edgeflock.common.wire.address import parse_address, require_trust
 from edgeflock.common.wire.tls import Source, read_pair
 
-_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_ID_WORDS = "1 to 64 letters, digits, dots, dashes and underscores, not only dots"
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d{1,4})?", re.ASCII)
 _WAY_TO_TLS = (
     "--config with this device's join file or --tls-ca with the authority ('fl-lab certs' makes both)"
@@ -161,12 +160,8 @@ def _with_certified_name(config: ClientConfig) -> ClientConfig:
     if config.id is not None or config.ids:
         return config
     pair = read_pair(config.tls_cert, config.tls_key)
-    names = (name for name in (pair.names if pair else ()) if _is_id(name))
+    names = (name for name in (pair.names if pair else ()) if is_client_id(name))
     return replace(config, id=next(names, None))
-
-
-def _is_id(name: str) -> bool:
-    return bool(_ID.fullmatch(name) and name.strip("."))
 
 
 def hosted_ids(config: ClientConfig) -> tuple[str, ...]:
@@ -204,8 +199,7 @@ def _check_names(config: ClientConfig) -> None:
     if len(set(config.ids)) != len(config.ids):
         raise BadValue("--ids", ",".join(config.ids), "every id once")
     for name in hosted_ids(config):
-        if not _is_id(name):
-            raise BadValue("--ids" if config.ids else "--id", name, _ID_WORDS)
+        checked_id(name, "--ids" if config.ids else "--id")
 
 
 def _check_data(config: ClientConfig) -> None:

@@ -30,7 +30,7 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_VERSION: _Reason.ValueType  # 1
     """"You speak another version of the protocol than I do." """
     REASON_BAD_CLIENT_ID: _Reason.ValueType  # 2
-    """"This is not a client id: 1 to 64 letters, digits, dots, dashes, underscores." """
+    """"This is not a client id: 1 to 64 letters, digits, dots, dashes and underscores, not only dots." """
     REASON_DUPLICATE_ID: _Reason.ValueType  # 3
     """"Another living client uses your id." """
     REASON_ROSTER_FULL: _Reason.ValueType  # 4
@@ -87,7 +87,7 @@ REASON_UNSPECIFIED: Reason.ValueType  # 0
 REASON_VERSION: Reason.ValueType  # 1
 """"You speak another version of the protocol than I do." """
 REASON_BAD_CLIENT_ID: Reason.ValueType  # 2
-""""This is not a client id: 1 to 64 letters, digits, dots, dashes, underscores." """
+""""This is not a client id: 1 to 64 letters, digits, dots, dashes and underscores, not only dots." """
 REASON_DUPLICATE_ID: Reason.ValueType  # 3
 """"Another living client uses your id." """
 REASON_ROSTER_FULL: Reason.ValueType  # 4
@@ -289,7 +289,7 @@ class JoinRequest(_message.Message):
     software: _builtins.str
     """version of the client's package"""
     client_id: _builtins.str
-    """1 to 64 of A-Z a-z 0-9 . _ -"""
+    """1 to 64 of A-Z a-z 0-9 . _ -, not only dots"""
     instance_id: _builtins.bytes
     """16 bytes, made with the client's state directory"""
     run_id: _builtins.str

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import secrets
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgeflock.common.client_id import checked_id
 from edgeflock.common.errors import BadValue, CorruptState, EdgeflockError, Locked
 
 INSTANCE_BYTES = 16
 IDENTITY = "identity.toml"
-_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_ID_WORDS = "1 to 64 letters, digits, dots, dashes and underscores, not only dots"
 
 
 class Unwritable(EdgeflockError):
@@ -31,13 +29,6 @@ class Identity:
 
     client_id: str
     instance: bytes
-
-
-def checked_id(text: str) -> str:
-    """Return the client id; raises BadValue if it is none. Ids become folder names."""
-    if not _ID.fullmatch(text) or not text.strip("."):
-        raise BadValue("id", text, _ID_WORDS)
-    return text
 
 
 class StateDir:

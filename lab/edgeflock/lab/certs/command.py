@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgeflock.common.client_id import WORDS, is_client_id
 from edgeflock.common.command import extras
 from edgeflock.common.errors import BadValue, UsageError
-from edgeflock.server.service.join import CLIENT_ID
 
 if TYPE_CHECKING:
     from edgeflock.lab.certs.authority import Made
@@ -48,10 +48,8 @@ def certs(folder: Path, servers: tuple[str, ...], clients: tuple[str, ...], days
     if not servers and not clients:
         raise UsageError("nothing to make: give --server NAME or --client ID")
     for name in clients:
-        if not CLIENT_ID.fullmatch(name) or not name.strip("."):
-            raise BadValue(
-                "--client", name, "a client id: 1 to 64 letters, digits, dots, dashes, underscores"
-            )
+        if not is_client_id(name):
+            raise BadValue("--client", name, f"a client id: {WORDS}")
     dialled = [join_file.dialled(name) for name in servers]
     authority = Authority.open(folder, timedelta(days=days))
     click.echo(f"authority    {authority.path}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
+from edgeflock.common.client_id import WORDS, is_client_id
 from edgeflock.common.wire.transport import PROTOCOL
 from edgeflock.server.core.reasons import Reason, Refused
 from edgeflock.v1 import aggregator_pb2 as pb
 
-CLIENT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _INSTANCE_BYTES = 16
 
 
@@ -21,11 +20,11 @@ def check_join(request: pb.JoinRequest, software: str) -> Refused | None:
             f"you speak revision {request.protocol} of edgeflock.v1 (edgeflock {request.software[:40]}), "
             f"this server speaks {PROTOCOL} (edgeflock {software})",
         )
-    if not CLIENT_ID.fullmatch(request.client_id):
+    if not is_client_id(request.client_id):
         shown = request.client_id[:80].encode("unicode_escape").decode()
         return Refused(
             Reason.BAD_CLIENT_ID,
-            f"client id {shown!r} is not 1 to 64 letters, digits, dots, dashes or underscores",
+            f"{shown!r} is no client id: allowed is {WORDS}",
         )
     if len(request.instance_id) != _INSTANCE_BYTES:
         return Refused(Reason.MALFORMED, f"instance_id has {len(request.instance_id)} bytes, not 16")
