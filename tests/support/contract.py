@@ -25,9 +25,10 @@ from edgeflock.common.flat import FlatModel
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.payload.checksum import extend
+from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.package import Package
 from edgeflock.common.verdict import Verdict
-from edgeflock.common.wire.messages import layout_to_wire, package_to_wire
+from edgeflock.common.wire.messages import layout_to_wire
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.options import parse, texts
 from edgeflock.methods.kit.registry import load
@@ -39,7 +40,6 @@ from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.files.spool import Entry, Spool
 from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.work import RoundWork
-from edgeflock.server.service.checks import stored_header
 from edgeflock.server.service.views import task_of
 from edgeflock.v1 import aggregator_pb2 as pb
 from support.learners import begun, layouts_of
@@ -278,8 +278,8 @@ class Trial:
     def _receive(self, work: RoundWork, entry: Entry, index: int, update: Sent) -> SpooledUpdate:
         """Check the header and put the payload into the spool: the server's side."""
         check_package(update.package, work.uploads, work.scalars)
-        header = pb.UpdateHeader(round=self.number, package=package_to_wire(update.package))
-        held = entry.begin(stored_header(header))  # all of it, if it came before a crash
+        description = Description(self.number, update.package, 1)
+        held = entry.begin(description.to_bytes())  # all of it, if it came before a crash
         if held < len(update.payload):
             entry.append(held, update.payload[held:], extend(0, update.payload))
         entry.finish()

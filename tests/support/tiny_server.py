@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from edgeflock.common.payload.checksum import extend
+from edgeflock.common.payload.description import Description
 from edgeflock.common.wire.transport import PROTOCOL, channel_options, server_options
 from edgeflock.methods.kit.base import Method
 from edgeflock.methods.kit.registry import load
@@ -42,7 +43,6 @@ from edgeflock.server.learning.learner import Learner
 from edgeflock.server.learning.work import RoundWork
 from edgeflock.server.service.aggregator import AggregatorService
 from edgeflock.server.service.binding import add_aggregator, add_control
-from edgeflock.server.service.checks import stored_header
 from edgeflock.server.service.sessions import Sessions
 from edgeflock.server.start import startup
 from edgeflock.server.start.recovery import Asked
@@ -125,7 +125,7 @@ class Motion:
     async def deliver(self, made: Made, index: int, **costs: float) -> None:
         """Hand in an update of the open round without a network."""
         number = self.now.round
-        header = Header(number, made.package, stored_header(made.header(b"", number)), made.scores, costs)
+        header = Header(Description(number, made.package, 1, made.scores), costs)
         slot = await self.intake.offer(f"c{index}", header)
         assert isinstance(slot, Slot), slot
         if not slot.full:

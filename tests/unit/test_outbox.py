@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from edgeflock.client.keeping.outbox import Entry, Outbox
 from edgeflock.client.training.meter import TrainCost
 from edgeflock.common.payload.checksum import GRANULE, Marks
+from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
 from edgeflock.common.scores import ClientScore
 
@@ -26,7 +27,8 @@ def entry(payload: bytes, round: int = 3, split: int = 5) -> Entry:
     marks = Marks.of([payload])
     package = Package(sections, {"loss": 1 / 3, "steps": 7.0, "odd": float("nan")}, marks.value)
     scores = (ClientScore("client_local", 30, 7, 1 / 3),)
-    return Entry("run1", round, package, 42, TrainCost(1.5, 0.5, 1000, 7, 0.25, 99), True, marks, scores)
+    described = Description(round, package, 42, scores)
+    return Entry("run1", described, TrainCost(1.5, 0.5, 1000, 7, 0.25, 99), True, marks)
 
 
 def put(folder: Path, payload: bytes, round: int = 3) -> Entry:
@@ -39,7 +41,8 @@ def same(found: Entry | None, put: Entry) -> bool:
     """Equality; a NaN among the scalars makes the packages themselves differ, their digests not."""
     if found is None or found.package.digest != put.package.digest or found.marks.value != put.marks.value:
         return False
-    return replace(found, package=put.package, marks=put.marks) == put
+    described = replace(found.description, package=put.package)
+    return replace(found, description=described, marks=put.marks) == put
 
 
 def content(outbox: Outbox) -> bytes:
@@ -160,3 +163,26 @@ def test_the_description_of_the_update_before_does_not_fit_the_new_payload(tmp_p
     put(tmp_path, os.urandom(4096), round=2)
     meta.write_bytes(old)
     assert Outbox(tmp_path).entry is None
+
+
+# What version 0.1 stored of `entry(b"some payload")`, to the byte, before both ends had one form for it.
+FORMER = (
+    b'{"run_id": "run1", "round": 3, "samples": 42, "candidate": true, "cost": {"train_s": 1.5, '
+    b'"cpu_s": 0.5, "peak_rss_bytes": 1000, "steps": 7, "fetch_s": 0.25, "samples_done": 99, '
+    b'"used_up": "", "readings": {"peak_gpu_bytes": null, "temperature_c": null, "throttled": null, '
+    b'"energy_j": null, "energy_source": 0}}, "digest": "c5702a504b9cf485c0e6a3860fe75734", '
+    b'"crc32c": 1735387088, "scalars": {"loss": "0x1.5555555555555p-2", "steps": '
+    b'"0x1.c000000000000p+2", "odd": "nan"}, "sections": [{"kind": "delta", "layout": '
+    b'"4c4c4c4c4c4c4c4c4c4c4c4c4c4c4c4c", "codec": {"name": "topk", "zstd": true, "fraction": 0.01}, '
+    b'"elements": 99, "size_bytes": 5}, {"kind": "buffers", "layout": '
+    b'"4c4c4c4c4c4c4c4c4c4c4c4c4c4c4c4c", "codec": {"name": "identity", "zstd": false, "fraction": '
+    b'0.0}, "elements": 4, "size_bytes": 7}], "scores": [{"model": "client_local", "samples": 30, '
+    b'"hits": 7, "loss": 0.3333333333333333}]}\n8a60a48f\n'
+)
+
+
+def test_an_update_that_the_version_before_has_stored_is_read(tmp_path: Path) -> None:
+    """A device that is upgraded in the midst of a round loses nothing."""
+    made = put(tmp_path, b"some payload")
+    (tmp_path / "outbox" / "meta").write_bytes(FORMER)
+    assert same(Outbox(tmp_path).entry, made)

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from edgeflock.common.errors import CorruptPayload
 from edgeflock.common.payload.checksum import extend
+from edgeflock.common.payload.description import Description
+from edgeflock.common.payload.package import Package
 from edgeflock.server.files.spool import Entry, Spool
 
 PAYLOAD = bytes(range(256)) * 4
@@ -187,6 +189,15 @@ def test_a_chunk_that_does_not_continue_the_payload_is_refused(
         entry.append(offset, PAYLOAD[128:256], extend(0, PAYLOAD[:256]) ^ checksum)
     send(entry)
     assert content(entry) == PAYLOAD
+
+
+def test_what_is_held_is_described_unless_it_is_of_another_round(spool: Spool) -> None:
+    """After a power cut a file may hold what it held two rounds before."""
+    made = Description(1, Package((), {"steps": 0.0}), 10)
+    entry = one(spool)
+    assert entry.description(1) is None
+    entry.begin(made.to_bytes())
+    assert (entry.description(1), entry.description(3)) == (made, None)
 
 
 def test_a_forgotten_update_starts_again_whatever_the_header(spool: Spool) -> None:

@@ -407,7 +407,7 @@ def test_scores_go_with_every_delivery_and_are_no_part_of_the_digest(tmp_path: P
             assert all(scores == told[0] and len(scores) == 1 for scores in told)
             outbox = Outbox(tmp_path / "tested" / "c2")
             assert outbox.entry is not None
-            assert [(score.samples, score.hits) for score in outbox.entry.scores] == told[0]
+            assert [(score.samples, score.hits) for score in outbox.entry.description.scores] == told[0]
 
     asyncio.run(scenario())
 

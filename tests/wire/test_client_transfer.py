@@ -20,6 +20,7 @@ from edgeflock.client.link.transfer import Incoming, Interrupted, Outgoing, deli
 from edgeflock.client.training.meter import TrainCost
 from edgeflock.common.errors import LayoutMismatch
 from edgeflock.common.payload.checksum import GRANULE
+from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.pack import Packed, pack
 from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind, Package
@@ -202,7 +203,7 @@ def outbox_of(folder: Path, payload: bytes) -> Outbox:
     encoded = pack({Kind.DELTA: (flat, layout, IDENTITY)}, {"steps": 3.0}, lambda _: torch.Generator())
     outbox = Outbox(folder)
     cost = TrainCost(train_s=2.0, steps=3)
-    outbox.put(Entry("run", 4, encoded.package, 11, cost, False, encoded.marks), encoded.pieces)
+    outbox.put(Entry("run", Description(4, encoded.package, 11), cost, False, encoded.marks), encoded.pieces)
     return outbox
 
 
@@ -289,7 +290,7 @@ def test_an_unknown_reason_is_still_a_sentence() -> None:
 def test_an_update_without_bytes_is_delivered(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
     encoded = pack({}, {"steps": 0.0}, lambda _: torch.Generator())
-    outbox.put(Entry("run", 1, encoded.package, 0, TrainCost(), False, encoded.marks), [])
+    outbox.put(Entry("run", Description(1, encoded.package, 0), TrainCost(), False, encoded.marks), [])
 
     async def scenario() -> Settlement | None:
         descriptor = outbox.open_payload()

@@ -793,6 +793,43 @@ def test_a_restarted_server_goes_on_with_what_it_had_received(tmp_path: Path) ->
     assert result(broken) == result(whole)
 
 
+def test_what_a_server_of_the_version_before_had_received_is_delivered_once_more(tmp_path: Path) -> None:
+    """It spooled headers as messages of the wire. RECEIVED was no promise: everybody has the update still and
+    delivers it again, and the result is that of a run without a break."""
+
+    async def first(served: Served) -> None:
+        peers = await served.gather()
+        for seat in (1, 2):
+            await peers[seat].deliver(served.made(seat))
+            headers[seat] = served.made(seat).header(b"", 1)
+
+    async def second(served: Served) -> None:
+        peers = await served.gather()
+        assert not served.run.received
+        await served.finish_round(peers)
+
+    async def undisturbed(served: Served) -> None:
+        await served.check_alive()
+
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    upgraded, whole = Home(tmp_path / "a", rounds=1), Home(tmp_path / "b", rounds=1)
+    headers: dict[int, pb.UpdateHeader] = {}
+    serve(upgraded, first)
+    for seat, header in headers.items():
+        as_before(upgraded.run_dir / "spool" / "000001" / f"{seat:06d}.log", header)
+    serve(upgraded, second)
+    serve(whole, undisturbed)
+    assert result(upgraded) == result(whole)
+
+
+def as_before(log: Path, header: pb.UpdateHeader) -> None:
+    """Put that header before the marks of a spooled update, as versions before wrote it."""
+    old, content = header.SerializeToString(deterministic=True), log.read_bytes()
+    (size, _) = struct.unpack_from("<II", content)
+    log.write_bytes(struct.pack("<II", len(old), extend(0, old)) + old + content[8 + size :])
+
+
 def result(home: Home) -> str:
     path = home.run_dir / "rounds" / f"{home.rules.rounds:06d}" / "model.safetensors"
     return hashlib.sha256(path.read_bytes()).hexdigest()

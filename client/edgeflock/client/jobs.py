@@ -20,6 +20,7 @@ from edgeflock.client.training.bench import Bench, Member, Progress
 from edgeflock.client.training.meter import Activity, Meter, TrainCost, peak_rss_bytes
 from edgeflock.client.training.setup import Setup
 from edgeflock.client.training.trainer import Trainer
+from edgeflock.common.payload.description import Description
 from edgeflock.common.wire.messages import package_from_wire
 from edgeflock.methods.kit.values import State
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -131,8 +132,7 @@ def _train(desk: Desk, bench: Bench, task: pb.Task, state: State, fetch_s: float
     )
     package = result.encoded.package
     candidate = desk.store.stage(result.state, Stamp(task.round, package.digest))
-    samples = desk.member.samples
-    marks = result.encoded.marks
-    entry = Entry(desk.setup.run_id, task.round, package, samples, cost, candidate, marks, result.scores)
+    description = Description(task.round, package, desk.member.samples, result.scores)
+    entry = Entry(desk.setup.run_id, description, cost, candidate, result.encoded.marks)
     desk.outbox.put(entry, result.encoded.pieces)
     desk.meter.worked(time.thread_time() - cpu_s)

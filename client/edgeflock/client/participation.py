@@ -231,7 +231,7 @@ class Participation:
         """Move the state by the final word, then forget the update; a crash in between repeats both."""
         await self.stop()
         entry = self._outbox.entry
-        samples, train_s = (entry.samples, entry.cost.train_s) if entry else (0, 0.0)
+        samples, train_s = (entry.description.samples, entry.cost.train_s) if entry else (0, 0.0)
         if counted and (entry.candidate if entry else self._staged):
             self._store.promote()
         else:

@@ -21,6 +21,10 @@ class ClientScore:
     hits: int
     loss: float  # mean over the samples
 
+    @property
+    def score(self) -> Score:
+        return Score(self.hits / self.samples, self.loss, self.samples)
+
 
 @dataclass(frozen=True)
 class Score:

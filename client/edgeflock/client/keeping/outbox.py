@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import structlog
 
 from edgeflock.client.keeping.statedir import replace_file
 from edgeflock.client.keeping.statefile import write_pieces
 from edgeflock.client.training.meter import TrainCost
-from edgeflock.common.payload.checksum import Buffer, Marks, extend
-from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
-from edgeflock.common.scores import ClientScore
+from edgeflock.common.payload.checksum import Buffer, Marks
+from edgeflock.common.payload.description import CorruptDescription, Description
+from edgeflock.common.payload.package import Package
 
 log = structlog.get_logger(__name__)
 
@@ -27,16 +25,21 @@ _NOTHING = b"\0"  # begins a description that counts no more
 
 @dataclass(frozen=True)
 class Entry:
-    """One update: its package, of which round and run, and what goes with it."""
+    """One update: its description, of which run it is, and what goes with it."""
 
     run_id: str
-    round: int
-    package: Package
-    samples: int
+    description: Description
     cost: TrainCost
     candidate: bool  # a candidate state was staged with it
     marks: Marks
-    scores: tuple[ClientScore, ...] = ()  # of the client's own model; they go with the header
+
+    @property
+    def round(self) -> int:
+        return self.description.round
+
+    @property
+    def package(self) -> Package:
+        return self.description.package
 
 
 class Outbox:
@@ -81,7 +84,7 @@ class Outbox:
             return None
         try:
             return _decode(content, self._marks())
-        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        except (CorruptDescription, ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             log.warning("outbox_discarded", reason=f"it is torn: {error}; the round is trained again")
             _write_over(self._meta, _NOTHING)
             return None
@@ -112,60 +115,13 @@ def _write_over(path: Path, content: bytes) -> bool:
 
 
 def _encode(entry: Entry) -> bytes:
-    fields = {
-        "run_id": entry.run_id,
-        "round": entry.round,
-        "samples": entry.samples,
-        "candidate": entry.candidate,
-        "cost": entry.cost.fields(),
-        "digest": entry.package.digest.hex(),
-        "crc32c": entry.package.crc32c,
-        "scalars": {name: float(value).hex() for name, value in entry.package.scalars.items()},
-        "sections": [_section_fields(section) for section in entry.package.sections],
-        "scores": [asdict(score) for score in entry.scores],
-    }
-    text = json.dumps(fields).encode()
-    return b"%s\n%08x\n" % (text, extend(0, text))
+    beside = {"run_id": entry.run_id, "candidate": entry.candidate, "cost": entry.cost.fields()}
+    return entry.description.to_bytes(beside)
 
 
 def _decode(content: bytes, marks: Marks) -> Entry:
-    text, checksum, _ = content.split(b"\n", 2)
-    if checksum != b"%08x" % extend(0, text):
-        raise ValueError("the description has another checksum")
-    fields = json.loads(text)
-    scalars = {name: float.fromhex(value) for name, value in fields["scalars"].items()}
-    package = Package(tuple(map(_section, fields["sections"])), scalars, fields["crc32c"])
+    description, beside = Description.from_bytes(content)
+    package = description.package
     if (marks.size, marks.value) != (package.size_bytes, package.crc32c):
         raise ValueError("the payload has another checksum")
-    if package.digest.hex() != fields["digest"]:
-        raise ValueError("the package has another digest")
-    return Entry(
-        run_id=fields["run_id"],
-        round=fields["round"],
-        package=package,
-        samples=fields["samples"],
-        cost=TrainCost.of(fields["cost"]),
-        candidate=fields["candidate"],
-        marks=marks,
-        scores=tuple(ClientScore(**score) for score in fields["scores"]),
-    )
-
-
-def _section_fields(section: Section) -> dict[str, Any]:
-    return {
-        "kind": str(section.kind),
-        "layout": section.layout_digest.hex(),
-        "codec": asdict(section.codec),
-        "elements": section.elements,
-        "size_bytes": section.size_bytes,
-    }
-
-
-def _section(fields: dict[str, Any]) -> Section:
-    return Section(
-        Kind(fields["kind"]),
-        bytes.fromhex(fields["layout"]),
-        CodecChoice(**fields["codec"]),
-        fields["elements"],
-        fields["size_bytes"],
-    )
+    return Entry(beside["run_id"], description, TrainCost.of(beside["cost"]), beside["candidate"], marks)

@@ -305,8 +305,8 @@ def _header(outgoing: Outgoing, session: bytes) -> pb.UpdateHeader:
         session=session,
         round=entry.round,
         package=package_to_wire(entry.package),
-        samples=entry.samples,
+        samples=entry.description.samples,
         cost=pb.TrainCost(**entry.cost.fields()),
         previous=outgoing.previous,
-        scores=[pb.ClientScore(**asdict(score)) for score in entry.scores],
+        scores=[pb.ClientScore(**asdict(score)) for score in entry.description.scores],
     )

@@ -14,7 +14,7 @@ from typing import Protocol, assert_never
 
 import structlog
 
-from edgeflock.common.payload.package import Package
+from edgeflock.common.payload.description import Description
 from edgeflock.server.core.decisions import Ended
 from edgeflock.server.core.effects import (
     Announce,
@@ -168,11 +168,11 @@ class Engine:
 
     # ------------------------------------------------------------------------------- what comes from outside
 
-    def received(self, seat: int, package: Package) -> None:
+    def received(self, seat: int, described: Description) -> None:
         """An update is complete and checked."""
         opened = self._open_round
-        opened.complete(seat, package)
-        self.post(UpdateReceived(opened.number, seat, package.digest, time.monotonic()))
+        opened.complete(seat, described)
+        self.post(UpdateReceived(opened.number, seat, described.package.digest, time.monotonic()))
         if self._is_open(opened) and not opened.folding_ahead:
             opened.folding_ahead = True
             self._loop.start(self._fold_ahead(opened))

@@ -212,7 +212,7 @@ class Intake:
             return self._no_task(seat, number)
         try:
             check_package(header.package, opened.work.uploads, opened.work.scalars)
-            check_scores(header.scores)
+            check_scores(header.described.scores)
         except Unfit as unfit:
             return Refused(unfit.reason, str(unfit))
         return opened

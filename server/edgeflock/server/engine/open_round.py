@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Generic, TypeVar
 
+from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.package import Package
 from edgeflock.common.scores import Score
 from edgeflock.server.costs.budget import STATED, Budget, credible
@@ -16,7 +17,6 @@ from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.files.spool import Entry
 from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.work import RoundWork
-from edgeflock.server.service.checks import package_of, scores_of
 
 T = TypeVar("T")
 
@@ -70,9 +70,12 @@ class OpenRound:
         """Take the updates that a previous process had received; return seat and digest of each."""
         found = []
         for seat, entry in self.entries.items():
-            package = self.described(seat)
-            if package and entry.held == package.size_bytes and entry.running == package.crc32c:
-                self.complete(seat, package)
+            described = entry.description(self.number)
+            if described is None:
+                continue
+            package = described.package
+            if entry.held == package.size_bytes and entry.running == package.crc32c:
+                self.complete(seat, described)
                 found.append((seat, package.digest))
         return tuple(found)
 
@@ -108,18 +111,18 @@ class OpenRound:
         """A member states more of what it took: the books of a discarded round are written again."""
         self.costs[seat] = {**self.costs.get(seat, {}), **costs}
 
-    def complete(self, seat: int, package: Package) -> None:
+    def complete(self, seat: int, described: Description) -> None:
         """An update is in the spool, whole and checked."""
         entry = self.entries[seat]
         entry.finish()
-        self.updates[seat] = SpooledUpdate(seat, package, entry.data_path, self.work.layouts)
-        self.scores[seat] = scores_of(entry.header)
+        self.updates[seat] = SpooledUpdate(seat, described.package, entry.data_path, self.work.layouts)
+        self.scores[seat] = {one.model: one.score for one in described.scores}
         self._personal.forget(seat)  # its file is closed; who asks again gets the same once more
 
     def described(self, seat: int) -> Package | None:
         """Return what the spool holds of a member, whole or not."""
-        header = self.entries[seat].header
-        return package_of(header, self.number) if header else None
+        described = self.entries[seat].description(self.number)
+        return described.package if described else None
 
     # ------------------------------------------------------------------------------- when it is over
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from edgeflock.common.errors import FULL, CorruptPayload
 from edgeflock.common.payload.checksum import Buffer
+from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.package import Package
-from edgeflock.common.scores import ClientScore
 from edgeflock.server.core.events import Broken
 from edgeflock.server.core.reasons import Reason, Refused
 from edgeflock.server.costs.rows import Row
@@ -33,12 +33,17 @@ _PASSING = {
 class Header:
     """What is said of an update before its bytes."""
 
-    round: int
-    package: Package
-    stored: bytes  # as the spool keeps it
-    scores: Sequence[ClientScore] = ()
+    described: Description
     costs: Row = field(default_factory=dict)  # as stated
     used_up: str = ""  # the allowance that ended the training early
+
+    @property
+    def round(self) -> int:
+        return self.described.round
+
+    @property
+    def package(self) -> Package:
+        return self.described.package
 
 
 class Slot:
@@ -100,11 +105,11 @@ class Slot:
             self._entry.forget()
             words = "the payload is complete, but not the one that its header describes"
             return Refused(Reason.BAD_TRANSFER, words)
-        self._engine.received(self._seat, package)
+        self._engine.received(self._seat, self._header.described)
         return None
 
     def _begin(self) -> None:
-        self._entry.begin(self._header.stored)
+        self._entry.begin(self._header.described.to_bytes())
         if not self.size:
             self._entry.note()
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from edgeflock.common.errors import CorruptPayload
 from edgeflock.common.payload.checksum import Buffer, extend
+from edgeflock.common.payload.description import CorruptDescription, Description
 
 _MARK = struct.Struct("<QI")
 _HEAD = struct.Struct("<II")  # size and checksum of the header that follows
@@ -32,7 +33,7 @@ class Entry:
 
     def __init__(self, data_path: Path, log_path: Path) -> None:
         self.data_path, self.log_path = data_path, log_path
-        self.header = b""  # serialised UpdateHeader, without its session
+        self.header = b""  # the update's description as it is stored
         self.held = 0
         self.running = 0
         self.complete = False
@@ -48,6 +49,17 @@ class Entry:
             if header != self.header:
                 self._restart(header)
             return self.held
+
+    def description(self, round: int) -> Description | None:
+        """Return what is held; None if it is nothing, cannot be read, or is of another round.
+
+        After a power cut the spool of a round may hold what its files held two rounds before.
+        """
+        try:
+            found, _ = Description.from_bytes(self.header)
+        except CorruptDescription:
+            return None
+        return found if found.round == round else None
 
     def note(self) -> None:
         """Write down the header of an update without a payload."""

@@ -22,9 +22,9 @@ from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.partitions.kit import assign
 from edgeflock.common.payload.checksum import extend
+from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.pack import Packed, pack
 from edgeflock.common.payload.package import Kind
-from edgeflock.common.wire.messages import package_to_wire
 from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.local import Local
@@ -35,7 +35,6 @@ from edgeflock.server.engine.intake import Intake
 from edgeflock.server.engine.transfer import Header, Slot
 from edgeflock.server.learning.learner import Learner
 from edgeflock.server.learning.work import RoundWork
-from edgeflock.server.service.checks import stored_header
 from edgeflock.server.service.sessions import Session, Sessions
 from edgeflock.v1 import aggregator_pb2 as pb
 
@@ -114,20 +113,8 @@ class CentralTrainer:
 
     async def _deliver(self, work: RoundWork, trained: _Trained) -> Refused | None:
         """Put the update where a client's would be; what a crash left of it stays."""
-        package = trained.encoded.package
-        header = pb.UpdateHeader(
-            round=work.round.number, package=package_to_wire(package), samples=len(self._data)
-        )
-        slot = await self._intake.offer(
-            CLIENT_ID,
-            Header(
-                work.round.number,
-                package,
-                stored_header(header),
-                costs=trained.costs,
-                used_up=trained.used_up,
-            ),
-        )
+        described = Description(work.round.number, trained.encoded.package, len(self._data))
+        slot = await self._intake.offer(CLIENT_ID, Header(described, trained.costs, trained.used_up))
         if not isinstance(slot, Slot):
             return slot if isinstance(slot, Refused) else None
         refused = await slot.begin()

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from edgeflock.common.errors import MalformedMessage
+from edgeflock.common.payload.description import Description
 from edgeflock.common.scores import ClientScore
 from edgeflock.common.wire.chunks import Piece
 from edgeflock.common.wire.messages import package_from_wire
@@ -16,7 +17,6 @@ from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.server.core.reasons import Reason, Refused
 from edgeflock.server.engine.intake import Intake, Settled
 from edgeflock.server.engine.transfer import CLOSED, Header, Slot
-from edgeflock.server.service.checks import stored_header
 from edgeflock.server.service.flow import CreditPool, Patience, Stream, Turns
 from edgeflock.server.service.sessions import Session
 from edgeflock.server.service.stated import of_training
@@ -162,11 +162,7 @@ def _go_on(refused: Refused | None) -> None:
 
 def _header_of(message: pb.UpdateHeader) -> Header:
     """Return what a header says; raises MalformedMessage if it contradicts itself."""
-    return Header(
-        message.round,
-        package_from_wire(message.package),
-        stored_header(message),
-        tuple(ClientScore(one.model, one.samples, one.hits, one.loss) for one in message.scores),
-        of_training(message.cost),
-        message.cost.used_up,
-    )
+    package = package_from_wire(message.package)
+    scores = (ClientScore(one.model, one.samples, one.hits, one.loss) for one in message.scores)
+    described = Description(message.round, package, message.samples, tuple(scores))
+    return Header(described, of_training(message.cost), message.cost.used_up)

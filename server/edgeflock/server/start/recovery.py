@@ -13,7 +13,6 @@ from edgeflock.server.journal.journal import Journal
 from edgeflock.server.journal.past import Resumed
 from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.learner import Learner
-from edgeflock.server.service.checks import package_of
 
 log = structlog.get_logger()
 
@@ -133,10 +132,10 @@ def _rebuild(
     layouts = learner.update_layouts(round)
     updates = {}
     for seat, entry in spool.scan(number, past.counted).items():
-        package = package_of(entry.header, number)
-        if package is None or entry.held != package.size_bytes:
+        found = entry.description(number)
+        if found is None or entry.held != found.package.size_bytes:
             raise CorruptCheckpoint(f"the spool of round {number} is not complete")
-        updates[seat] = SpooledUpdate(seat, package, entry.data_path, layouts)
+        updates[seat] = SpooledUpdate(seat, found.package, entry.data_path, layouts)
     learner.begin_fold(round)
     learner.prepare(round)
     learner.fold(past.counted, updates)
