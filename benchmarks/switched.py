@@ -105,7 +105,7 @@ def _nothing(*_: Any, **__: Any) -> dict[str, Any]:
 def server(gate: Gate) -> None:
     """Guard traffic, time line, books, their rows, and what is kept of budgets that nobody has set."""
     from edgeflock.server.costs import ledger, rows, traffic
-    from edgeflock.server.costs.time_line import TimeLine
+    from edgeflock.server.costs.time_line import RoundTimes
     from edgeflock.server.engine import committing, engine
     from edgeflock.server.engine.bookkeeping import Bookkeeping
     from edgeflock.server.engine.loop import Loop
@@ -120,7 +120,7 @@ def server(gate: Gate) -> None:
     for name in ("sent", "received"):
         gate.guard(traffic.Traffic, name, _no)
     for name in ("enter", "add", "now", "move"):
-        gate.guard(TimeLine, name, _no)
+        gate.guard(RoundTimes, name, _no)
     gate.guard(Loop, "_follow", _no)
     gate.guard(Bookkeeping, "add_late", _no)
     gate.guard(Bookkeeping, "grown", lambda *_: False)

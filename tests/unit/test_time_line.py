@@ -1,12 +1,13 @@
-"""The server's time line: exclusive, complete, and nothing is lost when a transaction fails."""
+"""Time lines: exclusive, complete, and nothing is lost when a transaction fails."""
 
 from __future__ import annotations
 
 import pytest
 
+from edgeflock.common.time_line import TimeLine
 from edgeflock.server.core.events import SpaceMissing
 from edgeflock.server.core.phases import Phase
-from edgeflock.server.costs.time_line import TimeLine
+from edgeflock.server.costs.time_line import RoundTimes
 from edgeflock.server.engine.loop import doing_of
 from support.desk import desk_in
 
@@ -18,9 +19,22 @@ class Clock:
         return self.now
 
 
+def test_at_any_instant_one_thing_is_done_and_the_seconds_add_up() -> None:
+    clock = Clock()
+    line = TimeLine[str]("wait", clock)
+    for what, seconds in [("train", 2.0), ("wait", 1.0), ("train", 4.0), (None, 100.0), ("wait", 0.5)]:
+        line.enter(what)
+        clock.now += seconds
+    assert line.spent() == line.spent() == {"wait": 1.5, "train": 6.0}
+    clock.now += 8.0
+    assert line.take() == {"wait": 9.5, "train": 6.0}
+    clock.now += 1.0
+    assert line.take() == {"wait": 1.0}
+
+
 def test_what_is_entered_leaves_the_other_and_all_adds_up() -> None:
     clock = Clock()
-    line = TimeLine(clock)
+    line = RoundTimes(clock)
     walk = [("gather_s", 1, 5.0), ("select_s", 1, 0.5), ("open_s", 1, 3.0), ("paused_s", 1, 7.0)]
     walk += [("open_s", 1, 1.0), ("fold_s", 1, 0.25), ("commit_s", 1, 0.125), ("select_s", 2, 0.5)]
     for name, round, seconds in walk:
@@ -39,7 +53,7 @@ def test_what_is_entered_leaves_the_other_and_all_adds_up() -> None:
 
 def test_what_a_failed_transaction_took_is_written_by_the_next() -> None:
     clock = Clock()
-    line = TimeLine(clock)
+    line = RoundTimes(clock)
     line.enter("open_s", 3)
     clock.now += 2
     line.now()
@@ -53,7 +67,7 @@ def test_what_a_failed_transaction_took_is_written_by_the_next() -> None:
 
 
 def test_a_test_within_the_commit_is_moved_and_the_sum_stays() -> None:
-    line = TimeLine(Clock())
+    line = RoundTimes(Clock())
     line.add(1, "commit_s", 2.0)
     line.move(1, "commit_s", "evaluate_s", 0.5)
     line.add(1, "fold_busy", 9.0)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from edgeflock.client.training.gauge import Gauge, Readings
+from edgeflock.common.time_line import TimeLine
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
@@ -22,9 +23,6 @@ class Activity(StrEnum):
     TRAIN = "train"
     DELIVER = "deliver"
     WAIT = "wait"
-
-
-_NONE = dict.fromkeys(Activity, 0.0)
 
 
 @dataclass(frozen=True)
@@ -84,35 +82,6 @@ def peak_rss_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
 
 
-@dataclass
-class Timeline:
-    """Seconds by activity; entering one leaves the other."""
-
-    clock: Callable[[], float] = time.monotonic
-    activity: Activity = Activity.WAIT
-    seconds: dict[Activity, float] = field(default_factory=_NONE.copy)
-
-    def __post_init__(self) -> None:
-        self._since = self.clock()
-
-    def enter(self, activity: Activity) -> None:
-        now = self.clock()
-        self.seconds[self.activity] += now - self._since
-        self.activity, self._since = activity, now
-
-    def active_s(self) -> float:
-        """Return the seconds since the last `take` that were no waiting."""
-        spent = self.seconds.copy()
-        spent[self.activity] += self.clock() - self._since
-        return sum(spent.values()) - spent[Activity.WAIT]
-
-    def take(self) -> dict[Activity, float]:
-        """Return the seconds since the last call and begin again at zero."""
-        self.enter(self.activity)
-        taken, self.seconds = self.seconds, _NONE.copy()
-        return taken
-
-
 class Meter:
     """Costs of one client, round after round; a round lasts from one verdict to the next.
 
@@ -124,7 +93,7 @@ class Meter:
     def __init__(
         self, *, alone: bool, clock: Callable[[], float] = time.monotonic, gauge: Gauge | None = None
     ) -> None:
-        self.line = Timeline(clock)
+        self._line = TimeLine(Activity.WAIT, clock)
         self.probe = (gauge or Gauge()).probe()
         self.bytes_down = 0
         self.bytes_up = 0
@@ -134,7 +103,7 @@ class Meter:
         self._process_s = time.process_time()
 
     def enter(self, activity: Activity) -> None:
-        self.line.enter(activity)
+        self._line.enter(activity)
 
     def worked(self, thread_s: float) -> None:
         """Take note of CPU seconds that a worker thread has spent for this client."""
@@ -143,14 +112,14 @@ class Meter:
     def spent(self, thread_s: float) -> dict[str, float]:
         """Return what the round has used so far; `thread_s`: of the work at hand, not noted yet."""
         cpu_s = self.cpu_s(thread_s)
-        energy_j = self.probe.energy_j(cpu_s=cpu_s, active_s=self.line.active_s())
+        energy_j = self.probe.energy_j(cpu_s=cpu_s, active_s=_active_s(self._line.spent()))
         return {"cpu": cpu_s} | ({} if energy_j is None else {"energy": energy_j})
 
     def read(self, thread_s: float = 0.0) -> Readings:
         """Return what the sensors say of the round so far."""
         if self.probe.gauge.blind:
             return self.probe.known(None)
-        return self.probe.read(cpu_s=self.cpu_s(thread_s), active_s=self.line.active_s())
+        return self.probe.read(cpu_s=self.cpu_s(thread_s), active_s=_active_s(self._line.spent()))
 
     def cpu_s(self, thread_s: float) -> float:
         """Return the round's CPU seconds so far; `thread_s`: of the work at hand, not noted yet."""
@@ -158,22 +127,26 @@ class Meter:
 
     def finish(self, round: int) -> RoundCost:
         """Return the round's costs; the next round begins."""
-        seconds, cpu_s = self.line.take(), self.cpu_s(0.0)
-        active_s = sum(seconds.values()) - seconds[Activity.WAIT]
+        seconds, cpu_s = self._line.take(), self.cpu_s(0.0)
         cost = RoundCost(
             round=round,
-            fetch_s=seconds[Activity.FETCH],
-            train_s=seconds[Activity.TRAIN],
-            deliver_s=seconds[Activity.DELIVER],
-            wait_s=seconds[Activity.WAIT],
+            fetch_s=seconds.get(Activity.FETCH, 0.0),
+            train_s=seconds.get(Activity.TRAIN, 0.0),
+            deliver_s=seconds.get(Activity.DELIVER, 0.0),
+            wait_s=seconds.get(Activity.WAIT, 0.0),
             cpu_s=cpu_s,
             peak_rss_bytes=peak_rss_bytes(),
             bytes_down=self.bytes_down,
             bytes_up=self.bytes_up,
             resent_bytes=self.resent_bytes,
-            readings=self.probe.finish(cpu_s=cpu_s, active_s=active_s),
+            readings=self.probe.finish(cpu_s=cpu_s, active_s=_active_s(seconds)),
         )
         self.bytes_down = self.bytes_up = self.resent_bytes = 0
         self._thread_s = 0.0
         self._process_s += cpu_s  # which only counts for one that is alone
         return cost
+
+
+def _active_s(seconds: Mapping[Activity, float]) -> float:
+    """Return the seconds that were no waiting."""
+    return sum(spent for activity, spent in seconds.items() if activity is not Activity.WAIT)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from edgeflock.common.payload.package import Package
 from edgeflock.server.costs.rows import Bundles, Pending, RoundRows, Row
-from edgeflock.server.costs.time_line import TimeLine
+from edgeflock.server.costs.time_line import RoundTimes
 from edgeflock.server.costs.traffic import Traffic
 
 Kept = Mapping[int, tuple[Row, Bundles]]  # by seat: the row and the bytes by bundle
@@ -39,7 +39,7 @@ class Ledger:
     """Every number comes here first. Nothing is forgotten before a transaction holds it."""
 
     def __init__(self) -> None:
-        self.time_line = TimeLine()
+        self.time_line = RoundTimes()
         self._late: dict[tuple[int, int], Row] = {}
         self._kept: Kept = {}  # of the open round, written by the lives before
         self._closed: RoundRows | None = None  # of the round that is being committed, or was

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
+from edgeflock.common.time_line import TimeLine
 from edgeflock.server.costs import catalogue
 
 GATHER, SELECT, OPEN = catalogue.GATHER.name, catalogue.SELECT.name, catalogue.OPEN.name
@@ -19,16 +20,13 @@ Seconds = Mapping[int, Mapping[str, float]]  # by round, then by name
 _MOST = 64  # amounts that wait to be counted
 
 
-class TimeLine:
+class RoundTimes:
     """Seconds by round and name, until they are written. Busy seconds stand beside the line, not in it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._since = clock()
-        self._name, self._round = GATHER, 0  # of which round, the first `enter` tells
+        self._line = TimeLine[tuple[str, int]]((GATHER, 0), clock)  # of which round, the first `enter` tells
         self._entered = GATHER, 0
         self._instead = ""  # it does this, whatever is entered
-        self._over = False
         self._noted: list[tuple[int, str, float]] = []  # counted in what follows when that is asked for
         self._unwritten: dict[int, defaultdict[str, float]] = {}
         self._all: dict[int, defaultdict[str, float]] = {}  # of the last rounds, in this life
@@ -36,10 +34,10 @@ class TimeLine:
     def enter(self, name: str, round: int) -> None:
         """From now on it is this that the server does."""
         self._entered = name, round
-        name = self._instead or name
-        if name != self._name or round != self._round or self._over:
-            self._cut(self._round or round)
-            self._name, self._round, self._over = name, round, False
+        doing = self._instead or name, round
+        if doing != self._line.doing:
+            self._line.enter(doing)
+            self._cut(round)
 
     @contextlib.contextmanager
     def instead(self, name: str) -> Iterator[None]:
@@ -53,13 +51,14 @@ class TimeLine:
             self._enter_again()
 
     def _enter_again(self) -> None:
-        if self._round and not self._over:  # else there is no round yet, or none any more
+        doing = self._line.doing
+        if doing is not None and doing[1]:  # else there is no round yet, or none any more
             self.enter(*self._entered)
 
     def leave(self) -> None:
         """The run is over: nothing more is counted."""
-        self.now()
-        self._over = True
+        self._line.enter(None)
+        self._cut()
 
     def add(self, round: int, name: str, amount: float) -> None:
         """Count something of a round; also what is beside the line."""
@@ -80,12 +79,11 @@ class TimeLine:
 
     def now(self) -> None:
         """Count what was done up to now."""
-        self._cut(self._round)
+        self._cut()
 
-    def _cut(self, round: int) -> None:
-        before, self._since = self._since, self._clock()
-        if not self._over:
-            self.add(round, self._name, self._since - before)
+    def _cut(self, first: int = 0) -> None:
+        for (name, round), seconds in self._line.take().items():
+            self.add(round or first, name, seconds)
 
     def of(self, round: int) -> dict[str, float]:
         """Return the line of a round as far as this life knows it; older rounds are forgotten."""

@@ -21,7 +21,7 @@ from edgeflock.server.core.effects import Effect
 from edgeflock.server.core.events import Broken, Diverged, Event, SpaceMissing, Ticked
 from edgeflock.server.core.phases import InvalidTransition, Phase
 from edgeflock.server.core.run import RunMachine
-from edgeflock.server.costs.time_line import COMMIT, FOLD, GATHER, OPEN, PAUSED, SELECT, TimeLine
+from edgeflock.server.costs.time_line import COMMIT, FOLD, GATHER, OPEN, PAUSED, SELECT, RoundTimes
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class Loop:
     """A round machine in motion; lives on the event loop."""
 
     def __init__(
-        self, machine: RunMachine, time_line: TimeLine, carry_out: Callable[[Effect], Work | None]
+        self, machine: RunMachine, time_line: RoundTimes, carry_out: Callable[[Effect], Work | None]
     ) -> None:
         self._machine, self._time_line = machine, time_line
         self._carry_out = carry_out  # begins what the machine wants done; must not wait

@@ -17,7 +17,7 @@ from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import Outcome
 from edgeflock.server.core.effects import Announce
 from edgeflock.server.costs.target import Target
-from edgeflock.server.costs.time_line import EVALUATE, TimeLine
+from edgeflock.server.costs.time_line import EVALUATE, RoundTimes
 from edgeflock.server.engine.loop import Threads
 from edgeflock.server.journal.journal import Journal
 from edgeflock.server.journal.past import Scored
@@ -67,7 +67,7 @@ class Scoring:
         scored: Scored,
         *,
         journal: Journal,
-        time_line: TimeLine,
+        time_line: RoundTimes,
         threads: Threads,
     ) -> None:
         self.tests = tests
