@@ -11,13 +11,12 @@ import torch
 
 from benchmarks.result import Benchmark, Row, against
 from edgeflock.common.payload.checksum import extend
-from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.layout import Layout, ModelLayouts
 from edgeflock.common.payload.memory import memory
 from edgeflock.common.payload.package import IDENTITY, Kind, Package, Section
 from edgeflock.methods.kit.options import parse
 from edgeflock.methods.kit.registry import load
 from edgeflock.methods.kit.values import Round, Setting, State
-from edgeflock.server.files.checkpoints import ModelLayouts
 from edgeflock.server.learning.fold import Fold, SpooledUpdate
 
 ELEMENTS = int(44.7 * (1 << 20) / 4)

@@ -16,10 +16,9 @@ import torch
 
 from benchmarks.result import Benchmark, Row, against, at_most
 from benchmarks.second_round import CLIENTS, second_round, spooled
-from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.layout import Layout, ModelLayouts
 from edgeflock.common.payload.package import Kind
 from edgeflock.methods.kit.registry import load, names
-from edgeflock.server.files.checkpoints import ModelLayouts
 from edgeflock.server.learning.fold import Fold, SpooledUpdate
 
 LIMIT = 1.5

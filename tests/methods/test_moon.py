@@ -84,7 +84,7 @@ def test_rounds_with_absent_clients_and_a_lost_update_equal_the_hand_computation
 
 def named(bench: Workbench, vector: Tensor, buffers: Tensor) -> dict[str, Tensor]:
     """Return parameters and float buffers for PyTorch's functional calls."""
-    pairs = ((vector, bench.model.layout), (buffers, bench.model.buffers_layout))
+    pairs = ((vector, bench.model.layout), (buffers, bench.model.layouts.buffers))
     return {
         spec.name: part.requires_grad_(flat is vector)
         for flat, layout in pairs

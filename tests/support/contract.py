@@ -27,8 +27,8 @@ from edgeflock.common.models.kit.base import Net
 from edgeflock.common.payload.checksum import extend
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.package import Package
+from edgeflock.common.run import ModelDescription, RunDescription
 from edgeflock.common.verdict import Verdict
-from edgeflock.common.wire.messages import layout_to_wire
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.options import parse, texts
 from edgeflock.methods.kit.registry import load
@@ -42,7 +42,7 @@ from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.work import RoundWork
 from edgeflock.server.service.views import task_of
 from edgeflock.v1 import aggregator_pb2 as pb
-from support.learners import begun, layouts_of
+from support.learners import begun
 from support.training import samples
 
 SHAPE, CLASSES, SEED = (1, 4, 5), 3, 3
@@ -132,7 +132,7 @@ class Trial:
     def restart_server(self) -> None:
         """A new process comes back to the last committed round, or makes the first state."""
         flat = FlatModel(self.net())
-        layouts = layouts_of(flat)
+        layouts = flat.layouts
         home = self.folder / "server"
         home.mkdir(parents=True, exist_ok=True)
         net = self.net()
@@ -161,23 +161,12 @@ class Trial:
         """A new process hosts all clients; what they keep lies on the disk."""
         bench = Workbench(self.net())
         self.bench = Bench(bench)
-        model = pb.ModelSpec(
-            name="small",
-            input_shape=self.shape,
-            classes=self.classes,
-            parameters=layout_to_wire(bench.model.layout),
-            buffers=layout_to_wire(bench.model.buffers_layout),
-            counters=layout_to_wire(bench.model.counters_layout),
+        model = ModelDescription("small", self.shape, self.classes)
+        clients, options = len(self.data), texts(self.params)
+        run = RunDescription(
+            "trial", 0, SEED, self.method, options, model, bench.model.layouts, data=None, clients=clients
         )
-        run = pb.Run(
-            run_id="trial",
-            seed=SEED,
-            method=self.method,
-            options=texts(self.params),
-            model=model,
-            clients=len(self.data),
-        )
-        self.setup = setup.make(run, bench.net, bench.model)
+        self.setup = setup.make(run, bench.net, bench.model.layouts)
         self.stores = [Store(self._client_folder(index), "trial") for index in range(len(self.data))]
 
     def forget(self, index: int) -> None:

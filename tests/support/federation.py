@@ -24,7 +24,7 @@ from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.learner import Learner
 from edgeflock.server.learning.work import RoundWork
 from support.hand_mlp import Vector, gradient
-from support.learners import begun, layouts_of, spooled
+from support.learners import begun, spooled
 from support.training import Sample, batches_of, bench_of, local_of, samples, setting_of
 
 SHAPE, WIDTHS, SEED = (1, 4, 5), (20, 8, 3), 3
@@ -63,7 +63,7 @@ class Federation:
         self._method = load(method) if isinstance(method, str) else method
         self._options = options or {}
         self._setting = replace(setting_of(self._bench, clients=len(sizes)), budgets=budgets or {})
-        self._layouts = layouts_of(self._bench.model)
+        self._layouts = self._bench.model.layouts
         self._checkpoints = Checkpoints(folder, self._layouts)
         self._client = self._method.client(parse(self._method.params, self._options), self._setting)
         self.learner, self.number = self._begun(), 0

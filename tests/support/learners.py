@@ -6,20 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from edgeflock.common.flat import FlatModel
-from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.layout import Layout, ModelLayouts
 from edgeflock.common.payload.package import Kind, Package
 from edgeflock.methods.kit.base import Method
 from edgeflock.methods.kit.options import parse
 from edgeflock.methods.kit.registry import load
 from edgeflock.methods.kit.tools import Tools
 from edgeflock.methods.kit.values import Plan, Setting
-from edgeflock.server.files.checkpoints import ModelLayouts
 from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.learner import Learner
-
-
-def layouts_of(model: FlatModel) -> ModelLayouts:
-    return ModelLayouts(model.layout, model.buffers_layout, model.counters_layout)
 
 
 def begun(

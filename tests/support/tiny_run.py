@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from edgeflock.common.payload.choice import parse
-from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.layout import Layout, ModelLayouts
 from edgeflock.common.payload.pack import pack
 from edgeflock.common.payload.package import IDENTITY, Kind, Package
+from edgeflock.common.run import DataDescription, ModelDescription, RunDescription
 from edgeflock.common.scores import ClientScore
-from edgeflock.common.wire.messages import layout_to_wire, package_to_wire
+from edgeflock.common.wire.messages import package_to_wire
 from edgeflock.methods.kit.base import Method
 from edgeflock.methods.kit.values import Plan, Setting
-from edgeflock.server.files.checkpoints import ModelLayouts
 from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.learner import Learner
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -61,19 +61,10 @@ def learner(
     return begun(method, options, setting, model, of, Plan(lr=0.1), lr_decay=0.9, codec=codec)
 
 
-def describe(of: ModelLayouts, clients: int) -> pb.Run:
+def describe(of: ModelLayouts, clients: int) -> RunDescription:
     """What a client is told when it joins."""
-    model = pb.ModelSpec(
-        name="tiny",
-        input_shape=[4],
-        classes=CLASSES,
-        parameters=layout_to_wire(of.parameters),
-        buffers=layout_to_wire(of.buffers),
-        counters=layout_to_wire(of.counters),
-    )
-    return pb.Run(
-        run_id="tiny", seed=3, method="fedavg", model=model, data=pb.DataSpec(dataset="none"), clients=clients
-    )
+    model, data = ModelDescription("tiny", (4,), CLASSES), DataDescription("none", "iid", 3, clients, 0, 0.0)
+    return RunDescription("tiny", 0, 3, "fedavg", {}, model, of, data, clients)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from edgeflock.common.errors import CorruptCheckpoint
-from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.layout import Layout, ModelLayouts
 from edgeflock.methods.kit.values import State
-from edgeflock.server.files.checkpoints import Checkpoints, ModelLayouts, Saved
+from edgeflock.server.files.checkpoints import Checkpoints, Saved
 
 LAYOUTS = ModelLayouts(
     parameters=Layout.of([("fc.weight", (2, 3)), ("fc.bias", (2,))]),

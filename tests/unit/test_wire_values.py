@@ -10,13 +10,17 @@ import pytest
 
 from edgeflock.common.errors import MalformedMessage
 from edgeflock.common.payload.choice import NAMES, for_kind, parse
-from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.layout import NO_BUFFERS, Layout, ModelLayouts
 from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind, Package, Section
+from edgeflock.common.run import DataDescription, ModelDescription, RunDescription
 from edgeflock.common.verdict import Verdict
 from edgeflock.common.wire import messages
 from edgeflock.v1 import aggregator_pb2, bundle_pb2
 
 LAYOUT = Layout.of([("fc.weight", (3, 4)), ("fc.bias", (3,)), ("scale", ())])
+RUN = RunDescription(
+    "r", 0, 7, "fedavg", {}, ModelDescription("linear", (4,), 3), ModelLayouts(LAYOUT), None, 2
+)
 PACKAGE = Package(
     sections=(
         Section(Kind.DELTA, LAYOUT.digest, parse("topk:0.25+zstd"), 16, 21),
@@ -68,6 +72,22 @@ def test_every_choice_comes_back(text: str) -> None:
 def test_an_integer_layout_and_an_empty_one_come_back() -> None:
     for layout in (Layout.single("n", 2, dtype="int64"), Layout(()), Layout.single("none", 0, 5)):
         assert messages.layout_from_wire(messages.layout_to_wire(layout)) == layout
+
+
+@pytest.mark.parametrize("data", [None, DataDescription("digits", "dirichlet:0.5", 3, 9, 0, 0.05)])
+@pytest.mark.parametrize("buffers", [NO_BUFFERS, Layout.single("mean", 4)])
+def test_the_description_of_a_run_comes_back(data: DataDescription | None, buffers: Layout) -> None:
+    model = ModelDescription("mlp", (1, 8, 8), 10, {"hidden": "32"})
+    layouts = ModelLayouts(LAYOUT, buffers, Layout.single("batches", 1, dtype="int64"))
+    run = RunDescription("r", 2, (1 << 64) - 1, "fedprox", {"mu": "0.1"}, model, layouts, data, 4)
+    assert messages.run_from_wire(messages.run_to_wire(run)) == run
+
+
+def test_a_model_that_leaves_out_what_it_has_not_has_no_buffers_and_no_counters() -> None:
+    said = messages.run_to_wire(RUN)
+    said.model.ClearField("buffers")
+    said.model.ClearField("counters")
+    assert messages.run_from_wire(said) == RUN
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))

@@ -29,6 +29,7 @@ from edgeflock.client.participation import Participation
 from edgeflock.client.training.meter import Meter
 from edgeflock.client.training.trainer import Trainer
 from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.wire.messages import run_from_wire
 from edgeflock.common.wire.transport import PROTOCOL
 from edgeflock.v1 import aggregator_pb2 as pb
 
@@ -218,7 +219,7 @@ class Agent:
 
     async def _enter(self, admission: pb.Admission) -> Participation:
         """Take part in the run of this admission, or go on with it."""
-        run = admission.run
+        run = run_from_wire(admission.run)
         if self._part is None or self._part.run_id != run.run_id:
             if self._part:
                 await self._part.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.layout import Layout, ModelLayouts
 
 
 def views(flat: Tensor, layout: Layout) -> list[Tensor]:
@@ -25,8 +25,9 @@ class FlatModel:
     def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
         self.module = module.to(device=device, dtype=torch.float32)
         self.params, self.layout = self._flatten_parameters()
-        self.buffers, self.buffers_layout = self._flatten_buffers(torch.float32)
-        self.counters, self.counters_layout = self._flatten_buffers(torch.int64)
+        self.buffers, buffers = self._flatten_buffers(torch.float32)
+        self.counters, counters = self._flatten_buffers(torch.int64)
+        self.layouts = ModelLayouts(self.layout, buffers, counters)
         self.parameters = list(module.parameters())
 
     @property

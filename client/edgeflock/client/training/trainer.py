@@ -25,7 +25,9 @@ from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.datasets.kit.base import Part
 from edgeflock.common.errors import BadData, UsageError
 from edgeflock.common.models.kit.base import Net
+from edgeflock.common.models.kit.registry import build_net
 from edgeflock.common.partitions.kit.assign import cut, local_test
+from edgeflock.common.run import DataDescription, RunDescription
 from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.workbench import Workbench
@@ -90,13 +92,13 @@ class Trainer:
 
     # -------------------------------------------------------------------------------- the run
 
-    def setup(self, run: pb.Run) -> Setup:
+    def setup(self, run: RunDescription) -> Setup:
         """Return this process's setup of the run, built once; raises an EdgeflockError if it does not fit."""
         with self._placing:
             if self._place is None or self._place.setup.run_id != run.run_id:
-                net = setup.build_net(run, self._config.model)
+                net = self._net(run)
                 work = self._workbench(net)
-                self._place = _Place(setup.make(run, net, work.model), [Bench(work)])
+                self._place = _Place(setup.make(run, net, work.model.layouts), [Bench(work)])
             return self._place.setup
 
     @asynccontextmanager
@@ -113,7 +115,10 @@ class Trainer:
                 place.free.append(bench)
 
     def _another(self, wanted: Setup) -> Bench:
-        return Bench(self._workbench(setup.build_net(wanted.run, self._config.model)))
+        return Bench(self._workbench(self._net(wanted.run)))
+
+    def _net(self, run: RunDescription) -> Net:
+        return build_net(run.model, run.seed, self._config.model)
 
     def _workbench(self, net: Net) -> Workbench:
         return Workbench(net, self._device, threads=self._config.threads)
@@ -136,12 +141,12 @@ class Trainer:
         """Return the client in its seat with its data: its own, or its shard of the run's data set."""
         run = wanted.run
         if client_id in self._own:
-            part = own.check(self._own[client_id].train, wanted.input_shape, run.model.classes)
-        elif run.HasField("data"):
-            part = self._shard(run, index)
-            if len(part) and part.input_shape != wanted.input_shape:
+            part = own.check(self._own[client_id].train, wanted.run.model.input_shape, run.model.classes)
+        elif run.data is not None:
+            part = self._shard(run.data, index)
+            if len(part) and part.input_shape != wanted.run.model.input_shape:
                 found = f"{run.data.dataset} has samples of {part.input_shape}"
-                raise BadData(f"{found}, this run needs {wanted.input_shape}")
+                raise BadData(f"{found}, this run needs {wanted.run.model.input_shape}")
         else:
             raise UsageError("this run needs data of your own: name yours with --data")
         counts = np.bincount(part.y, minlength=run.model.classes)
@@ -157,7 +162,9 @@ class Trainer:
             if mine is not None:
                 if mine.test is None:
                     return None
-                return self._tensors(own.check(mine.test, wanted.input_shape, run.model.classes))
+                return self._tensors(own.check(mine.test, wanted.run.model.input_shape, run.model.classes))
+            if run.data is None:
+                return None
             dataset = datasets.load(run.data.dataset, self._config.data_root)
             return self._tensors(local_test(dataset, part, seed=run.data.seed, index=index))
 
@@ -166,17 +173,16 @@ class Trainer:
     def _pooled_test(self, wanted: Setup) -> LocalData | None:
         """Return the test samples of the run's data set, the same tensors for every client."""
         run = wanted.run
-        if not run.HasField("data"):
+        if run.data is None:
             return None
         with self._pooling:
             if run.data.dataset not in self._pooled:
                 dataset = datasets.load(run.data.dataset, self._config.data_root)
-                test = own.check(dataset.ready(dataset.test), wanted.input_shape, run.model.classes)
+                test = own.check(dataset.ready(dataset.test), wanted.run.model.input_shape, run.model.classes)
                 self._pooled[run.data.dataset] = self._tensors(test)
             return self._pooled[run.data.dataset]
 
-    def _shard(self, run: pb.Run, index: int) -> Part:
-        spec = run.data
+    def _shard(self, spec: DataDescription, index: int) -> Part:
         return cut(
             datasets.load(spec.dataset, self._config.data_root),
             partition=spec.partition,

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from edgeflock.common.payload.package import Kind
+
 ITEM_BYTES = {"float32": 4, "int64": 8}
 DIGEST_BYTES = 16
 
@@ -69,3 +71,23 @@ class Layout:
         return (
             f"{len(self.tensors)} tensors of {self.dtype} here, {len(other.tensors)} of {other.dtype} there"
         )
+
+
+NO_BUFFERS, NO_COUNTERS = Layout(()), Layout((), "int64")
+
+
+@dataclass(frozen=True)
+class ModelLayouts:
+    """The layouts of a model's three flat tensors."""
+
+    parameters: Layout
+    buffers: Layout = NO_BUFFERS
+    counters: Layout = NO_COUNTERS
+
+    @cached_property
+    def beside(self) -> dict[Kind, Layout]:
+        """What goes both ways beside a method's own bundles."""
+        return {Kind.BUFFERS: self.buffers, Kind.COUNTERS: self.counters}
+
+    def of(self, vector: str) -> Layout:
+        return {"model": self.parameters, "buffers": self.buffers, "counters": self.counters}[vector]

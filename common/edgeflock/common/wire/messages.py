@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import fields
 
 from edgeflock.common.errors import MalformedMessage
 from edgeflock.common.payload.choice import for_kind
 from edgeflock.common.payload.codecs import coding
-from edgeflock.common.payload.layout import DIGEST_BYTES, Layout, TensorSpec
+from edgeflock.common.payload.layout import (
+    DIGEST_BYTES,
+    NO_BUFFERS,
+    NO_COUNTERS,
+    Layout,
+    ModelLayouts,
+    TensorSpec,
+)
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
+from edgeflock.common.run import DataDescription, ModelDescription, RunDescription
 from edgeflock.common.verdict import Verdict
 from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, PROTOCOL, SMALL_CHUNK
 from edgeflock.v1 import aggregator_pb2, bundle_pb2
@@ -27,6 +36,8 @@ __all__ = [
     "layout_to_wire",
     "package_from_wire",
     "package_to_wire",
+    "run_from_wire",
+    "run_to_wire",
     "verdict_from_wire",
     "verdict_to_wire",
 ]
@@ -169,6 +180,57 @@ def _section_from_wire(message: bundle_pb2.Section) -> Section:
     largest = coding.largest(choice, message.elements, "int64" if kind in INTEGERS else "float32")
     _at_most(f"section {kind}", "bytes", message.size_bytes, largest)
     return Section(kind, message.layout_digest, choice, message.elements, message.size_bytes)
+
+
+# -------------------------------------------------------------------------------- runs
+
+
+def run_to_wire(run: RunDescription) -> aggregator_pb2.Run:
+    """Return what every client is told of a run."""
+    model, layouts = run.model, run.layouts
+    spec = aggregator_pb2.ModelSpec(
+        name=model.name,
+        arguments=model.arguments,
+        input_shape=model.input_shape,
+        classes=model.classes,
+        parameters=layout_to_wire(layouts.parameters),
+        buffers=layout_to_wire(layouts.buffers),
+        counters=layout_to_wire(layouts.counters),
+    )
+    return aggregator_pb2.Run(
+        run_id=run.run_id,
+        epoch=run.epoch,
+        seed=run.seed,
+        method=run.method,
+        options=run.options,
+        model=spec,
+        data=aggregator_pb2.DataSpec(**vars(run.data)) if run.data else None,
+        clients=run.clients,
+    )
+
+
+def run_from_wire(message: aggregator_pb2.Run) -> RunDescription:
+    """Return the run that the message describes, or raise MalformedMessage."""
+    spec, data = message.model, message.data
+    model = ModelDescription(spec.name, tuple(spec.input_shape), spec.classes, dict(spec.arguments))
+    layouts = ModelLayouts(
+        layout_from_wire(spec.parameters),
+        layout_from_wire(spec.buffers) if spec.buffers.tensors else NO_BUFFERS,
+        layout_from_wire(spec.counters) if spec.counters.tensors else NO_COUNTERS,
+    )
+    return RunDescription(
+        message.run_id,
+        message.epoch,
+        message.seed,
+        message.method,
+        dict(message.options),
+        model,
+        layouts,
+        DataDescription(**{field.name: getattr(data, field.name) for field in fields(DataDescription)})
+        if message.HasField("data")
+        else None,
+        message.clients,
+    )
 
 
 # -------------------------------------------------------------------------------- verdicts

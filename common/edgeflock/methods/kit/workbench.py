@@ -135,7 +135,7 @@ class Workbench:
         before = [owner[name] for owner, name in self._places]
         if buffers is not None:
             for (owner, name), part in zip(
-                self._places, views(buffers, self.model.buffers_layout), strict=True
+                self._places, views(buffers, self.model.layouts.buffers), strict=True
             ):
                 owner[name] = part
         try:

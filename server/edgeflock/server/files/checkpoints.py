@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from edgeflock.common.payload import tensorfile
-from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.layout import Layout, ModelLayouts
 from edgeflock.common.payload.tensorfile import Group, Written
 from edgeflock.methods.kit.values import State
 from edgeflock.server.files.run_dir import sync_directory
@@ -23,18 +23,6 @@ MODEL_VECTORS = (
     "model",
     "buffers",
 )  # in this order in the file; integers first keeps all aligned
-
-
-@dataclass(frozen=True)
-class ModelLayouts:
-    """The layouts of the three flat tensors of a model."""
-
-    parameters: Layout
-    buffers: Layout
-    counters: Layout
-
-    def of(self, vector: str) -> Layout:
-        return {"model": self.parameters, "buffers": self.buffers, "counters": self.counters}[vector]
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgeflock.common.payload.checksum import Buffer, Marks
+from edgeflock.common.payload.layout import ModelLayouts
 from edgeflock.common.payload.pack import Packed
 from edgeflock.common.payload.package import IDENTITY, Kind, Package, Section
 from edgeflock.common.payload.tensorfile import Written
 from edgeflock.common.wire import chunks
 from edgeflock.common.wire.transport import SMALL_CHUNK
-from edgeflock.server.files.checkpoints import ModelLayouts
 
 INLINE = SMALL_CHUNK  # a package of so many bytes travels with its task: no Fetch is needed
 _CACHED_MESSAGES = 8  # clients of a round are near each other: the same chunk is asked for again at once

@@ -19,12 +19,11 @@ from torch import Tensor
 from edgeflock.common.errors import CorruptPayload, NonFinite
 from edgeflock.common.payload.codecs.coding import decode_blocks
 from edgeflock.common.payload.codecs.sources import FileSource
-from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.layout import Layout, ModelLayouts
 from edgeflock.common.payload.package import Kind, Package
 from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.accumulate import Accumulators
 from edgeflock.methods.kit.base import Round, ServerHalf, State
-from edgeflock.server.files.checkpoints import ModelLayouts
 
 Weigh = Callable[[int], float]  # samples -> weight in the mean
 

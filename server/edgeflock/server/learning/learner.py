@@ -18,7 +18,7 @@ from edgeflock.common.flat import FlatModel
 from edgeflock.common.payload import choice
 from edgeflock.common.payload.choice import for_kind
 from edgeflock.common.payload.codecs import coding
-from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.layout import Layout, ModelLayouts
 from edgeflock.common.payload.pack import pack
 from edgeflock.common.payload.package import IDENTITY, Kind
 from edgeflock.common.payload.tensorfile import Written
@@ -28,7 +28,7 @@ from edgeflock.methods.kit.base import Effort, Method, Plan, Round, ServerHalf, 
 from edgeflock.methods.kit.options import Params
 from edgeflock.methods.kit.tools import Tools
 from edgeflock.server.files import packages
-from edgeflock.server.files.checkpoints import Checkpoints, ModelLayouts, Saved
+from edgeflock.server.files.checkpoints import Checkpoints, Saved
 from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.learning.fold import Fold, SpooledUpdate, finite
 from edgeflock.server.learning.work import RoundWork, UploadSpec
@@ -175,7 +175,7 @@ class Learner:
             UploadSpec(kind, self.half.layout(kind), for_kind(self._up, kind))
             for kind in self.half.uploads(round)
         ]
-        for kind, layout in ((Kind.BUFFERS, self.layouts.buffers), (Kind.COUNTERS, self.layouts.counters)):
+        for kind, layout in self.layouts.beside.items():
             if layout.elements:
                 specs.append(UploadSpec(kind, layout, IDENTITY))
         return tuple(specs)
@@ -204,8 +204,7 @@ class Learner:
         return packages.of_pieces(path, pack(packed, {}, generator), shared=seat < 0)
 
     def _layout(self, kind: Kind) -> Layout:
-        own = {Kind.BUFFERS: self.layouts.buffers, Kind.COUNTERS: self.layouts.counters}
-        return own[kind] if kind in own else self.half.layout(kind)
+        return self.layouts.beside.get(kind) or self.half.layout(kind)
 
     # --------------------------------------------------------------------------------- closing
 

@@ -10,6 +10,8 @@ from typing import Any
 import grpc
 import structlog
 
+from edgeflock.common.run import RunDescription
+from edgeflock.common.wire.messages import run_to_wire
 from edgeflock.common.wire.transport import SMALL_CHUNK
 from edgeflock.server.core.reasons import Reason, Refused
 from edgeflock.server.engine.intake import Intake
@@ -38,9 +40,16 @@ class AggregatorService:
     """Answers clients. Nothing that a peer sends raises here."""
 
     def __init__(
-        self, intake: Intake, sessions: Sessions, run: pb.Run, pool: CreditPool, *, certified: bool = False
+        self,
+        intake: Intake,
+        sessions: Sessions,
+        run: RunDescription,
+        pool: CreditPool,
+        *,
+        certified: bool = False,
     ) -> None:
-        self._intake, self._sessions, self._run, self.pool = intake, sessions, run, pool
+        self._intake, self._sessions, self.pool = intake, sessions, pool
+        self._run, self._message = run, run_to_wire(run)
         self._certified = certified  # clients show certificates, with their ids
         self._fetching, self._uploads = Fetching(intake), Uploads(intake, pool)
         self.refusals = RefusalCount(intake.note)
@@ -62,7 +71,7 @@ class AggregatorService:
             "client_joined", client=session.client_id, software=session.software, **session.device
         )
         log.info("client_joined", client=session.client_id, **session.device)
-        return pb.JoinResponse(admission=pb.Admission(session=session.token, run=self._run))
+        return pb.JoinResponse(admission=pb.Admission(session=session.token, run=self._message))
 
     def _refuse_join(self, request: pb.JoinRequest, context: Context) -> Refused | None:
         if refused := check_join(request, _SOFTWARE):

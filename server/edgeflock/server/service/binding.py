@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from edgeflock.common.run import RunDescription
 from edgeflock.common.wire import chunks
 from edgeflock.common.wire.chunks import Piece, serialise
 from edgeflock.server.engine.intake import Intake
@@ -30,7 +31,7 @@ def add_aggregator(
     server: grpc.aio.Server,
     intake: Intake,
     sessions: Sessions,
-    run: pb.Run,
+    run: RunDescription,
     *,
     credit_bytes: int,
     certified: bool = False,

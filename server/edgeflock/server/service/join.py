@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from edgeflock.common.client_id import WORDS, is_client_id
+from edgeflock.common.run import RunDescription
 from edgeflock.common.wire.transport import PROTOCOL
 from edgeflock.server.core.reasons import Reason, Refused
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -31,10 +32,10 @@ def check_join(request: pb.JoinRequest, software: str) -> Refused | None:
     return None
 
 
-def check_data(request: pb.JoinRequest, run: pb.Run) -> Refused | None:
+def check_data(request: pb.JoinRequest, run: RunDescription) -> Refused | None:
     """Return why the client's data do not fit the run."""
     if not request.HasField("own_data"):
-        if run.HasField("data"):
+        if run.data is not None:
             return None
         return Refused(Reason.WRONG_DATA, "this run names no data set: start the client with --data FILE")
     own, model = request.own_data, run.model
@@ -53,9 +54,9 @@ def check_data(request: pb.JoinRequest, run: pb.Run) -> Refused | None:
     return None
 
 
-def check_ready(report: pb.Ready, run: pb.Run) -> Refused | None:
+def check_ready(report: pb.Ready, run: RunDescription) -> Refused | None:
     """Return why the client's model or shard cannot be right."""
-    if report.layout_digest != run.model.parameters.digest:
+    if report.layout_digest != run.layouts.parameters.digest:
         return Refused(
             Reason.WRONG_LAYOUT,
             f"your model {run.model.name!r} has another layout than the server's: compare the versions",

@@ -16,8 +16,9 @@ from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.flops import training_flops
 from edgeflock.common.partitions.kit.assign import assign
+from edgeflock.common.payload.layout import ModelLayouts
+from edgeflock.common.run import CUSTOM, DataDescription, ModelDescription, RunDescription
 from edgeflock.common.scores import WISHES
-from edgeflock.common.wire.messages import layout_to_wire
 from edgeflock.methods.kit.base import Plan, Setting
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.options import parse
@@ -25,11 +26,9 @@ from edgeflock.methods.kit.registry import load
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.costs import budget
-from edgeflock.server.files.checkpoints import ModelLayouts
 from edgeflock.server.learning.evaluator import Evaluator
 from edgeflock.server.learning.learner import Learner
 from edgeflock.server.learning.tools import ServerTools
-from edgeflock.v1 import aggregator_pb2 as pb
 
 log = structlog.get_logger()
 _YEAR_S = 365 * 86400.0
@@ -74,16 +73,14 @@ def _check_partition(config: ServerConfig, dataset: Dataset) -> None:
     )
 
 
+def describe_model(config: ServerConfig, test: TestSet) -> ModelDescription:
+    name = CUSTOM if ":" in config.model else config.model
+    return ModelDescription(name, test.input_shape, test.classes, config.model_arg)
+
+
 def build_net(config: ServerConfig, test: TestSet) -> Net:
     """Build the model with the run's initial parameters."""
-    make = models.build_custom if ":" in config.model else models.build
-    return make(
-        config.model,
-        input_shape=test.input_shape,
-        classes=test.classes,
-        arguments=config.model_arg,
-        seed=config.seed,
-    )
+    return models.build_net(describe_model(config, test), config.seed, config.model)
 
 
 def build_evaluator(config: ServerConfig, test: TestSet) -> Evaluator | None:
@@ -94,7 +91,6 @@ def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatMod
     """Build the server's mathematics with the initial state in it."""
     net = build_net(config, test)
     flat = FlatModel(net)
-    layouts = ModelLayouts(flat.layout, flat.buffers_layout, flat.counters_layout)
     method = load(config.method)
     setting = Setting(
         layout=flat.layout,
@@ -114,7 +110,7 @@ def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatMod
         method,
         params,
         setting,
-        layouts,
+        flat.layouts,
         build_plan(config),
         lr_decay=config.lr_decay or 1.0,
         codec=_wired(config, config.codec),
@@ -187,33 +183,27 @@ def build_rules(config: ServerConfig) -> Rules:
     )
 
 
-def describe_run(config: ServerConfig, run_id: str, epoch: int, test: TestSet, flat: FlatModel) -> pb.Run:
+def describe_run(
+    config: ServerConfig, run_id: str, epoch: int, test: TestSet, layouts: ModelLayouts
+) -> RunDescription:
     """What every client is told of the run when it joins."""
-    model = pb.ModelSpec(
-        name="custom" if ":" in config.model else config.model,
-        arguments=config.model_arg,
-        input_shape=test.input_shape,
-        classes=test.classes,
-        parameters=layout_to_wire(flat.layout),
-        buffers=layout_to_wire(flat.buffers_layout),
-        counters=layout_to_wire(flat.counters_layout),
-    )
-    return pb.Run(
-        run_id=run_id,
-        epoch=epoch,
-        seed=config.seed,
-        method=config.method,
-        options=config.set,
-        model=model,
-        data=describe_data(config),
-        clients=config.clients,
+    return RunDescription(
+        run_id,
+        epoch,
+        config.seed,
+        config.method,
+        config.set,
+        describe_model(config, test),
+        layouts,
+        describe_data(config),
+        config.clients,
     )
 
 
-def describe_data(config: ServerConfig) -> pb.DataSpec | None:
+def describe_data(config: ServerConfig) -> DataDescription | None:
     if config.dataset is None:
         return None
-    return pb.DataSpec(
+    return DataDescription(
         dataset=config.dataset,
         partition=config.partition,
         seed=config.seed,

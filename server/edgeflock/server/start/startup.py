@@ -13,6 +13,7 @@ from pathlib import Path
 from edgeflock.common.command.settings_file import identity
 from edgeflock.common.errors import UsageError
 from edgeflock.common.flat import FlatModel
+from edgeflock.common.run import RunDescription
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.core.decisions import Ended, EndingKind
@@ -30,7 +31,6 @@ from edgeflock.server.learning.learner import Learner
 from edgeflock.server.service.central import load_union
 from edgeflock.server.start import build as assembly
 from edgeflock.server.start.recovery import Asked, check_known, recover
-from edgeflock.v1 import aggregator_pb2 as pb
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Parts:
     journal: Journal
     resumed: Resumed
     files: Files
-    run: pb.Run  # as clients are told of it
+    run: RunDescription
 
 
 def build(config: ServerConfig) -> Built:
@@ -137,7 +137,8 @@ def _parts(built: Built, run_dir: Path, journal: Journal) -> Parts:
         journal.forget_limit().result()  # what was decided of its last round stands, but others may follow
     begin_or_recover(resumed, journal, learner, files, asked)
     rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
-    run = assembly.describe_run(config, resumed.meta["run_id"], resumed.epoch, built.test, built.flat)
+    layouts = built.flat.layouts
+    run = assembly.describe_run(config, resumed.meta["run_id"], resumed.epoch, built.test, layouts)
     return Parts(built, run_dir, journal, resumed, files, run)
 
 

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 import torch
 
 from edgeflock.common import models, seeds
-from edgeflock.common.errors import BadValue, UnknownName
+from edgeflock.common.errors import BadValue, UnknownName, UsageError
 from edgeflock.common.models.kit.arguments import parse
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.custom import adapt, call, load_custom
+from edgeflock.common.run import CUSTOM, ModelDescription
 
 _KIT = "kit"
 _INITIALISING = threading.Lock()  # layers draw their initial values from torch's global generator
@@ -23,6 +24,19 @@ _INITIALISING = threading.Lock()  # layers draw their initial values from torch'
 def names() -> list[str]:
     """Return the names of all models, sorted."""
     return sorted(module.name for module in pkgutil.iter_modules(models.__path__) if module.name != _KIT)
+
+
+def build_net(model: ModelDescription, seed: int, own: str | None = None) -> Net:
+    """Return the model of a run with the run's initial parameters; `own` is the operator's `--model`.
+
+    Raises UnknownName, BadValue, or UsageError if the run needs a model of the operator's own.
+    """
+    shape, classes, arguments = model.input_shape, model.classes, model.arguments
+    if model.name != CUSTOM:
+        return build(model.name, input_shape=shape, classes=classes, arguments=arguments, seed=seed)
+    if own is None:
+        raise UsageError("this run has a model of its own: name yours with --model package.module:factory")
+    return build_custom(own, input_shape=shape, classes=classes, arguments=arguments, seed=seed)
 
 
 def build(
