@@ -66,6 +66,21 @@ def test_what_a_failed_transaction_took_is_written_by_the_next() -> None:
     assert line.of(3) == {"open_s": 3.0}  # whatever is written
 
 
+def test_while_everything_waits_for_a_test_nothing_else_is_done() -> None:
+    clock = Clock()
+    line = RoundTimes(clock)
+    with line.instead("evaluate_s"):  # no round is known yet
+        clock.now += 1
+    line.enter("commit_s", 1)
+    with line.instead("evaluate_s"):
+        clock.now += 2
+        line.enter("paused_s", 1)
+        clock.now += 4
+    clock.now += 8
+    line.now()
+    assert line.of(1) == {"gather_s": 1.0, "evaluate_s": 6.0, "paused_s": 8.0}
+
+
 def test_a_test_within_the_commit_is_moved_and_the_sum_stays() -> None:
     line = RoundTimes(Clock())
     line.add(1, "commit_s", 2.0)
