@@ -120,11 +120,11 @@ def _write(table: LedgerTable, path: Path) -> int:
 
 def _write_csv(table: LedgerTable, file: IO[str]) -> int:
     """Write a header and the rows; what is not known is empty. Return how many rows there were."""
-    writer = csv.DictWriter(file, list(table.columns), lineterminator="\n")
-    writer.writeheader()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(table.columns)
     count = 0
     for row in table.rows:
-        writer.writerow(row)
+        writer.writerow([row.get(name) for name in table.columns])
         count += 1
     return count
 

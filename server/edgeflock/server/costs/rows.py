@@ -11,22 +11,6 @@ from edgeflock.server.costs.time_line import Seconds
 Row = Mapping[str, float | int | None]  # columns of `costs`; the source of its joules as a number, from 1
 Bundles = Mapping[tuple[str, str, str], int]  # bytes by direction, kind and codec
 
-# What a header says: an update that was received is not told again.
-STATED = (
-    "samples",
-    "steps",
-    "train_s",
-    "fetch_s",
-    "cpu_s",
-    "peak_rss_bytes",
-    "samples_done",
-    "peak_gpu_bytes",
-    "temperature_c",
-    "throttled",
-    "energy_j",
-    "energy_source",
-)
-
 
 @dataclass(frozen=True)
 class RoundRows:

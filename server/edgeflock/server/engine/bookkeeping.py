@@ -16,9 +16,10 @@ from edgeflock.common.errors import JournalBroken
 from edgeflock.common.sensors import Sensors
 from edgeflock.server.core.events import LimitReached
 from edgeflock.server.core.run import RunMachine
+from edgeflock.server.costs import catalogue
 from edgeflock.server.costs.budget import Budget, Spent, shown
 from edgeflock.server.costs.ledger import Kept, Ledger, MemberCosts
-from edgeflock.server.costs.rows import STATED, Costs, RoundRows, Row
+from edgeflock.server.costs.rows import Costs, RoundRows, Row
 from edgeflock.server.costs.time_line import COMMIT, EVALUATE
 from edgeflock.server.costs.traffic import TrafficBook
 from edgeflock.server.engine.open_round import OpenRound
@@ -28,6 +29,7 @@ from edgeflock.server.learning.learner import Learner
 log = structlog.get_logger()
 KEEP_S = 5.0  # of what the open round costs, a kill may lose so much
 WATCH_S = 2.0  # the same where there are budgets, and how often the CPU time is looked at
+_BY_CLIENTS = catalogue.names(catalogue.BY_CLIENT, origin=catalogue.Origin.CLIENT)
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _UNMEASURED = "no client states its energy: the budget of energy ends nothing, see fl-client --watts"
 
@@ -178,7 +180,7 @@ class Bookkeeping:
             if missing > 0 and (package := open_round.described(seat)) is not None:
                 self.traffic.of(names[seat]).received(0, missing, package, entry.held - missing)
             if seat in open_round.updates and row:
-                open_round.state(seat, {name: row[name] for name in STATED if name in row})
+                open_round.state(seat, {name: row[name] for name in _BY_CLIENTS if name in row})
 
     def close_round(self, machine: RunMachine, open_round: OpenRound) -> RoundRows:
         """Return the final rows of a round; the first time, they are charged."""

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from edgeflock.server.costs.catalogue import BY_CLIENT, Column, Origin
 from edgeflock.server.costs.rows import Row
 from edgeflock.v1 import aggregator_pb2 as pb
 
 LONGEST_S = 1e9  # 31 years
 MOST = 2**53  # bytes, samples and the like: whole numbers that floats still tell apart
 MOST_J = 1e15
+_LARGEST = {"seconds": LONGEST_S, "energy": MOST_J}
 _HOT = (-100.0, 250.0)  # degrees that a device can have
+_OF_THE_UPDATE = ("samples", "steps")  # which its package itself says
+_COLUMNS = {
+    one.name: one for one in BY_CLIENT if one.origin is Origin.CLIENT and one.name not in _OF_THE_UPDATE
+}
 
 
 def of_device(device: pb.Device) -> dict[str, object]:
@@ -32,47 +39,35 @@ def of_device(device: pb.Device) -> dict[str, object]:
 
 
 def of_training(cost: pb.TrainCost) -> Row:
-    """Return what a header states."""
-    return {
-        "train_s": _amount(cost.train_s, LONGEST_S),
-        "fetch_s": _amount(cost.fetch_s, LONGEST_S),
-        "cpu_s": _amount(cost.cpu_s, LONGEST_S),
-        "peak_rss_bytes": min(cost.peak_rss_bytes, MOST),
-        "samples_done": min(cost.samples_done, MOST),
-        **_of_sensors(cost.readings),
-    }
+    """Return what a header states, by column."""
+    return _of_fields(cost) | _of_sensors(cost.readings)
 
 
 def of_round(cost: pb.RoundCost) -> Row:
-    """Return what a report states; what it says of bytes is not taken, the server counts them."""
-    return {
-        "fetch_s": _amount(cost.fetch_s, LONGEST_S),
-        "train_s": _amount(cost.train_s, LONGEST_S),
-        "deliver_s": _amount(cost.deliver_s, LONGEST_S),
-        "wait_s": _amount(cost.wait_s, LONGEST_S),
-        "cpu_s": _amount(cost.cpu_s, LONGEST_S),
-        "peak_rss_bytes": min(cost.peak_rss_bytes, MOST),
-        **_of_sensors(cost.readings),
-    }
+    """Return what a report states, by column; what it says of bytes is not taken, the server counts them."""
+    return _of_fields(cost) | _of_sensors(cost.readings)
 
 
-def _of_sensors(readings: pb.Readings) -> dict[str, float | int]:
+def _of_fields(cost: pb.TrainCost | pb.RoundCost) -> dict[str, float | int | None]:
+    names = [field.name for field in cost.DESCRIPTOR.fields if field.name in _COLUMNS]
+    return {name: _believed(_COLUMNS[name], getattr(cost, name)) for name in names}
+
+
+def _of_sensors(readings: pb.Readings) -> dict[str, float | int | None]:
     """Return what the device told; a column that it did not tell is left as it is."""
-    found: dict[str, float | int] = {}
-    told = {field.name for field, _ in readings.ListFields()}
-    if not told:
-        return found
-    if "peak_gpu_bytes" in told:
-        found["peak_gpu_bytes"] = min(readings.peak_gpu_bytes, MOST)
-    if "temperature_c" in told and _HOT[0] < readings.temperature_c < _HOT[1]:
-        found["temperature_c"] = readings.temperature_c
-    if "throttled" in told:
-        found["throttled"] = int(readings.throttled)
-    energy_j = _amount(readings.energy_j, MOST_J) if "energy_j" in told else None
-    if energy_j is not None and readings.energy_source in pb.EnergySource.values()[1:]:
-        found |= {"energy_j": energy_j, "energy_source": int(readings.energy_source)}
-    return found
+    given = {field.name: value for field, value in readings.ListFields() if field.name in _COLUMNS}
+    found = {name: _believed(_COLUMNS[name], value) for name, value in given.items()}
+    if found.get("energy_j") is None or found.get("energy_source") is None:
+        found |= {"energy_j": None, "energy_source": None}  # joules of which nobody knows where from are none
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def _amount(stated: float, most: float) -> float | None:
-    return stated if 0 <= stated <= most else None  # nor is NaN
+def _believed(column: Column, value: Any) -> float | int | None:
+    """Return a value as it may stand in the ledger; None if it cannot be."""
+    if column.quantity == "celsius":
+        return value if _HOT[0] < value < _HOT[1] else None
+    if column.name == "energy_source":
+        return int(value) if value in pb.EnergySource.values()[1:] else None
+    if column.kind is int:
+        return min(int(value), MOST)
+    return value if 0 <= value <= _LARGEST[column.quantity] else None  # nor is NaN
