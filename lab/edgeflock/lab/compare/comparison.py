@@ -29,7 +29,7 @@ from edgeflock.lab.findings.outcome import lives
 from edgeflock.lab.findings.results import gather
 from edgeflock.lab.grid import grid_toml
 from edgeflock.lab.grid.grid import Cell, Grid, run_dir
-from edgeflock.lab.history import History
+from edgeflock.lab.history import COMPLETED, History
 
 
 def spare(cells: Sequence[Cell]) -> int:
@@ -122,14 +122,13 @@ class Comparison:
 
     def _finished(self, cell: Cell) -> History | None:
         """Return a cell's history if its run has ended as it should, and no more is asked of it."""
-        from edgeflock.server.core.decisions import EndingKind
         from edgeflock.server.start.resolve import combine
         from edgeflock.server.start.startup import already_over  # brings torch
 
         folder = run_dir(self.out, cell)
         try:
             over = already_over(folder, combine({**cell.given, "run_dir": folder}))
-            return history.read(folder) if over is not None and over.kind is EndingKind.COMPLETED else None
+            return history.read(folder) if over is not None and over.kind == COMPLETED else None
         except EdgeflockError:
             return None  # its own run says what is wrong
 

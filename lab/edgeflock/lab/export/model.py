@@ -14,7 +14,6 @@ from edgeflock.common.flat import FlatModel
 from edgeflock.common.models.kit.base import Net
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.files import run_dir as rundir
-from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.run_toml import from_toml
 from edgeflock.server.journal.reader import Reader, snapshot
 from edgeflock.server.start import build
@@ -63,7 +62,7 @@ def take(run_dir: Path, which: str, data_root: Path | None = None) -> Taken:
         )
     round, digests, closing = _find(run_dir, which)
     try:
-        learner.load(Checkpoints(run_dir, learner.layouts), round, digests)
+        build.load_round(learner, run_dir, round, digests)
     except CorruptCheckpoint as error:
         raise BadData(str(error)) from None
     net = build.build_net(config, test)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 import torch
@@ -26,6 +27,7 @@ from edgeflock.methods.kit.registry import load
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.costs import budget
+from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.learning.evaluator import Evaluator
 from edgeflock.server.learning.learner import Learner
 from edgeflock.server.learning.tools import ServerTools
@@ -120,6 +122,11 @@ def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatMod
     )
     learner.begin(flat)
     return learner, flat
+
+
+def load_round(learner: Learner, run_dir: Path, round: int, digests: tuple[str, str]) -> None:
+    """Give a learner the state after a round. Raises CorruptCheckpoint if its files are others."""
+    learner.load(Checkpoints(run_dir, learner.layouts), round, digests)
 
 
 def _passes(net: Net, test: TestSet) -> tuple[int, int] | None:
