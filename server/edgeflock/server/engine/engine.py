@@ -155,7 +155,7 @@ class Engine:
 
     async def _fold_ahead(self, opened: OpenRound) -> None:
         ready = await prepared(opened)
-        opened.folding_ahead = False
+        opened.end_ahead()
         if ready and self._is_open(opened):
             await fold_ahead(self.means, opened, self.machine.current.cohort)
 
@@ -173,8 +173,7 @@ class Engine:
         opened = self._open_round
         opened.complete(seat, described)
         self.post(UpdateReceived(opened.number, seat, described.package.digest, time.monotonic()))
-        if self._is_open(opened) and not opened.folding_ahead:
-            opened.folding_ahead = True
+        if self._is_open(opened) and opened.begin_ahead():
             self._loop.start(self._fold_ahead(opened))
 
     def admits(self, size: int = 0) -> bool:

@@ -28,7 +28,7 @@ async def fold_round(
     means: Means, machine: RunMachine, opened: OpenRound, effect: FoldRound
 ) -> Folded | None:
     """Fold the counted set; None if S0 failed, of which its own effect tells."""
-    opened.closed_at = time.monotonic()
+    opened.shut(time.monotonic())
     if not await prepared(opened):
         return None
     rejected = await means.threads.compute(means.learner.fold, effect.counted, dict(opened.updates))

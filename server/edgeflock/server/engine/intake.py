@@ -14,6 +14,7 @@ from enum import StrEnum
 
 import structlog
 
+from edgeflock.common.errors import JournalBroken
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import Outcome
 from edgeflock.server.core.events import (
@@ -186,7 +187,10 @@ class Intake:
             return None
         if number > machine.round:
             return Refused(Reason.NO_SUCH_TASK, f"there is no round {number}")
-        outcome = await self._means.verdicts.find(seat, number)
+        try:
+            outcome = await self._means.verdicts.find(seat, number)
+        except JournalBroken:  # it stays so until the next start
+            return _GOING_DOWN
         if outcome is None:
             return Refused(Reason.NO_SUCH_TASK, f"you had no task in round {number}")
         if outcome.digest == digest:

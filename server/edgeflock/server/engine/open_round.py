@@ -56,7 +56,7 @@ class OpenRound:
     closed_at: float = 0.0
     used_up: str = ""  # a resource of which a client had too little for all its steps
     preparing: asyncio.Future[bool] | None = None  # S0, which the fold waits for
-    folding_ahead: bool = False
+    _folding_ahead: bool = False
     _personal: OnDemand[Broadcast] = field(default_factory=OnDemand[Broadcast])
     _added: OnDemand[Entry] = field(default_factory=OnDemand[Entry])  # to the entries, by an extension
 
@@ -124,7 +124,19 @@ class OpenRound:
         described = self.entries[seat].description(self.number)
         return described.package if described else None
 
+    def begin_ahead(self) -> bool:
+        """Whether to begin folding what is here, ahead of the rest; once at a time, until `end_ahead`."""
+        begun, self._folding_ahead = self._folding_ahead, True
+        return not begun
+
+    def end_ahead(self) -> None:
+        self._folding_ahead = False
+
     # ------------------------------------------------------------------------------- when it is over
+
+    def shut(self, now: float) -> None:
+        """Nothing is waited for any more."""
+        self.closed_at = now
 
     def lost(self) -> dict[int, dict[str, float | int | None]]:
         """Return what everybody has stated by now, of a round that is discarded."""
