@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from edgeflock.common.verdict import Verdict
+from edgeflock.server.core import announcements
 from edgeflock.server.core.conduct import ConductBook
 from edgeflock.server.core.decisions import Outcome, RoundClosed, RoundExtended, RoundOpened
-from edgeflock.server.core.effects import Announce, Effect, FoldRound, Persist, Publish
+from edgeflock.server.core.effects import Announce, CommitRound, Effect, FoldRound, Persist, Publish
+from edgeflock.server.core.events import TaskRefused, UpdateReceived
 from edgeflock.server.core.phases import Phase, Position
 from edgeflock.server.core.roster import Roster
 from edgeflock.server.core.rules import Rules
@@ -72,27 +74,27 @@ class RoundMachine:
     # --------------------------------------------------------------------------------- open
 
     def waits_for(self, seat: int) -> bool:
-        """Whether a member owes an answer."""
+        """Whether that client should be working."""
         if seat in self.received or seat in self.refused or seat in self.barred:
             return False
-        return seat in self.cohort
+        return self._position.phase is Phase.OPEN and seat in self.cohort
 
-    def receive(self, seat: int, digest: bytes, now: float) -> list[Effect]:
-        """Take an update, if one is waited for."""
-        if not self.waits_for(seat):
+    def receive(self, event: UpdateReceived) -> list[Effect]:
+        """Take the update of a member who owes one."""
+        if event.round != self.number or not self.waits_for(event.seat):
             return []
-        self.received[seat] = digest
-        return self._answered(now)
+        self.received[event.seat] = event.digest
+        return self._answered(event.now)
 
-    def refuse(self, seat: int, now: float) -> list[Effect]:
-        """A member will not deliver."""
-        if not self.waits_for(seat):
+    def refuse(self, event: TaskRefused) -> list[Effect]:
+        """Wait no more for a member who will not deliver."""
+        if event.round != self.number or not self.waits_for(event.seat):
             return []
-        self.refused.add(seat)
-        return self._answered(now)
+        self.refused.add(event.seat)
+        return self._answered(event.now)
 
     def bar(self, seat: int, now: float) -> list[Effect]:
-        """A client is in quarantine from now on: it is waited for no more."""
+        """Wait no more for a client who is in quarantine from now on."""
         if not self.waits_for(seat):
             return []
         self.barred.add(seat)
@@ -117,11 +119,13 @@ class RoundMachine:
         wanted = self._rules.min_updates - len(self.received)
         return [Persist((RoundExtended(self.number, self._roster.spare(self.number, self.cohort, wanted)),))]
 
-    def join(self, added: tuple[int, ...]) -> list[Effect]:
-        """The journal holds by whom the round is extended."""
-        self._add(added)
+    def join(self, extended: RoundExtended) -> list[Effect]:
+        """The journal holds by whom the round is extended; it may have closed meanwhile, without them."""
+        if extended.round != self.number or self._position.phase is not Phase.OPEN:
+            return []
+        self._add(extended.added)
         self._bar_held()
-        fields = {"round": self.number, "added": self._names(added)}
+        fields = {"round": self.number, "added": self._names(extended.added)}
         return [Announce("round_extended", fields), Publish()]
 
     def _wait(self) -> list[Effect]:
@@ -198,6 +202,13 @@ class RoundMachine:
         of = f" of {self._rules.method}" if self._rules.method else ""
         few = f"{good} good updates are fewer than the {self.least} needed"
         return f"round {self.number}{of}: {few}; refused: {refused}{hint}"
+
+    def commit(self, outcomes: tuple[Outcome, ...]) -> CommitRound:
+        """Draw the conclusions from these: what becomes durable with the round, but for what follows it."""
+        conduct = self._conduct.settle(self.number, outcomes)
+        released = self._conduct.released_after(self.number)
+        said = announcements.of_commit(conduct, released, self.number, self._roster.names)
+        return CommitRound(self.number, outcomes, None, conduct, said)
 
     def outcomes(self) -> tuple[Outcome, ...]:
         """Return the final word on every member, once decided."""

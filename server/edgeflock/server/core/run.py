@@ -13,11 +13,13 @@ a decision is an effect of `Persisted` or `Committed`, never of the decision its
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
-from edgeflock.server.core import announcements, decisions, effects, events
+from edgeflock.server.core import announcements, decisions, events
 from edgeflock.server.core.conduct import ConductBook
 from edgeflock.server.core.decisions import Conduct, Ended, EndingKind, Outcome, Record, Released, RoundOpened
+from edgeflock.server.core.departure import Departure
 from edgeflock.server.core.effects import Announce, CommitRound, Effect, Persist, PrepareRound, Publish
 from edgeflock.server.core.events import Event
 from edgeflock.server.core.phases import Phase, Position
@@ -39,6 +41,7 @@ class RunMachine:
         self.conduct = ConductBook(rules)
         self.roster = Roster(rules, self.conduct)
         self.space = Space()
+        self._departure = Departure(self._position, self.space)
         # Invariant: committed <= round <= committed + 1; between two rounds nobody is in the current one.
         self.committed = 0
         self.current = self._round(RoundOpened(0, ()))  # the last one opened
@@ -46,13 +49,10 @@ class RunMachine:
         self.over = ""  # why training is over, if one more round is to come, at hand or committed
         self.limit = ""  # the budget that is used up: no round follows the one at hand
         self.hold = ""  # why none is opened between two rounds
-        self.draining = False  # the process goes as soon as nothing is folded or committed
-        self.ending: Ended | None = None  # Invariant: set if and only if the phase is ended
         self._gather_until: float | None = None
         self._pause_asked = False
         self._stop_asked = ""
         self._commit: CommitRound | None = None  # the running one, or the last
-        self._gone = False  # nothing is decided any more in this process
 
     # ----------------------------------------------------------------------- what others may ask
 
@@ -75,6 +75,14 @@ class RunMachine:
         return self.current.deadline
 
     @property
+    def draining(self) -> bool:
+        return self._departure.draining
+
+    @property
+    def ending(self) -> Ended | None:
+        return self._departure.ending
+
+    @property
     def pause(self) -> str:
         """Why no round goes on; empty if none."""
         return self.space.missing or self.hold or self.current.shortage
@@ -92,7 +100,7 @@ class RunMachine:
 
     def has_task(self, seat: int) -> bool:
         """Whether that client should be working on the open round."""
-        return self.phase is Phase.OPEN and self.current.waits_for(seat)
+        return self.current.waits_for(seat)
 
     def quarantined(self, seat: int) -> Conduct | None:
         """Return why a client takes no part in the round at hand, or the next; None if it may."""
@@ -106,10 +114,9 @@ class RunMachine:
 
     def handle(self, event: Event) -> list[Effect]:
         """Apply one event and return what the shell must now do; never raises for a peer's mistake."""
-        phase = self._position.phase
-        if self._gone or phase is Phase.ENDED:
+        if self._departure.gone:
             return []
-        if phase is Phase.ENDING and not isinstance(event, _LAST_EVENTS):
+        if self._position.phase is Phase.ENDING and not isinstance(event, _LAST_EVENTS):
             return []
         if isinstance(event, events.FromClient):
             return self._hear(event)
@@ -121,13 +128,13 @@ class RunMachine:
             case events.Ticked(now=now):
                 return self.space.retries(now) + self._tick(now)
             case events.Persisted():
-                return self._space_found() + self._persisted(event.record, event.now)
+                return self.space.found(self.round) + self._persisted(event.record, event.now)
             case events.RoundPrepared():
-                return self._space_found() + self._prepared(event)
+                return self.space.found(self.round) + self._prepared(event)
             case events.Folded():
                 return self._folded(event)
             case events.Committed():
-                return self._space_found() + self._committed(event)
+                return self.space.found(self.round) + self._committed(event)
             case events.LimitReached(reason=reason):
                 return self._limit_reached(reason)
             case events.TargetReached(round=round, reason=reason):
@@ -139,7 +146,7 @@ class RunMachine:
             case events.Diverged():
                 return self._diverged(event)
             case events.Broken(reason=reason):
-                return self._break(reason)
+                return self._departure.give_up(reason, self.round)
         assert_never(event)
 
     def _hear(self, event: events.FromClient) -> list[Effect]:
@@ -154,11 +161,9 @@ class RunMachine:
                 self.roster.ready.add(seat)
                 return self._proceed()
             case events.UpdateReceived():
-                at_hand = self._at(Phase.OPEN, event.round)
-                return self.current.receive(event.seat, event.digest, event.now) if at_hand else []
+                return self.current.receive(event)
             case events.TaskRefused():
-                at_hand = self._at(Phase.OPEN, event.round)
-                return self.current.refuse(event.seat, event.now) if at_hand else []
+                return self.current.refuse(event)
             case events.Offended(seat=seat, reason=reason):
                 conduct = self.conduct.offence(seat, reason, self.round)
                 return [] if conduct is None else [Persist((conduct,))]
@@ -187,8 +192,8 @@ class RunMachine:
                 return self._seated(seats)
             case RoundOpened():
                 return self._begin(record)
-            case decisions.RoundExtended(round=round, added=added):
-                return self.current.join(added) if self._at(Phase.OPEN, round) else []
+            case decisions.RoundExtended():
+                return self.current.join(record)
             case decisions.RoundClosed():
                 self.current.durable = True
                 return [*self.announcements(record), *self._commit_if_decided()]
@@ -198,7 +203,7 @@ class RunMachine:
                 self.conduct.release(seat)
                 return [*self.announcements(record), Publish(), *self._proceed()]
             case Ended():
-                return [*self.announcements(record), *self._leave(record)]
+                return [*self.announcements(record), *self._departure.leave(record)]
         assert_never(record)
 
     def _at(self, phase: Phase, round: int) -> bool:
@@ -213,7 +218,7 @@ class RunMachine:
         self.current = self._round(RoundOpened(event.committed, (), event.over))
         self._gather_until = event.now + self.rules.gather_s
         if event.ended is not None:
-            return self._leave(event.ended)
+            return self._departure.leave(event.ended)
         prepare = [] if event.open is None else self._go_on_with(event.open)
         if reason := event.over or event.reached or ("" if prepare else event.limit):
             return self._end(EndingKind.COMPLETED, reason)
@@ -250,7 +255,7 @@ class RunMachine:
     def _between_rounds(self) -> list[Effect]:
         """Go if that was asked; else open the next round, or say why not."""
         if self.draining:
-            return self._park()
+            return self._departure.park(self.round)
         self.current = self._round(RoundOpened(self.committed, ()))
         self.hold = "paused by the operator" if self._pause_asked else "too few clients are online"
         paused = Announce("run_paused", {"round": self.committed, "reason": self.pause})
@@ -324,8 +329,7 @@ class RunMachine:
         said = self.announcements(conduct)
         if not said:
             return []
-        barred = self.current.bar(conduct.seat, now) if self.phase is Phase.OPEN else []
-        return [*said, Publish(), *barred]
+        return [*said, Publish(), *self.current.bar(conduct.seat, now)]
 
     def _limit_reached(self, reason: str) -> list[Effect]:
         self.limit = self.limit or reason
@@ -355,11 +359,8 @@ class RunMachine:
             kind = EndingKind.COMPLETED if self.limit else EndingKind.FAILED
             return self._end(kind, self.limit or fault, self.current.failed())
         self._position.become(Phase.COMMITTING)
-        conduct = self.conduct.settle(self.round, outcomes)  # who is left out now is not chosen
-        said = announcements.of_commit(
-            conduct, self.conduct.released_after(self.round), self.round, self.roster.names
-        )
-        self._commit = CommitRound(self.round, outcomes, self._following(), conduct, said)
+        commit = self.current.commit(outcomes)  # who is left out now is not chosen
+        self._commit = replace(commit, next=self._following())
         return [self._commit]
 
     def _following(self) -> RoundOpened | None:
@@ -389,24 +390,19 @@ class RunMachine:
             return self._between_rounds()
         self._position.become(Phase.OPENING)
         prepare = self._begin(commit.next)
-        return self._park() if self.draining else prepare
+        return self._departure.park(self.round) if self.draining else prepare
 
     def _diverged(self, event: events.Diverged) -> list[Effect]:
         if event.round != self.round or not self._busy:
             return []
         return self._end(EndingKind.FAILED, event.reason, self.current.failed())
 
-    # ----------------------------------------------------------------------- a full disk, operators
+    # ------------------------------------------------------------------- a full disk, operators, the end
 
     def _space_missing(self, event: events.SpaceMissing) -> list[Effect]:
         if self.phase is Phase.ENDING and not is_ending(event.effect):
             return []  # of a round that the end discards
-        if not self.space.wait(event):
-            return []
-        return [Announce("run_paused", {"round": self.round, "reason": event.reason}), Publish()]
-
-    def _space_found(self) -> list[Effect]:
-        return [Announce("run_resumed", {"round": self.round})] if self.space.came_through() else []
+        return self.space.wait(event, self.round)
 
     def _resume(self, now: float) -> list[Effect]:
         self._pause_asked = False
@@ -421,15 +417,13 @@ class RunMachine:
         return [] if self._busy else self._end(EndingKind.STOPPED, reason)
 
     def _drain(self) -> list[Effect]:
-        self.draining = True
-        return [] if self._busy else self._park()
+        self._departure.draining = True
+        return [] if self._busy else self._departure.park(self.round)
 
     @property
     def _busy(self) -> bool:
         """Whether a counted set is on its way to its commit, which comes first."""
         return self.phase in (Phase.FOLDING, Phase.COMMITTING)
-
-    # ----------------------------------------------------------------------------- how a run is left
 
     def _end(
         self, kind: EndingKind, reason: str, outcomes: tuple[Outcome, ...] | None = None
@@ -437,26 +431,4 @@ class RunMachine:
         """Decide that the run is over; a round at hand ends with these outcomes, or is discarded."""
         if outcomes is None:
             outcomes = self.current.discarded() if self.round > self.committed else ()
-        self._position.become(Phase.ENDING)
-        self.space.forget()
-        return [Persist((Ended(kind, reason, self.round, outcomes),))]
-
-    def _leave(self, ending: Ended) -> list[Effect]:
-        """The end is durable."""
-        self._position.become(Phase.ENDED)
-        self.ending = ending
-        self.space.forget()
-        return [Publish(), effects.Exit(ending)]
-
-    def _park(self) -> list[Effect]:
-        """Go away with the round as it is; the journal and the spool hold it."""
-        return self._go(Announce("run_parked", {"round": self.round}), None)
-
-    def _break(self, reason: str) -> list[Effect]:
-        """Go away like that with a reason. It is no end of the run: clients keep what they have, and wait."""
-        broken = Announce("run_broken", {"round": self.round, "reason": reason})
-        return self._go(broken, Ended(EndingKind.FAILED, reason, self.round))
-
-    def _go(self, said: Announce, ending: Ended | None) -> list[Effect]:
-        self.draining = self._gone = True
-        return [said, Publish(), effects.Exit(ending)]
+        return self._departure.end(kind, reason, self.round, outcomes)

@@ -1,9 +1,9 @@
-"""Effects that found the disk full, and when they are tried again. Pure."""
+"""Effects that found the disk full, and when they are tried again."""
 
 from __future__ import annotations
 
 from edgeflock.server.core.decisions import Ended
-from edgeflock.server.core.effects import Effect, Persist
+from edgeflock.server.core.effects import Announce, Effect, Persist, Publish
 from edgeflock.server.core.events import SpaceMissing
 
 RETRY_S = 2.0  # between two tries
@@ -14,16 +14,17 @@ class Space:
 
     def __init__(self) -> None:
         self.missing = ""  # what the disk says while effects wait
-        self.retry_at: float | None = None
+        self.retry_at: float | None = None  # Invariant: set while effects wait
         self._starved: list[Effect] = []
 
-    def wait(self, event: SpaceMissing) -> bool:
-        """Keep the effect for another try; return whether it is news that there is no room."""
+    def wait(self, event: SpaceMissing, round: int) -> list[Effect]:
+        """Keep the effect for another try."""
         self._starved.append(event.effect)
         self.retry_at = event.now + RETRY_S
-        news = self.missing != event.reason
+        if self.missing == event.reason:
+            return []
         self.missing = event.reason
-        return news
+        return [Announce("run_paused", {"round": round, "reason": event.reason}), Publish()]
 
     def retries(self, now: float) -> list[Effect]:
         """Return the effects that are to be tried again now."""
@@ -32,12 +33,12 @@ class Space:
         starved, self._starved, self.retry_at = self._starved, [], None
         return starved
 
-    def came_through(self) -> bool:
-        """An effect was carried out; return whether it is news that there is room again."""
+    def found(self, round: int) -> list[Effect]:
+        """An effect was carried out: there is room again, if none waits."""
         if not self.missing or self._starved:
-            return False
+            return []
         self.missing = ""
-        return True
+        return [Announce("run_resumed", {"round": round})]
 
     def forget(self) -> None:
         """What waits is wanted no more."""
