@@ -15,6 +15,7 @@ from edgeflock.server.core.events import (
     PauseAsked,
     Persisted,
     Ready,
+    ResumedRound,
     RoundPrepared,
     Started,
     StopAsked,
@@ -27,6 +28,7 @@ from edgeflock.server.core.run import RunMachine
 
 E = TypeVar("E")
 NOTHING: dict[int, Verdict] = {}
+SEATS = ((0, "c0"), (1, "c1"), (2, "c2"))
 HELD: dict[Phase, tuple[type[Effect], ...]] = {  # what is not carried out, so that the phase lasts
     Phase.OPENING: (PrepareRound,), Phase.FOLDING: (FoldRound,), Phase.COMMITTING: (CommitRound,)
 }  # fmt: skip
@@ -115,6 +117,21 @@ class Desk:
     def verdicts(self) -> dict[int, Verdict]:
         """Outcomes of the last commit."""
         return {outcome.seat: outcome.verdict for outcome in self.of(CommitRound)[-1].outcomes}
+
+
+def back(
+    opened: ResumedRound | None,
+    *,
+    committed: int = 0,
+    rounds: int = 3,
+    closes: bool = False,
+    **spooled: bytes,
+) -> Desk:
+    """Return a desk whose machine begins again with that, and with these updates in the spool."""
+    desk = Desk(3, rounds=rounds, min_updates=2, closes=closes)
+    desk.spooled = {int(name[1:]): digest for name, digest in spooled.items()}
+    desk.post(Started(desk.now, SEATS, committed, opened))
+    return desk
 
 
 def desk_in(phase: Phase) -> Desk:

@@ -1,11 +1,17 @@
-"""Natural order and seeded selection."""
+"""Who takes part: natural order, seats, seeded selection, cohorts by script."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeflock.server.core.decisions import Ended, EndingKind, Outcome, Verdict
+from edgeflock.server.core.effects import Persist, PrepareRound
+from edgeflock.server.core.events import Offline, Online, Ready, ResumedRound, Started
+from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.roster import extension, natural_order, select
+from support.desk import SEATS, Desk
 
 IDS = st.lists(st.text("ab0129._-", min_size=1, max_size=6), unique=True, max_size=12)
 
@@ -63,3 +69,89 @@ def test_the_numbers_of_a_seed_stay_what_they_are() -> None:
     """A resumed run and another machine must draw the same: these were drawn when the test was written."""
     drawn = [(0, 5, 9, 18), (1, 3, 5, 6), (4, 8, 9, 10)]
     assert [select(0, round, range(20), 4) for round in (1, 2, 3)] == drawn
+
+
+def test_seats_go_by_natural_order_once_the_last_client_is_there() -> None:
+    desk = Desk(3)
+    desk.post(Started(0.0))
+    desk.post(Online("c10", 1.0))
+    desk.post(Online("c2", 1.0))
+    assert desk.machine.roster.names == {}
+    desk.post(Online("b", 1.0))
+    assert desk.machine.roster.names == {0: "b", 1: "c2", 2: "c10"}
+
+
+def test_a_later_id_finds_no_room() -> None:
+    desk = Desk(2)
+    desk.holding = (Persist,)
+    desk.gather("a", "b")
+    assert (desk.machine.roster.has_room_for("a"), desk.machine.roster.has_room_for("z")) == (True, False)
+    desk.release()
+    assert desk.post(Online("z", 1.0)) == []
+    assert (desk.machine.roster.has_room_for("a"), desk.machine.roster.has_room_for("z")) == (True, False)
+
+
+def test_a_client_that_goes_before_the_roster_is_full_keeps_no_place() -> None:
+    desk = Desk(2)
+    desk.post(Started(0.0))
+    desk.post(Online("a", 0.0))
+    desk.post(Offline("a", 0.0))
+    desk.post(Online("b", 0.0))
+    assert desk.machine.roster.names == {}
+    desk.post(Online("c", 0.0))
+    assert desk.machine.roster.names == {0: "b", 1: "c"}
+
+
+def test_online_clients_are_seated_one_by_one_and_cohorts_come_from_who_is_there() -> None:
+    desk = Desk(3, cohort=2, online=True, rounds=5)
+    desk.post(Started(0.0))
+    desk.post(Online("z", 0.0))
+    desk.post(Ready(0, 0.0))
+    assert (desk.machine.roster.names, desk.machine.phase) == ({0: "z"}, Phase.GATHERING)
+    desk.post(Online("a", 0.0))
+    desk.post(Ready(1, 0.0))
+    assert (desk.machine.roster.names, desk.machine.current.cohort) == ({0: "z", 1: "a"}, (0, 1))
+    desk.post(Online("m", 0.0))
+    desk.post(Ready(2, 0.0))
+    desk.post(Offline("z", 0.0))
+    desk.deliver(0, 1)
+    assert desk.machine.current.cohort == (1, 2)
+
+
+def test_in_online_mode_a_late_id_finds_room_only_while_there_are_seats() -> None:
+    desk = Desk(2, cohort=1, online=True)
+    desk.post(Started(0.0))
+    desk.post(Online("a", 0.0))
+    assert desk.machine.roster.has_room_for("b")
+    desk.post(Online("b", 0.0))
+    assert not desk.machine.roster.has_room_for("c")
+    assert desk.post(Online("c", 0.0)) == []
+
+
+def test_a_seat_whose_record_was_lost_in_a_crash_is_given_to_the_next() -> None:
+    """Two ids were being seated when the disk was full and the process died; only the second was durable."""
+    desk = Desk(3, cohort=3, online=True)
+    desk.post(Started(0.0, seats=((1, "b"),)))
+    for name in ("c", "a"):
+        desk.post(Online(name, 0.0))
+    assert desk.machine.roster.names == {0: "c", 1: "b", 2: "a"}
+
+
+def test_a_script_names_every_cohort() -> None:
+    desk = Desk(3, script=(("c2", "c0"), ("c1",)), min_updates=1).gather()
+    desk.deliver(0, 2)
+    desk.deliver(1)
+    assert [effect.cohort for effect in desk.of(PrepareRound)] == [(0, 2), (1,)]
+    assert desk.machine.phase is Phase.ENDED
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_script_that_cannot_be_followed_ends_the_run_with_a_sentence(resumed: bool) -> None:
+    desk = Desk(3, script=(("c0",), ("c0", "dora")), min_updates=1)
+    if resumed:
+        desk.post(Started(0.0, SEATS, 0, ResumedRound(1, (0,))))
+    else:
+        desk.gather()
+    reason = "--cohort-script names 'dora', who has no seat; seated are c0, c1, c2"
+    discarded = (Outcome(0, b"", Verdict.DISCARDED),) if resumed else ()
+    assert desk.exits() == [Ended(EndingKind.FAILED, reason, len(discarded), discarded)]
