@@ -7,7 +7,8 @@ import sqlite3
 from pathlib import Path
 
 from edgeflock.common.errors import JournalBroken
-from edgeflock.server.core.decisions import Verdict
+from edgeflock.common.payload.description import Description
+from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.reasons import Reason, Refused
 from edgeflock.server.engine.intake import Settled
 from edgeflock.server.engine.transfer import Header
@@ -62,7 +63,7 @@ def test_an_old_verdict_is_read_from_the_journal_and_one_that_broke_sends_the_cl
 ) -> None:
     home = Home(tmp_path, rounds=9)
     first = update(home.layouts, 0)
-    header = Header(1, first.package, b"")
+    header = Header(Description(1, first.package, samples=1))
 
     def fail(past: Past) -> None:
         error = sqlite3.OperationalError("disk I/O error")
