@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edgeflock.server.core.decisions import Ended, EndingKind, RoundOpened, Verdict
+from edgeflock.common.verdict import Verdict
+from edgeflock.server.core.decisions import Ended, EndingKind, RoundOpened
 from edgeflock.server.core.effects import Announce, CommitRound, Persist, PrepareRound
 from edgeflock.server.core.events import (
     Committed,

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeflock.server.core.decisions import Ended, EndingKind, Outcome, Verdict
+from edgeflock.common.verdict import Verdict
+from edgeflock.server.core.decisions import Ended, EndingKind, Outcome
 from edgeflock.server.core.effects import Persist, PrepareRound
 from edgeflock.server.core.events import Offline, Online, Ready, ResumedRound, Started
 from edgeflock.server.core.phases import Phase

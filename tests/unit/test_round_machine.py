@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edgeflock.server.core.decisions import EndingKind, RoundExtended, Verdict
+from edgeflock.common.verdict import Verdict
+from edgeflock.server.core.decisions import EndingKind, RoundExtended
 from edgeflock.server.core.effects import CommitRound, FoldRound, Persist, PrepareRound, Publish
 from edgeflock.server.core.events import (
     Event,
