@@ -35,7 +35,7 @@ def filled_outbox(folder: Path) -> Entry:
     section = Section(Kind.DELTA, b"L" * 16, CodecChoice(), SIZE // 4, SIZE)
     marks = Marks.of([payload])
     package = Package((section,), {"loss": 1 / 3, "steps": 7.0}, marks.value)
-    entry = Entry(RUN, Description(3, package, 42), TrainCost(1.5, 0.5, 1000, 7, 0.25, 99), True, marks)
+    entry = Entry(RUN, Description(3, package, 42), TrainCost(1.5, 0.5, 1000, 0.25, 99), True, marks)
     Outbox(folder).put(entry, [payload])
     return entry
 

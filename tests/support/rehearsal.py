@@ -53,7 +53,6 @@ class Rehearsal(rpc.AggregatorServicer):
         self.run = run or pb.Run()
         self.view = pb.View()
         self.session = 0  # number of the last one
-        self.epoch_reset = False
         self.join_refusals: list[pb.Refusal] = []
         self.report_refusals: list[pb.Refusal] = []
         self.joins: list[pb.JoinRequest] = []
@@ -106,7 +105,7 @@ class Rehearsal(rpc.AggregatorServicer):
         if self.join_refusals:
             return pb.JoinResponse(refusal=self.join_refusals.pop(0))
         self.session += 1
-        admission = pb.Admission(session=b"%d" % self.session, run=self.run, reset_state=self.epoch_reset)
+        admission = pb.Admission(session=b"%d" % self.session, run=self.run)
         return pb.JoinResponse(admission=admission)
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.WatchResponse]:  # noqa: N802

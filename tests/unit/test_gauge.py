@@ -73,7 +73,6 @@ def test_what_came_after_the_last_verdict_goes_with_the_last_round(tmp_path: Pat
         for activity, seconds in walk:
             meter.enter(activity)
             now[0] += seconds
-        meter.bytes_down = celsius
         meter.probe.note(celsius, celsius > 50)
         halves.append(meter.finish(7))
     whole = halves[0].with_rest(halves[1])
@@ -84,7 +83,6 @@ def test_what_came_after_the_last_verdict_goes_with_the_last_round(tmp_path: Pat
         0.0,
         7.0,
     )
-    assert whole.bytes_down == 100
     assert whole.readings == Readings(None, 60, True, 2.0 * 7, SOURCES.index(MODEL) + 1)
     assert halves[1].with_rest(halves[0]).readings == whole.readings
 

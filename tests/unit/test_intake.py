@@ -8,8 +8,9 @@ from pathlib import Path
 
 from edgeflock.common.errors import JournalBroken
 from edgeflock.common.payload.description import Description
+from edgeflock.common.reason import Reason
 from edgeflock.common.verdict import Verdict
-from edgeflock.server.core.reasons import Reason, Refused
+from edgeflock.server.core.refusal import Refused
 from edgeflock.server.engine.intake import Settled
 from edgeflock.server.engine.transfer import Header
 from edgeflock.server.engine.views import RunState

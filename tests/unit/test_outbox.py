@@ -28,7 +28,7 @@ def entry(payload: bytes, round: int = 3, split: int = 5) -> Entry:
     package = Package(sections, {"loss": 1 / 3, "steps": 7.0, "odd": float("nan")}, marks.value)
     scores = (ClientScore("client_local", 30, 7, 1 / 3),)
     described = Description(round, package, 42, scores)
-    return Entry("run1", described, TrainCost(1.5, 0.5, 1000, 7, 0.25, 99), True, marks)
+    return Entry("run1", described, TrainCost(1.5, 0.5, 1000, 0.25, 99), True, marks)
 
 
 def put(folder: Path, payload: bytes, round: int = 3) -> Entry:

@@ -33,7 +33,7 @@ def test_what_can_be_is_taken() -> None:
     assert of_training(training) == {**known, "samples_done": 40, **sensors}
     report = pb.RoundCost(
         round=1, train_s=2.0, cpu_s=1.5, fetch_s=0.5, deliver_s=0.25, wait_s=8.0, peak_rss_bytes=9,
-        bytes_up=99, readings=READINGS,
+        readings=READINGS,
     )  # fmt: skip
     assert of_round(report) == {**known, "deliver_s": 0.25, "wait_s": 8.0, **sensors}
 

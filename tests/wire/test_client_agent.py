@@ -161,7 +161,6 @@ def test_a_client_takes_part_from_join_to_the_end(tmp_path: Path) -> None:
             told = [report.cost for report in server.said("cost")]
             assert [cost.round for cost in told] == [1, 2, 2]  # the last with the time to the end
             assert told[2].wait_s > told[1].wait_s
-            assert all(cost.cost.bytes_down == len(server.payload) for cost in server.said("cost"))
             assert dict(server.headers[0].package.scalars).keys() == {"samples", "steps", "loss"}
             assert [header.samples for header in server.headers] == [64, 64]
             assert server.leaves == ["all rounds are done"]
@@ -239,7 +238,6 @@ def test_an_update_survives_the_process(tmp_path: Path) -> None:
             async with on.living():
                 await on.server.until(lambda: len(on.server.received) == 2)
             assert on.server.headers[0].cost == on.server.headers[1].cost
-            assert on.server.joins[1].run_id == "run1"
 
     asyncio.run(scenario())
 
@@ -412,28 +410,14 @@ def test_scores_go_with_every_delivery_and_are_no_part_of_the_digest(tmp_path: P
     asyncio.run(scenario())
 
 
-def test_an_outbox_of_an_unknown_run_is_discarded_with_a_line(tmp_path: Path) -> None:
+def test_an_outbox_of_another_run_is_discarded_with_a_line(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with stage(tmp_path) as on, on.living():
             await on.round(1)
         with capture_logs() as lines:
             async with stage(tmp_path, rehearsal(run=run_of("run2"))) as on, on.living():
                 await on.round(1)
-                assert on.server.joins[0].run_id == "run1"
         assert [line["round"] for line in lines if line["event"] == "outbox_discarded"] == [1]
-
-    asyncio.run(scenario())
-
-
-def test_a_server_that_refuses_another_runs_outbox_is_joined_without_it(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with stage(tmp_path) as on, on.living():
-            await on.round(1)
-        async with stage(tmp_path, rehearsal(run=run_of("run2"))) as on:
-            on.server.join_refusals = [pb.Refusal(reason=pb.REASON_ANOTHER_RUN, sentence="not mine")]
-            async with on.living():
-                await on.round(1)
-            assert [join.run_id for join in on.server.joins] == ["run1", ""]
 
     asyncio.run(scenario())
 

@@ -21,10 +21,10 @@ import torch
 from edgeflock.common.client_id import WORDS
 from edgeflock.common.payload.checksum import GRANULE, extend
 from edgeflock.common.payload.package import Package
+from edgeflock.common.reason import Reason
 from edgeflock.common.wire.transport import PROTOCOL
 from edgeflock.server.core.decisions import EndingKind
 from edgeflock.server.core.phases import Phase
-from edgeflock.server.core.reasons import Reason
 from edgeflock.server.files.spool import Entry
 from edgeflock.server.journal.schema import read_only
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -80,6 +80,36 @@ def test_another_version_is_refused_and_both_are_named(tmp_path: Path) -> None:
         await served.check_alive()
 
     serve(Home(tmp_path, rounds=1), talk)
+
+
+def test_what_clients_of_versions_before_say_beside_is_passed_over(tmp_path: Path) -> None:
+    """The run of the outbox, steps and bytes: the revision is the same, and nobody reads them."""
+    run_id, steps = b"\x2a\x04run1", b"\x20\x07"  # JoinRequest.run_id, TrainCost.steps
+    moved = b"\x40\x01\x48\x02\x50\x03"  # RoundCost.bytes_down, bytes_up, resent_bytes
+
+    async def talk(served: Served) -> None:
+        peers = [served.peer(f"c{seat}") for seat in range(3)]
+        for peer in peers:
+            request = pb.JoinRequest(protocol=PROTOCOL, client_id=peer.name, instance_id=peer.instance)
+            answer = await peer.stub.Join(pb.JoinRequest.FromString(request.SerializeToString() + run_id))
+            peer.session = answer.admission.session
+            peer.watch()
+        for peer in peers:
+            await peer.ready()
+        await served.run.open(1)
+        for seat, peer in enumerate(peers):
+            header = served.made(seat).header(peer.session, 1)
+            header.cost.MergeFromString(steps)
+            header.previous.MergeFromString(moved)
+            upload = peer.upload()
+            await upload.send(header=header)
+            await upload.feed(served.made(seat).payload, (await upload.read()).credit, GRANULE, None)
+        await served.run.committed(1)
+        cost = pb.RoundCost.FromString(pb.RoundCost(round=1, wait_s=1.5).SerializeToString() + moved)
+        assert not (await peers[0].report(cost=cost)).HasField("refusal")
+        assert not served.service.refusals.times
+
+    serve(Home(tmp_path, rounds=2), talk)
 
 
 PATHS = ["../../x", "a/b", "a\0b", ".", "..", "..."]

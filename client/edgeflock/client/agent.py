@@ -132,10 +132,7 @@ class Agent:
     async def _refused(self, refused: Refused) -> Finish | None:
         if refused.reason == Reason.REASON_FINISHED:
             return await self._over(Finish(str(refused)))
-        if refused.reason == Reason.REASON_ANOTHER_RUN and self._outbox.entry:
-            self._log.warning("outbox_discarded", round=self._outbox.entry.round, reason=str(refused))
-            self._outbox.clear()
-        elif not (refused.temporary or refused.reason in _REJOIN or self._waits_out(refused)):
+        if not (refused.temporary or refused.reason in _REJOIN or self._waits_out(refused)):
             raise refused
         await self._pause(str(refused), refused.retry_after_ms, met=True)
         return None
@@ -200,13 +197,11 @@ class Agent:
             await asyncio.gather(watcher, return_exceptions=True)
 
     async def _join(self, stub: Stub) -> tuple[Line, Participation]:
-        entry = self._outbox.entry
         request = pb.JoinRequest(
             protocol=PROTOCOL,
             software=_software(),
             client_id=self.client_id,
             instance_id=self._rules.instance,
-            run_id=entry.run_id if entry else "",
             own_data=await self._trainer.run(self._trainer.own_data, self.client_id),
             device=self._trainer.description,
         )
@@ -229,7 +224,7 @@ class Agent:
             self._part = Participation(
                 self.client_id, setup, self._trainer, store, self._outbox, self._meter, self._backoff
             )
-        self._part.enter(run.epoch, reset_state=admission.reset_state)
+        self._part.enter(run.epoch)
         return self._part
 
     async def _watch(self, line: Line, part: Participation) -> None:

@@ -93,18 +93,14 @@ async def deliver_outbox(
     finally:
         os.close(payload)
         meter.bytes_up += outgoing.sent_bytes
-        meter.resent_bytes += outgoing.resent_bytes
         meter.enter(Activity.WAIT)
 
 
 async def _fetch(desk: Desk, bench: Bench, round: int, download: pb.Download, attempt: Attempt) -> None:
     package = package_from_wire(download.package) if download.HasField("package") else None
     incoming = Incoming(round, download.scope, package, partial(bench.room, desk.setup))
-    try:
-        if not incoming.take_whole(download.payload):
-            await attempt(lambda line: fetch(line.stub, line.session, incoming), lambda: incoming.position)
-    finally:
-        desk.meter.bytes_down += incoming.received_bytes
+    if not incoming.take_whole(download.payload):
+        await attempt(lambda line: fetch(line.stub, line.session, incoming), lambda: incoming.position)
     if incoming.encoded:
         await desk.trainer.run(incoming.decode)
     bench.accept(incoming.package)
@@ -124,7 +120,6 @@ def _train(desk: Desk, bench: Bench, task: pb.Task, state: State, fetch_s: float
         train_s=time.monotonic() - began - result.exam_s,
         cpu_s=time.thread_time() - cpu_s,
         peak_rss_bytes=peak_rss_bytes(),
-        steps=result.steps,
         fetch_s=fetch_s,
         samples_done=result.samples_done,
         used_up=progress.allowance.used_up,

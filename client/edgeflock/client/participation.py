@@ -83,13 +83,13 @@ class Participation:
 
     # -------------------------------------------------------------------------------- the connection
 
-    def enter(self, epoch: int, *, reset_state: bool) -> None:
+    def enter(self, epoch: int) -> None:
         """Begin, or go on after a new Join."""
         known = self._store.epoch()
         self._epoch = epoch
         if known is None:
             self._store.set_epoch(epoch)
-        elif known != epoch or reset_state:
+        elif known != epoch:
             self._went_back, self._answered = True, frozenset()
         self._check_outbox()
 

@@ -35,8 +35,6 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """"Another living client uses your id." """
     REASON_ROSTER_FULL: _Reason.ValueType  # 4
     """"All seats of this run are taken." """
-    REASON_ANOTHER_RUN: _Reason.ValueType  # 5
-    """"I serve another run than the one you mean." """
     REASON_UNKNOWN_SESSION: _Reason.ValueType  # 6
     """"I do not know your session: join again." (temporary)"""
     REASON_NO_SUCH_PACKAGE: _Reason.ValueType  # 7
@@ -92,8 +90,6 @@ REASON_DUPLICATE_ID: Reason.ValueType  # 3
 """"Another living client uses your id." """
 REASON_ROSTER_FULL: Reason.ValueType  # 4
 """"All seats of this run are taken." """
-REASON_ANOTHER_RUN: Reason.ValueType  # 5
-""""I serve another run than the one you mean." """
 REASON_UNKNOWN_SESSION: Reason.ValueType  # 6
 """"I do not know your session: join again." (temporary)"""
 REASON_NO_SUCH_PACKAGE: Reason.ValueType  # 7
@@ -281,7 +277,6 @@ class JoinRequest(_message.Message):
     SOFTWARE_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
     OWN_DATA_FIELD_NUMBER: _builtins.int
     DEVICE_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
@@ -292,8 +287,6 @@ class JoinRequest(_message.Message):
     """1 to 64 of A-Z a-z 0-9 . _ -, not only dots"""
     instance_id: _builtins.bytes
     """16 bytes, made with the client's state directory"""
-    run_id: _builtins.str
-    """the run that the client's outbox belongs to; empty if it has none"""
     @_builtins.property
     def own_data(self) -> Global___OwnData:
         """set when the client trains on data of its own"""
@@ -307,13 +300,12 @@ class JoinRequest(_message.Message):
         software: _builtins.str = ...,
         client_id: _builtins.str = ...,
         instance_id: _builtins.bytes = ...,
-        run_id: _builtins.str = ...,
         own_data: Global___OwnData | None = ...,
         device: Global___Device | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "own_data", b"own_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "device", b"device", "instance_id", b"instance_id", "own_data", b"own_data", "protocol", b"protocol", "run_id", b"run_id", "software", b"software"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "device", b"device", "instance_id", b"instance_id", "own_data", b"own_data", "protocol", b"protocol", "software", b"software"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -440,11 +432,8 @@ class Admission(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
-    RESET_STATE_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
     """16 bytes; in every later call"""
-    reset_state: _builtins.bool
-    """the server came back from an older state: see Run.epoch"""
     @_builtins.property
     def run(self) -> Global___Run: ...
     def __init__(
@@ -452,11 +441,10 @@ class Admission(_message.Message):
         *,
         session: _builtins.bytes = ...,
         run: Global___Run | None = ...,
-        reset_state: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reset_state", b"reset_state", "run", b"run", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1216,7 +1204,6 @@ class TrainCost(_message.Message):
     TRAIN_S_FIELD_NUMBER: _builtins.int
     CPU_S_FIELD_NUMBER: _builtins.int
     PEAK_RSS_BYTES_FIELD_NUMBER: _builtins.int
-    STEPS_FIELD_NUMBER: _builtins.int
     FETCH_S_FIELD_NUMBER: _builtins.int
     SAMPLES_DONE_FIELD_NUMBER: _builtins.int
     READINGS_FIELD_NUMBER: _builtins.int
@@ -1224,7 +1211,6 @@ class TrainCost(_message.Message):
     train_s: _builtins.float
     cpu_s: _builtins.float
     peak_rss_bytes: _builtins.int
-    steps: _builtins.int
     fetch_s: _builtins.float
     samples_done: _builtins.int
     """samples in all steps together"""
@@ -1240,7 +1226,6 @@ class TrainCost(_message.Message):
         train_s: _builtins.float = ...,
         cpu_s: _builtins.float = ...,
         peak_rss_bytes: _builtins.int = ...,
-        steps: _builtins.int = ...,
         fetch_s: _builtins.float = ...,
         samples_done: _builtins.int = ...,
         readings: Global___Readings | None = ...,
@@ -1248,7 +1233,7 @@ class TrainCost(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["readings", b"readings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_s", b"cpu_s", "fetch_s", b"fetch_s", "peak_rss_bytes", b"peak_rss_bytes", "readings", b"readings", "samples_done", b"samples_done", "steps", b"steps", "train_s", b"train_s", "used_up", b"used_up"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_s", b"cpu_s", "fetch_s", b"fetch_s", "peak_rss_bytes", b"peak_rss_bytes", "readings", b"readings", "samples_done", b"samples_done", "train_s", b"train_s", "used_up", b"used_up"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1502,9 +1487,6 @@ class RoundCost(_message.Message):
     WAIT_S_FIELD_NUMBER: _builtins.int
     CPU_S_FIELD_NUMBER: _builtins.int
     PEAK_RSS_BYTES_FIELD_NUMBER: _builtins.int
-    BYTES_DOWN_FIELD_NUMBER: _builtins.int
-    BYTES_UP_FIELD_NUMBER: _builtins.int
-    RESENT_BYTES_FIELD_NUMBER: _builtins.int
     READINGS_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     fetch_s: _builtins.float
@@ -1514,10 +1496,6 @@ class RoundCost(_message.Message):
     cpu_s: _builtins.float
     """of the whole round"""
     peak_rss_bytes: _builtins.int
-    bytes_down: _builtins.int
-    """payload"""
-    bytes_up: _builtins.int
-    resent_bytes: _builtins.int
     @_builtins.property
     def readings(self) -> Global___Readings:
         """of the whole round"""
@@ -1532,14 +1510,11 @@ class RoundCost(_message.Message):
         wait_s: _builtins.float = ...,
         cpu_s: _builtins.float = ...,
         peak_rss_bytes: _builtins.int = ...,
-        bytes_down: _builtins.int = ...,
-        bytes_up: _builtins.int = ...,
-        resent_bytes: _builtins.int = ...,
         readings: Global___Readings | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["readings", b"readings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_down", b"bytes_down", "bytes_up", b"bytes_up", "cpu_s", b"cpu_s", "deliver_s", b"deliver_s", "fetch_s", b"fetch_s", "peak_rss_bytes", b"peak_rss_bytes", "readings", b"readings", "resent_bytes", b"resent_bytes", "round", b"round", "train_s", b"train_s", "wait_s", b"wait_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_s", b"cpu_s", "deliver_s", b"deliver_s", "fetch_s", b"fetch_s", "peak_rss_bytes", b"peak_rss_bytes", "readings", b"readings", "round", b"round", "train_s", b"train_s", "wait_s", b"wait_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -83,4 +83,8 @@ class Account:
 
 def to_wire(cost: RoundCost | None) -> pb.RoundCost | None:
     """Return costs as a message."""
-    return None if cost is None else pb.RoundCost(**cost.fields())
+    if cost is None:
+        return None
+    said = cost.fields()
+    del said["bytes_up"]  # the server counts that
+    return pb.RoundCost(**said)

@@ -6,7 +6,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -32,7 +32,6 @@ class TrainCost:
     train_s: float = 0.0
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
-    steps: int = 0
     fetch_s: float = 0.0
     samples_done: int = 0
     used_up: str = ""  # the allowance that ended the training before its last step
@@ -43,9 +42,10 @@ class TrainCost:
         return {**vars(self), "readings": vars(self.readings)}
 
     @classmethod
-    def of(cls, fields: dict[str, Any]) -> TrainCost:
-        """Return the costs that had these fields."""
-        return cls(**{**fields, "readings": Readings(**fields.get("readings", {}))})
+    def of(cls, stored: Mapping[str, Any]) -> TrainCost:
+        """Return the costs that had these fields; other versions may have stored more or fewer."""
+        known = {one.name: stored[one.name] for one in fields(cls) if one.name in stored}
+        return cls(**{**known, "readings": Readings(**stored.get("readings", {}))})
 
 
 class RoundCost(NamedTuple):
@@ -58,9 +58,7 @@ class RoundCost(NamedTuple):
     wait_s: float
     cpu_s: float
     peak_rss_bytes: int
-    bytes_down: int
     bytes_up: int
-    resent_bytes: int
     readings: Readings = Readings()
 
     def fields(self) -> dict[str, Any]:
@@ -74,7 +72,7 @@ class RoundCost(NamedTuple):
         return self._replace(**sums, peak_rss_bytes=peak, readings=self.readings.with_rest(rest.readings))
 
 
-_SUMS = ("fetch_s", "train_s", "deliver_s", "wait_s", "cpu_s", "bytes_down", "bytes_up", "resent_bytes")
+_SUMS = ("fetch_s", "train_s", "deliver_s", "wait_s", "cpu_s", "bytes_up")
 
 
 def peak_rss_bytes() -> int:
@@ -95,9 +93,7 @@ class Meter:
     ) -> None:
         self._line = TimeLine(Activity.WAIT, clock)
         self.probe = (gauge or Gauge()).probe()
-        self.bytes_down = 0
         self.bytes_up = 0
-        self.resent_bytes = 0
         self._alone = alone
         self._thread_s = 0.0
         self._process_s = time.process_time()
@@ -136,12 +132,10 @@ class Meter:
             wait_s=seconds.get(Activity.WAIT, 0.0),
             cpu_s=cpu_s,
             peak_rss_bytes=peak_rss_bytes(),
-            bytes_down=self.bytes_down,
             bytes_up=self.bytes_up,
-            resent_bytes=self.resent_bytes,
             readings=self.probe.finish(cpu_s=cpu_s, active_s=_active_s(seconds)),
         )
-        self.bytes_down = self.bytes_up = self.resent_bytes = 0
+        self.bytes_up = 0
         self._thread_s = 0.0
         self._process_s += cpu_s  # which only counts for one that is alone
         return cost

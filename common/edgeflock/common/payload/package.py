@@ -25,6 +25,14 @@ class Kind(StrEnum):
     ANCHOR = "anchor"
 
 
+class Scope(StrEnum):
+    """For whom a package is; the names of the wire's Scope."""
+
+    SHARED = "shared"  # the same for everybody
+    PERSONAL = "personal"  # for one client alone
+    OPTIONAL = "optional"  # the same for everybody, only for those who lack it
+
+
 @dataclass(frozen=True)
 class CodecChoice:
     """A codec by name with its settings, as the operator writes it: `int8+zstd`, `topk:0.01`."""

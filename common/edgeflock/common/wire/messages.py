@@ -17,7 +17,8 @@ from edgeflock.common.payload.layout import (
     ModelLayouts,
     TensorSpec,
 )
-from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
+from edgeflock.common.payload.package import CodecChoice, Kind, Package, Scope, Section
+from edgeflock.common.reason import Reason
 from edgeflock.common.run import DataDescription, ModelDescription, RunDescription
 from edgeflock.common.verdict import Verdict
 from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, PROTOCOL, SMALL_CHUNK
@@ -38,6 +39,7 @@ __all__ = [
     "package_to_wire",
     "run_from_wire",
     "run_to_wire",
+    "scope_from_wire",
     "verdict_from_wire",
     "verdict_to_wire",
 ]
@@ -56,14 +58,18 @@ CODECS = {name: bundle_pb2.Codec.Value(f"CODEC_{name.upper()}") for name in codi
 CODECS_BACK = {value: name for name, value in CODECS.items()}
 DTYPES = {"float32": bundle_pb2.DTYPE_FLOAT32, "int64": bundle_pb2.DTYPE_INT64}
 DTYPES_BACK = {value: name for name, value in DTYPES.items()}
-REASONS: dict[Verdict, aggregator_pb2.Reason.ValueType] = {
-    verdict: aggregator_pb2.Reason.Value(f"REASON_{verdict.name}")
-    for verdict in Verdict
-    if verdict is not Verdict.COUNTED
+SCOPES = {scope: aggregator_pb2.Scope.Value(f"SCOPE_{scope.name}") for scope in Scope}
+SCOPES_BACK = {value: scope for scope, value in SCOPES.items()}
+REASONS = {reason: aggregator_pb2.Reason.Value(f"REASON_{reason.name}") for reason in Reason}
+REASONS_BACK = {value: reason for reason, value in REASONS.items()}
+VERDICTS: dict[Verdict, aggregator_pb2.Reason.ValueType] = {
+    verdict: REASONS[Reason(verdict)] for verdict in Verdict if verdict is not Verdict.COUNTED
 }
-REASONS_BACK = {value: verdict for verdict, value in REASONS.items()}
+VERDICTS_BACK = {value: verdict for verdict, value in VERDICTS.items()}
 INTEGERS = (Kind.COUNTERS, Kind.COUNTS)  # kinds that may be int64
 
+if set(REASONS_BACK) != set(aggregator_pb2.Reason.values()) - {aggregator_pb2.REASON_UNSPECIFIED}:
+    raise RuntimeError("reason.Reason and the wire's Reason differ")
 if set(KINDS_BACK) != set(bundle_pb2.BundleKind.values()) - {bundle_pb2.BUNDLE_KIND_UNSPECIFIED}:
     raise RuntimeError("package.Kind and the wire's BundleKind differ")
 
@@ -94,6 +100,12 @@ def choice_from_wire(message: bundle_pb2.CodecSpec) -> CodecChoice:
             f"codec {name} has fraction {fraction}, allowed is (0, 1] for topk, 0 otherwise"
         )
     return CodecChoice(name, message.zstd, fraction if name == "topk" else 0.0)
+
+
+def scope_from_wire(value: int) -> Scope:
+    if value not in SCOPES_BACK:
+        raise MalformedMessage(f"scope {value} is unknown")
+    return SCOPES_BACK[aggregator_pb2.Scope.ValueType(value)]
 
 
 # -------------------------------------------------------------------------------- layouts
@@ -239,13 +251,13 @@ def run_from_wire(message: aggregator_pb2.Run) -> RunDescription:
 def verdict_to_wire(round: int, digest: bytes, verdict: Verdict) -> aggregator_pb2.Outcome:
     """Return the final word on the update of that digest."""
     counted = verdict is Verdict.COUNTED
-    reason = aggregator_pb2.REASON_UNSPECIFIED if counted else REASONS[verdict]
+    reason = aggregator_pb2.REASON_UNSPECIFIED if counted else VERDICTS[verdict]
     return aggregator_pb2.Outcome(round=round, digest=digest, counted=counted, reason=reason)
 
 
 def verdict_from_wire(message: aggregator_pb2.Outcome) -> Verdict:
     """Return the final word; with a reason of a later version it is that the update was discarded."""
-    return Verdict.COUNTED if message.counted else REASONS_BACK.get(message.reason, Verdict.DISCARDED)
+    return Verdict.COUNTED if message.counted else VERDICTS_BACK.get(message.reason, Verdict.DISCARDED)
 
 
 # -------------------------------------------------------------------------------- checks

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from edgeflock.common.errors import MalformedMessage
 from edgeflock.common.payload.package import Package
+from edgeflock.common.reason import Reason
 from edgeflock.common.scores import LOCAL, POOLED, ClientScore
-from edgeflock.server.core.reasons import Reason
 from edgeflock.server.learning.work import UploadSpec
 
 _NEEDED = ("samples", "steps", "loss")  # scalars of every update

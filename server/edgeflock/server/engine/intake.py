@@ -10,11 +10,12 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import structlog
 
 from edgeflock.common.errors import JournalBroken
+from edgeflock.common.payload.package import Scope
+from edgeflock.common.reason import Reason
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import Outcome
 from edgeflock.server.core.events import (
@@ -29,7 +30,7 @@ from edgeflock.server.core.events import (
     StopAsked,
     TaskRefused,
 )
-from edgeflock.server.core.reasons import Reason, Refused
+from edgeflock.server.core.refusal import Refused
 from edgeflock.server.costs.rows import Row
 from edgeflock.server.costs.traffic import Traffic
 from edgeflock.server.engine import opening
@@ -45,14 +46,6 @@ log = structlog.get_logger()
 _GOODBYE_S = 5.0  # for clients that have heard the end to say what the last round took, and leave
 _RETRY_DRAINING_MS, _RETRY_OPENING_MS = 1000, 100
 _GOING_DOWN = Refused(Reason.DRAINING, "the server is going down", _RETRY_DRAINING_MS)
-
-
-class Scope(StrEnum):
-    """For whom a package is."""
-
-    SHARED = "shared"
-    PERSONAL = "personal"
-    OPTIONAL = "optional"
 
 
 @dataclass(frozen=True)

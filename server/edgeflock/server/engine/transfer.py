@@ -11,8 +11,9 @@ from edgeflock.common.errors import FULL, CorruptPayload
 from edgeflock.common.payload.checksum import Buffer
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.package import Package
+from edgeflock.common.reason import Reason
 from edgeflock.server.core.events import Broken
-from edgeflock.server.core.reasons import Reason, Refused
+from edgeflock.server.core.refusal import Refused
 from edgeflock.server.costs.rows import Row
 from edgeflock.server.costs.traffic import Traffic
 from edgeflock.server.engine.engine import Engine

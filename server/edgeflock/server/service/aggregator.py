@@ -10,10 +10,11 @@ from typing import Any
 import grpc
 import structlog
 
+from edgeflock.common.reason import Reason
 from edgeflock.common.run import RunDescription
 from edgeflock.common.wire.messages import run_to_wire
 from edgeflock.common.wire.transport import SMALL_CHUNK
-from edgeflock.server.core.reasons import Reason, Refused
+from edgeflock.server.core.refusal import Refused
 from edgeflock.server.engine.intake import Intake
 from edgeflock.server.engine.views import ClientView
 from edgeflock.server.service import certificates

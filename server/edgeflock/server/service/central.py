@@ -25,12 +25,13 @@ from edgeflock.common.payload.checksum import extend
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.pack import Packed, pack
 from edgeflock.common.payload.package import Kind
+from edgeflock.common.reason import Reason
 from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.local import Local
 from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.core.reasons import Reason, Refused
+from edgeflock.server.core.refusal import Refused
 from edgeflock.server.engine.intake import Intake
 from edgeflock.server.engine.transfer import Header, Slot
 from edgeflock.server.learning.learner import Learner

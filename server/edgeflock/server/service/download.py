@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from edgeflock.common.payload.checksum import GRANULE
-from edgeflock.common.wire.messages import package_to_wire
+from edgeflock.common.reason import Reason
+from edgeflock.common.wire.messages import SCOPES_BACK, package_to_wire
 from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
-from edgeflock.server.core.reasons import Reason, Refused
-from edgeflock.server.engine.intake import Intake, Scope
+from edgeflock.server.core.refusal import Refused
+from edgeflock.server.engine.intake import Intake
 from edgeflock.server.engine.transfer import Download
 from edgeflock.server.service.flow import Turns
 from edgeflock.server.service.refusals import to_wire
@@ -16,7 +17,6 @@ from edgeflock.server.service.sessions import Session
 from edgeflock.v1 import aggregator_pb2 as pb
 
 _ROUND_OVER = Refused(Reason.BUSY, "the round is over: look at your view again")
-_SCOPES = {pb.Scope.Value(f"SCOPE_{scope.name}"): scope for scope in Scope}
 
 
 class Fetching:
@@ -29,9 +29,9 @@ class Fetching:
     async def find(self, session: Session, request: pb.FetchRequest) -> Download | None:
         """Return the package that is meant, if the client has a task in that round and can ask so for it."""
         size = request.chunk_bytes
-        if request.offset % GRANULE or size % GRANULE or size > MAX_CHUNK or request.scope not in _SCOPES:
+        if request.offset % GRANULE or size % GRANULE or size > MAX_CHUNK or request.scope not in SCOPES_BACK:
             return None
-        found = await self._intake.download(session.client_id, request.round, _SCOPES[request.scope])
+        found = await self._intake.download(session.client_id, request.round, SCOPES_BACK[request.scope])
         return found if found is not None and request.digest in (b"", found.package.digest) else None
 
     async def messages(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from edgeflock.common.client_id import WORDS, is_client_id
+from edgeflock.common.reason import Reason
 from edgeflock.common.run import RunDescription
 from edgeflock.common.wire.transport import PROTOCOL
-from edgeflock.server.core.reasons import Reason, Refused
+from edgeflock.server.core.refusal import Refused
 from edgeflock.v1 import aggregator_pb2 as pb
 
 _INSTANCE_BYTES = 16

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import structlog
 
-from edgeflock.server.core.reasons import Reason, Refused
+from edgeflock.common.reason import Reason
+from edgeflock.common.wire.messages import REASONS
+from edgeflock.server.core.refusal import Refused
 from edgeflock.v1 import aggregator_pb2 as pb
 
 log = structlog.get_logger()
@@ -34,7 +36,6 @@ OFFENCES = frozenset(
         Reason.BAD_TRANSFER,
     )
 )
-_ON_THE_WIRE = {reason: pb.Reason.Value(f"REASON_{reason.name}") for reason in Reason}
 _MOST_NAMES, _LONGEST_NAME, _LONGEST_SENTENCE = 10_000, 64, 500
 
 UNKNOWN_SESSION = Refused(Reason.UNKNOWN_SESSION, "this server does not know your session: join again")
@@ -43,7 +44,7 @@ UNKNOWN_SESSION = Refused(Reason.UNKNOWN_SESSION, "this server does not know you
 def to_wire(refused: Refused) -> pb.Refusal:
     """Return a refusal as a message."""
     return pb.Refusal(
-        reason=_ON_THE_WIRE[refused.reason],
+        reason=REASONS[refused.reason],
         sentence=refused.sentence[:_LONGEST_SENTENCE],
         temporary=refused.reason in TEMPORARY,
         retry_after_ms=refused.retry_after_ms,

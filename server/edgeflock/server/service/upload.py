@@ -10,11 +10,12 @@ import grpc
 
 from edgeflock.common.errors import MalformedMessage
 from edgeflock.common.payload.description import Description
+from edgeflock.common.reason import Reason
 from edgeflock.common.scores import ClientScore
 from edgeflock.common.wire.chunks import Piece
 from edgeflock.common.wire.messages import package_from_wire
 from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
-from edgeflock.server.core.reasons import Reason, Refused
+from edgeflock.server.core.refusal import Refused
 from edgeflock.server.engine.intake import Intake, Settled
 from edgeflock.server.engine.transfer import CLOSED, Header, Slot
 from edgeflock.server.service.flow import CreditPool, Patience, Stream, Turns

@@ -1,8 +1,7 @@
-"""Why something is not done for somebody: reasons and refusals as values of the run. Pure."""
+"""Reasons: why something was refused, the same on both ends; whoever refuses adds a sentence."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -26,16 +25,11 @@ class Reason(StrEnum):
     DRAINING = "draining"
     TOO_SLOW = "too_slow"
     LATE = "late"
+    NON_FINITE = "non_finite"
+    DISCARDED = "discarded"
     SUPERSEDED = "superseded"
+    REFUSED_BY_CLIENT = "refused_by_client"
+    FINISHED = "finished"
     WRONG_DATA = "wrong_data"
     QUARANTINED = "quarantined"
     WRONG_CERTIFICATE = "wrong_certificate"
-
-
-@dataclass(frozen=True)
-class Refused:
-    """Something is not done, and this is why; `sentence` is for people."""
-
-    reason: Reason
-    sentence: str
-    retry_after_ms: int = 0
