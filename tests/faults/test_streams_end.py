@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,7 @@ from edgeflock.common.payload.checksum import extend
 from edgeflock.server.engine.loop import Threads
 from edgeflock.server.service import flow, sessions
 from edgeflock.v1 import aggregator_pb2 as pb
-from support.tiny_server import WAIT_S, Home, Peer, Served, Upload
-
-Talk = Callable[[Served], Awaitable[None]]
-
-
-def serve(home: Home, talk: Talk) -> None:
-    async def both() -> None:
-        async with asyncio.timeout(3 * WAIT_S), home.serve() as served:
-            await talk(served)
-
-    asyncio.run(both())
+from support.tiny_server import Home, Peer, Served, Upload, serve
 
 
 def watching(served: Served) -> list[int]:

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from edgeflock.lab.children import die_with_parent
 from support import lastwords
+from support.rows import rows
 
 # A process is forked from one that has imported torch and grpc already: its start takes 0.05 s, not 1.3 s.
 # grpc reads the variable when it is imported; a command sets it before that.
@@ -175,9 +176,7 @@ class Flock:
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Read from the journal."""
-        journal = sqlite3.connect(f"file:{self.run_dir / 'journal.sqlite'}?mode=ro", uri=True, timeout=10)
-        with contextlib.closing(journal):
-            return journal.execute(query).fetchall()
+        return rows(self.run_dir / "journal.sqlite", query)
 
     def verdicts(self, client_id: str) -> dict[int, str]:
         """Return the outcomes of one client by round."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,7 @@ from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.spool import Spool
 from edgeflock.server.journal.journal import Journal
 from edgeflock.server.journal.past import Resumed, Scored
+from edgeflock.server.journal.schema import connect
 from edgeflock.server.learning.learner import Learner
 from edgeflock.server.learning.work import RoundWork
 from edgeflock.server.service.aggregator import AggregatorService
@@ -48,13 +49,16 @@ from edgeflock.server.start import startup
 from edgeflock.server.start.recovery import Asked
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import aggregator_pb2_grpc as rpc
-from edgeflock.v1 import bundle_pb2
+from edgeflock.v1 import bundle_pb2, control_pb2_grpc
 from support import loopwatch
+from support.rows import events, rows
 from support.tiny_run import Made, describe, layouts, learner, update
 
 WAIT_S = 20
 MIB = 1 << 20
 NAME = "edgeflock.v1.Aggregator"
+Talk = Callable[["Served"], Awaitable[None]]
+OperatorsTalk = Callable[["Served", Any], Awaitable[None]]  # with the stub of the operator's service
 
 
 class WatchedMachine(RunMachine):
@@ -178,6 +182,25 @@ class Home:
     def journal_path(self) -> Path:
         return self.run_dir / rundir.JOURNAL
 
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        return rows(self.journal_path, statement)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Return the fields of every event of that name in the journal."""
+        return events(self.journal_path, name)
+
+    def change(self, statement: str) -> None:
+        """Change what the journal holds, between two lives of the server."""
+        with contextlib.closing(connect(self.journal_path)) as connection:
+            connection.execute(statement)
+
+    def seat(self) -> Home:
+        """Let every client have its seat from the beginning."""
+        self.resume()
+        places = ", ".join(f"({seat}, 'c{seat}', 10)" for seat in range(self.rules.clients))
+        self.change(f"INSERT INTO seats (idx, client_id, samples) VALUES {places}")
+        return self
+
     def assemble(self) -> tuple[Resumed, Learner, Files]:
         """Come back to where the run is, or make its beginning."""
         with contextlib.closing(Journal(self.journal_path)) as journal:
@@ -245,6 +268,29 @@ class Home:
                 for peer in served.peers:
                     await peer.close()
                 await server.stop(1.0)
+
+
+def serve(home: Home, talk: Talk) -> None:
+    """Serve the run while the talk goes on."""
+
+    async def both() -> None:
+        async with asyncio.timeout(3 * WAIT_S), home.serve() as served:
+            await talk(served)
+
+    asyncio.run(both())
+
+
+def operate(home: Home, talk: OperatorsTalk, *, loopback: bool = False) -> None:
+    """Serve the run and talk to it, as its clients and as its operator."""
+    socket = f"unix:{home.run_dir}/control.sock"
+
+    async def both() -> None:
+        async with asyncio.timeout(3 * WAIT_S), home.serve("127.0.0.1:0" if loopback else socket) as served:
+            target = f"127.0.0.1:{served.control_ports[0]}" if loopback else socket
+            async with grpc.aio.insecure_channel(target) as channel:
+                await talk(served, control_pb2_grpc.ControlStub(channel))
+
+    asyncio.run(both())
 
 
 @dataclass

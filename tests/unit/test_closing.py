@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-import json
 import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -20,7 +18,6 @@ from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.base import Method, Plan, Round, ServerHalf, State
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.costs.budget import Budget
-from edgeflock.server.journal.schema import connect, read_only
 from support.asks import Asks
 from support.tiny_run import answer, update
 from support.tiny_server import Home, Motion
@@ -47,11 +44,7 @@ def home(root: Path, half: type[ServerHalf[Any]] = Asks, **rules: Any) -> Home:
     """Return a run of two rounds whose three clients have their seats."""
     root.mkdir(exist_ok=True)
     made = Home(root, clients=CLIENTS, method=Method("asks", "asks", server=half), **{"rounds": 2, **rules})
-    made.resume()
-    with contextlib.closing(connect(made.journal_path)) as connection:
-        seats = [(index, f"c{index}", 10) for index in range(CLIENTS)]
-        connection.executemany("INSERT INTO seats (idx, client_id, samples) VALUES (?, ?, ?)", seats)
-    return made
+    return made.seat()
 
 
 def play(of: Home, then: Then | None = None, *, train: int = 99) -> None:
@@ -107,20 +100,9 @@ async def ended(run: Motion) -> None:
     await run.until(lambda: run.now.ending is not None)
 
 
-def rows(of: Home, query: str) -> list[tuple[Any, ...]]:
-    with contextlib.closing(read_only(of.journal_path)) as connection:
-        return connection.execute(query).fetchall()
-
-
-def events(of: Home, name: str) -> list[dict[str, Any]]:
-    found = rows(of, f"SELECT fields FROM events WHERE name = '{name}' ORDER BY cursor")
-    return [json.loads(fields) for (fields,) in found]
-
-
 def forget_ending(of: Home) -> None:
     """As if the process had gone before it could say that the run is over."""
-    with contextlib.closing(connect(of.journal_path)) as connection:
-        connection.execute("DELETE FROM meta WHERE name LIKE 'ended_%'")
+    of.change("DELETE FROM meta WHERE name LIKE 'ended_%'")
 
 
 def sha256(of: Home) -> str:
@@ -155,7 +137,7 @@ def test_everybody_is_asked_once_more_and_the_answers_settle_the_result(tmp_path
     _, brain, _ = made.assemble()
     total = sum((10 + index) * wish(index) for index in range(CLIENTS))
     assert torch.equal(brain.state.vectors["chosen"], brain.state.model + total)
-    [committed] = events(made, "closing_committed")
+    [committed] = made.events("closing_committed")
     assert (committed["round"], committed["wishes"], committed["answered"]) == (3, total, 3)
     assert "loss" not in committed
 
@@ -163,12 +145,12 @@ def test_everybody_is_asked_once_more_and_the_answers_settle_the_result(tmp_path
 def test_it_is_no_round_of_training(tmp_path: Path) -> None:
     made = home(tmp_path)
     play(made)
-    assert len(events(made, "round_committed")) == 2
-    assert events(made, "run_ended") == [{"kind": "completed", "reason": "all 2 rounds are done", "round": 2}]
-    assert rows(made, "SELECT round, closing FROM rounds ORDER BY round") == [
+    assert len(made.events("round_committed")) == 2
+    assert made.events("run_ended") == [{"kind": "completed", "reason": "all 2 rounds are done", "round": 2}]
+    assert made.rows("SELECT round, closing FROM rounds ORDER BY round") == [
         (0, None), (1, None), (2, None), (3, "all 2 rounds are done"),
     ]  # fmt: skip
-    assert rows(made, "SELECT idx, verdict FROM outcomes WHERE round = 3") == [
+    assert made.rows("SELECT idx, verdict FROM outcomes WHERE round = 3") == [
         (0, "counted"), (1, "counted"), (2, "counted"),
     ]  # fmt: skip
 
@@ -183,12 +165,12 @@ def test_who_answers_before_the_deadline_counts_even_if_nobody_does(tmp_path: Pa
             await ended(run)
 
         play(made, too_late)
-        [committed] = events(made, "closing_committed")
+        [committed] = made.events("closing_committed")
         assert committed["answered"] == len(answered)
         assert committed["wishes"] == sum((10 + index) * wish(index) for index in answered)
-        counted = rows(made, "SELECT idx FROM outcomes WHERE round = 3 AND verdict = 'counted'")
+        counted = made.rows("SELECT idx FROM outcomes WHERE round = 3 AND verdict = 'counted'")
         assert counted == [(index,) for index in answered]
-        assert events(made, "run_ended")[0]["kind"] == "completed"
+        assert made.events("run_ended")[0]["kind"] == "completed"
 
 
 def test_an_answer_that_is_not_a_number_is_left_out(tmp_path: Path) -> None:
@@ -202,27 +184,27 @@ def test_an_answer_that_is_not_a_number_is_left_out(tmp_path: Path) -> None:
 
     with capture_logs():
         play(made, one_is_bad)
-    verdicts = dict(rows(made, "SELECT idx, verdict FROM outcomes WHERE round = 3"))
+    verdicts = dict(made.rows("SELECT idx, verdict FROM outcomes WHERE round = 3"))
     assert verdicts == {0: Verdict.COUNTED, 1: Verdict.NON_FINITE, 2: Verdict.COUNTED}
-    assert events(made, "closing_committed")[0]["wishes"] == 10 + 12
+    assert made.events("closing_committed")[0]["wishes"] == 10 + 12
 
 
 def test_it_follows_when_the_method_wants_no_further_round(tmp_path: Path) -> None:
     made = home(tmp_path, StopsAfterTwo, rounds=50)
     play(made)
-    assert events(made, "run_ended")[0] == {"kind": "completed", "reason": "two are enough", "round": 2}
-    assert len(events(made, "closing_committed")) == 1
+    assert made.events("run_ended")[0] == {"kind": "completed", "reason": "two are enough", "round": 2}
+    assert len(made.events("closing_committed")) == 1
 
 
 def test_a_method_with_nothing_to_ask_ends_without_it(tmp_path: Path) -> None:
     made = home(tmp_path, Content)
     play(made, ended)
-    assert events(made, "run_ended")[0] == {
+    assert made.events("run_ended")[0] == {
         "kind": "completed",
         "reason": "all 2 rounds are done",
         "round": 2,
     }
-    assert (tell(made).committed, rows(made, "SELECT max(round) FROM rounds")) == (2, [(2,)])
+    assert (tell(made).committed, made.rows("SELECT max(round) FROM rounds")) == (2, [(2,)])
 
 
 def tell(of: Home) -> Any:
@@ -245,8 +227,8 @@ def test_it_is_left_out_when_a_budget_is_used_up(tmp_path: Path, joules: float, 
             await everybody_answers(run)
 
     play(made, last_round, train=1)
-    assert events(made, "run_ended")[0]["round"] == 2
-    assert events(made, "round_committed")[-1]["budget"] == {"energy": [CLIENTS * joules, 14.0]}
+    assert made.events("run_ended")[0]["round"] == 2
+    assert made.events("round_committed")[-1]["budget"] == {"energy": [CLIENTS * joules, 14.0]}
     assert tell(made).newest == rounds
 
 
@@ -265,7 +247,7 @@ def test_a_pause_holds_it_until_resume(tmp_path: Path) -> None:
         await everybody_answers(run)
 
     play(made, pause_in_the_last_round, train=1)
-    assert len(events(made, "closing_committed")) == 1
+    assert len(made.events("closing_committed")) == 1
 
 
 def test_a_stop_ends_the_run_without_it_and_discards_the_answers(tmp_path: Path) -> None:
@@ -277,8 +259,8 @@ def test_a_stop_ends_the_run_without_it_and_discards_the_answers(tmp_path: Path)
         await ended(run)
 
     play(made, stop)
-    assert events(made, "run_ended")[0] == {"kind": "stopped", "reason": "enough", "round": 2}
-    assert {verdict for (verdict,) in rows(made, "SELECT verdict FROM outcomes WHERE round = 3")} == {
+    assert made.events("run_ended")[0] == {"kind": "stopped", "reason": "enough", "round": 2}
+    assert {verdict for (verdict,) in made.rows("SELECT verdict FROM outcomes WHERE round = 3")} == {
         "discarded"
     }
 
@@ -300,14 +282,13 @@ def test_a_server_that_went_in_the_midst_of_it_goes_on_with_the_answers_it_had(
 
     play(made, rest)
     assert sha256(made) == undisturbed
-    assert (tell(made).epoch, len(events(made, "closing_committed"))) == (0, 1)
+    assert (tell(made).epoch, len(made.events("closing_committed"))) == (0, 1)
 
 
 def test_a_server_that_went_before_it_was_opened_opens_it(tmp_path: Path, undisturbed: str) -> None:
     made = home(tmp_path / "run")
     play(made, answering(leave=True))
-    with contextlib.closing(connect(made.journal_path)) as connection:
-        connection.execute("DELETE FROM rounds WHERE committed = 0")
+    made.change("DELETE FROM rounds WHERE committed = 0")
     play(made)
     assert sha256(made) == undisturbed
 
@@ -315,11 +296,10 @@ def test_a_server_that_went_before_it_was_opened_opens_it(tmp_path: Path, undist
 def test_a_method_that_stopped_is_asked_again_before_it_is_opened(tmp_path: Path) -> None:
     made = home(tmp_path, StopsAfterTwo, rounds=50)
     play(made, answering(leave=True))
-    with contextlib.closing(connect(made.journal_path)) as connection:
-        connection.execute("DELETE FROM rounds WHERE committed = 0")
+    made.change("DELETE FROM rounds WHERE committed = 0")
     play(made)
-    assert events(made, "run_ended")[0]["reason"] == "two are enough"
-    assert len(events(made, "closing_committed")) == 1
+    assert made.events("run_ended")[0]["reason"] == "two are enough"
+    assert len(made.events("closing_committed")) == 1
 
 
 def test_a_server_that_went_before_it_could_say_the_end_says_it(tmp_path: Path, undisturbed: str) -> None:
@@ -329,7 +309,7 @@ def test_a_server_that_went_before_it_could_say_the_end_says_it(tmp_path: Path, 
     (made.run_dir / "model.safetensors").unlink()
     play(made, ended)
     assert sha256(made) == undisturbed
-    assert len(events(made, "closing_committed")) == 1
+    assert len(made.events("closing_committed")) == 1
 
 
 def test_its_damaged_checkpoint_is_rebuilt_from_the_answers(tmp_path: Path, undisturbed: str) -> None:
@@ -364,8 +344,8 @@ def test_a_run_that_goes_on_with_more_rounds_ends_as_if_asked_for_them_at_once(
         play(made)
     assert sha256(made) == sha256(at_once)
     assert tell(made).epoch == 1
-    assert len(events(made, "closing_committed")) == (1 if open else 2)
-    assert events(made, "run_ended")[-1]["round"] == 4
+    assert len(made.events("closing_committed")) == (1 if open else 2)
+    assert made.events("run_ended")[-1]["round"] == 4
 
 
 def test_without_more_rounds_a_stopped_method_stays_where_it_is(tmp_path: Path) -> None:
@@ -373,7 +353,7 @@ def test_without_more_rounds_a_stopped_method_stays_where_it_is(tmp_path: Path) 
     made = home(tmp_path, StopsAfterTwo, rounds=50)
     play(made)
     play(made, ended)
-    assert (tell(made).epoch, len(events(made, "closing_committed"))) == (0, 1)
+    assert (tell(made).epoch, len(made.events("closing_committed"))) == (0, 1)
 
 
 def test_with_fewer_rounds_the_open_one_gives_way_to_it(tmp_path: Path, undisturbed: str) -> None:

@@ -17,6 +17,7 @@ from edgeflock.common.errors import CorruptCheckpoint, JournalBroken
 from edgeflock.server.journal.journal import Journal
 from edgeflock.server.journal.schema import SCHEMA_VERSION, connect, read_only
 from edgeflock.server.journal.writer import Work
+from support.rows import rows
 
 WAIT_S = 20
 
@@ -26,11 +27,6 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     made = Journal(tmp_path / "journal.sqlite")
     yield made
     made.close()
-
-
-def rows(path: Path, statement: str) -> list[tuple[Any, ...]]:
-    with contextlib.closing(read_only(path)) as connection:
-        return list(connection.execute(statement))
 
 
 def test_a_new_journal_has_its_tables_and_says_its_version(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from structlog.testing import capture_logs
 from edgeflock.common.errors import CorruptCheckpoint
 from edgeflock.methods.kit.base import Accumulators, Method, Params, Plan, Round, ServerHalf, State
 from edgeflock.server.journal.past import Past
-from edgeflock.server.journal.schema import connect, read_only
+from edgeflock.server.journal.schema import connect
 from support.tiny_run import update
 from support.tiny_server import Home, Motion
 
@@ -25,11 +24,7 @@ SEATS = [(0, "c0"), (1, "c1"), (2, "c2")]
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    made = Home(tmp_path, rounds=9)
-    made.resume()
-    with contextlib.closing(connect(made.journal_path)) as connection:
-        connection.executemany("INSERT INTO seats (idx, client_id, samples) VALUES (?, ?, 10)", SEATS)
-    return made
+    return Home(tmp_path, rounds=9).seat()
 
 
 def play(home: Home, upto: int, *, then: int = 0) -> None:
@@ -71,18 +66,9 @@ def damage(home: Home, *rounds: int) -> None:
         path.write_bytes(content)
 
 
-def events(home: Home, name: str) -> list[dict[str, object]]:
-    with contextlib.closing(read_only(home.journal_path)) as connection:
-        rows = connection.execute("SELECT fields FROM events WHERE name = ? ORDER BY cursor", (name,))
-        return [json.loads(fields) for (fields,) in rows]
-
-
 def digest(home: Home, round: int) -> str:
-    with contextlib.closing(read_only(home.journal_path)) as connection:
-        row = connection.execute(
-            "SELECT model_digest FROM rounds WHERE round = ? ORDER BY epoch DESC", (round,)
-        ).fetchone()
-    return str(row[0])
+    ((found,), *_) = home.rows(f"SELECT model_digest FROM rounds WHERE round = {round} ORDER BY epoch DESC")
+    return str(found)
 
 
 def test_an_intact_run_is_loaded_as_it_is(home: Home) -> None:
@@ -161,9 +147,8 @@ class Shared(ServerHalf[Params]):
 def test_n_of_a_round_is_that_of_its_opening_after_a_restart_and_in_a_rebuilt_round(home: Home) -> None:
     home.method = Method(name="shared", summary="", server=Shared)
     play(home, 2, then=1)
-    with contextlib.closing(connect(home.journal_path)) as connection:
-        connection.execute("UPDATE seats SET samples = NULL WHERE idx = 1")
-        connection.execute("UPDATE seats SET samples = 99 WHERE idx = 2")
+    home.change("UPDATE seats SET samples = NULL WHERE idx = 1")
+    home.change("UPDATE seats SET samples = 99 WHERE idx = 2")
 
     async def look() -> dict[int, int]:
         async with home.run() as run:
@@ -189,7 +174,7 @@ def test_what_cannot_be_rebuilt_raises_the_epoch_and_goes_back_to_an_older_round
         resumed, brain, _ = home.assemble()
     assert (resumed.committed, resumed.epoch, resumed.open_round) == (2, 1, None)
     assert torch.equal(brain.state.model, older)
-    assert events(home, "epoch_raised") == [{"epoch": 1, "lost_up_to": 3, "round": 2}]
+    assert home.events("epoch_raised") == [{"epoch": 1, "lost_up_to": 3, "round": 2}]
     assert logs[-1]["event"] == "epoch_raised"
     again = home.resume()
     assert (again.committed, again.epoch) == (2, 1)
@@ -287,8 +272,7 @@ def test_a_failed_run_that_is_tried_again_holds_its_last_round_anew(home: Home) 
         assert not (files.spool.root / "000003").exists()
         play(home, 3)
     assert "round_begins_anew" in [entry["event"] for entry in logs]
-    with contextlib.closing(read_only(home.journal_path)) as connection:
-        rows = connection.execute("SELECT epoch, idx, verdict FROM outcomes WHERE round = 3").fetchall()
+    rows = home.rows("SELECT epoch, idx, verdict FROM outcomes WHERE round = 3")
     failed = [(0, 0, "discarded"), (0, 1, "non_finite"), (0, 2, "non_finite")]
     assert rows == failed + [(1, index, "counted") for index in range(3)]
 
@@ -305,8 +289,7 @@ def test_a_method_that_stopped_stops_again_after_a_crash(home: Home, paused: boo
     """Its reason is a function of the committed state, asked for before a round is opened."""
     play(home, 2 if paused else 3)  # the crash came before the ending, or nobody asked in a pause
     if not paused:
-        with contextlib.closing(connect(home.journal_path)) as connection:
-            connection.execute("DELETE FROM rounds WHERE committed = 0")
+        home.change("DELETE FROM rounds WHERE committed = 0")
     home.method = Method("stops", "two rounds", server=Stops)
 
     async def ended() -> str:

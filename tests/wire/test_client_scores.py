@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Awaitable, Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,27 +13,15 @@ from structlog.testing import capture_logs
 
 from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.scores import LOCAL, POOLED, ClientScore
-from edgeflock.server.journal.schema import read_only
 from edgeflock.v1 import aggregator_pb2 as pb
-from support import processes
+from support import processes, tiny_server
 from support.tiny_run import Made, with_number
-from support.tiny_server import WAIT_S, Home, Served
-
-Talk = Callable[[Served], Awaitable[None]]
+from support.tiny_server import Home, Served, Talk
 
 
 def serve(home: Home, talk: Talk) -> None:
-    async def both() -> None:
-        async with asyncio.timeout(3 * WAIT_S), home.serve() as served:
-            await talk(served)
-
     with capture_logs():
-        asyncio.run(both())
-
-
-def rows(home: Home, statement: str) -> list[tuple[Any, ...]]:
-    with closing(read_only(home.journal_path)) as connection:
-        return list(connection.execute(statement))
+        tiny_server.serve(home, talk)
 
 
 def scored(made: Made, *scores: ClientScore) -> Made:
@@ -79,17 +64,17 @@ def test_those_of_the_counted_updates_are_written_and_summed_up(tmp_path: Path) 
     single = (
         "SELECT idx, model, samples, accuracy, loss FROM client_scores WHERE round = 1 ORDER BY idx, model"
     )
-    assert rows(home, single) == [
+    assert home.rows(single) == [
         (0, LOCAL, 10, 0.4, 0.5), (0, POOLED, 1000, 0.3, 2.0),
         (1, LOCAL, 10, 0.5, 1.5), (1, POOLED, 1000, 0.6, 2.0),
     ]  # fmt: skip
     columns = "model, accuracy, loss, samples, members, deviation, worst_tenth"
     together = f"SELECT {columns} FROM evaluations ORDER BY model"
     expected = [(LOCAL, 0.45, 1.0, 20, 2, 0.05, 0.4), (POOLED, 0.45, 2.0, 2000, 2, 0.15, 0.3)]
-    for found, wanted in zip(rows(home, together), expected, strict=True):
+    for found, wanted in zip(home.rows(together), expected, strict=True):
         assert found[0] == wanted[0]
         assert found[1:] == pytest.approx(wanted[1:])
-    assert len(rows(home, "SELECT 1 FROM events WHERE name = 'evaluated'")) == 2
+    assert len(home.rows("SELECT 1 FROM events WHERE name = 'evaluated'")) == 2
 
 
 def test_they_survive_a_crash_of_the_server_with_the_update(tmp_path: Path) -> None:
@@ -109,7 +94,7 @@ def test_they_survive_a_crash_of_the_server_with_the_update(tmp_path: Path) -> N
 
     serve(home, two)
     serve(home, the_third)
-    found = rows(home, "SELECT idx, accuracy FROM client_scores ORDER BY idx")
+    found = home.rows("SELECT idx, accuracy FROM client_scores ORDER BY idx")
     assert found == [(0, 0.4), (1, 0.5), (2, 0.6)]
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from edgeflock.common.scores import LOCAL
 from edgeflock.methods.kit.base import Method
-from edgeflock.server.journal.schema import read_only
 from edgeflock.v1 import aggregator_pb2 as pb
 from support.asks import Asks
 from support.tiny_run import answer
-from support.tiny_server import WAIT_S, Home, Peer, Served
+from support.tiny_server import Home, Peer, Served, serve
 
 Talk = Callable[[Served, list[Peer]], Awaitable[None]]
 
@@ -24,20 +21,18 @@ def close(root: Path, talk: Talk) -> Home:
     home = Home(root, rounds=1, method=Method("asks", "asks", server=Asks), client_tests=(LOCAL,))
     home.rules = replace(home.rules, cohort=1, min_updates=1, script=(("c0",),))
 
-    async def both() -> None:
-        async with asyncio.timeout(3 * WAIT_S), home.serve() as served:
-            peers = await served.gather()
-            await peers[0].deliver(served.made(0))
-            await served.run.open(2)
-            await talk(served, peers)
+    async def trained(served: Served) -> None:
+        peers = await served.gather()
+        await peers[0].deliver(served.made(0))
+        await served.run.open(2)
+        await talk(served, peers)
 
-    asyncio.run(both())
+    serve(home, trained)
     return home
 
 
 def verdicts(home: Home) -> dict[int, str]:
-    with closing(read_only(home.journal_path)) as connection:
-        return dict(connection.execute("SELECT idx, verdict FROM outcomes WHERE round = 2"))
+    return dict(home.rows("SELECT idx, verdict FROM outcomes WHERE round = 2"))
 
 
 def test_everybody_sees_it_whoever_has_trained_and_hears_the_verdict_and_the_end(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,14 @@ from edgeflock.server.core.decisions import EndingKind
 from edgeflock.server.core.phases import Phase
 from edgeflock.v1 import aggregator_pb2, control_pb2_grpc
 from edgeflock.v1 import control_pb2 as pb
-from support.tiny_server import MIB, WAIT_S, Home, Served
+from support.tiny_server import MIB, WAIT_S, Home, OperatorsTalk, Served, operate
 
-Talk = Callable[[Served, Any], Awaitable[None]]
 BOTH = pytest.mark.parametrize("where", ["socket", "loopback"])
 
 
-def control(home: Home, where: str, talk: Talk) -> None:
+def control(home: Home, where: str, talk: OperatorsTalk) -> None:
     """Serve the run and talk to it as its operator."""
-    socket = f"unix:{home.run_dir}/control.sock"
-
-    async def both() -> None:
-        address = socket if where == "socket" else "127.0.0.1:0"
-        async with asyncio.timeout(3 * WAIT_S), home.serve(address) as served:
-            target = socket if where == "socket" else f"127.0.0.1:{served.control_ports[0]}"
-            async with grpc.aio.insecure_channel(target) as channel:
-                await talk(served, control_pb2_grpc.ControlStub(channel))
-
-    asyncio.run(both())
+    operate(home, talk, loopback=where == "loopback")
 
 
 @BOTH

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import re
 import signal
@@ -29,8 +28,8 @@ from edgeflock.server.console import summary
 from edgeflock.server.costs.catalogue import BY_CLIENT, BY_ROUND, NUMBERS, TIME_LINE, together
 from edgeflock.server.costs.catalogue import names as names_of
 from edgeflock.server.journal.reader import Feed, snapshot
-from edgeflock.server.journal.schema import read_only
 from support.processes import Flock, flock
+from support.rows import rows
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMATS = [
@@ -114,8 +113,7 @@ def test_the_final_model_is_the_runs_result_and_the_best_the_best_round(run_dir:
     held = {which: take(run_dir, which).classifier.net.state_dict() for which in ("final", "best")}
     result = load_file(run_dir / "model.safetensors")
     assert all(torch.equal(result[name], value) for name, value in held["final"].items())
-    with contextlib.closing(read_only(run_dir / "journal.sqlite")) as connection:
-        scores = connection.execute("SELECT accuracy, -round FROM evaluations").fetchall()
+    scores = rows(run_dir / "journal.sqlite", "SELECT accuracy, -round FROM evaluations")
     assert take(run_dir, "best").round == -max(scores)[1]
 
 
@@ -126,8 +124,7 @@ def test_the_accuracy_of_the_exported_model_is_the_one_in_the_journal(run_dir: P
     test = load_test_set(from_toml(run_dir / "run.toml"))
     with torch.no_grad():
         hits = take(run_dir, "final").classifier(test.x).argmax(1) == test.y
-    with contextlib.closing(read_only(run_dir / "journal.sqlite")) as connection:
-        told = connection.execute("SELECT accuracy FROM evaluations WHERE round = 3").fetchone()[0]
+    ((told,),) = rows(run_dir / "journal.sqlite", "SELECT accuracy FROM evaluations WHERE round = 3")
     assert float(hits.double().mean()) == pytest.approx(told, abs=1e-9)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
@@ -24,25 +24,10 @@ from edgeflock.server.journal.journal import Journal
 from edgeflock.v1 import aggregator_pb2 as pb
 from support import processes
 from support.commands import run
-from support.tiny_server import WAIT_S, Home, Served
+from support.rows import rows
+from support.tiny_server import WAIT_S, Home, Served, serve
 
-Talk = Callable[[Served], Awaitable[None]]
 ROUNDS = 120  # some seconds: the last report and the last line of the log are milliseconds apart
-
-
-def rows(path: Path, query: str) -> list[tuple[Any, ...]]:
-    with sqlite3.connect(path) as connection:
-        found = connection.execute(query).fetchall()
-    connection.close()
-    return found
-
-
-def serve(home: Home, talk: Talk) -> None:
-    async def run() -> None:
-        async with home.serve() as served:
-            await talk(served)
-
-    asyncio.run(asyncio.wait_for(run(), 3 * WAIT_S))
 
 
 @pytest.fixture(scope="module")
@@ -184,12 +169,12 @@ def test_the_end_of_a_run_shows_what_it_took(made: tuple[Path, str]) -> None:
 
 
 def costs(home: Home, what: str, round: int = 1) -> list[tuple[Any, ...]]:
-    return rows(home.journal_path, f"SELECT {what} FROM costs WHERE round = {round} ORDER BY idx")
+    return home.rows(f"SELECT {what} FROM costs WHERE round = {round} ORDER BY idx")
 
 
 def bundles(home: Home) -> list[tuple[Any, ...]]:
     query = "SELECT direction, sum(bytes) FROM bundle_bytes WHERE idx = 0 GROUP BY direction"
-    return rows(home.journal_path, query)
+    return home.rows(query)
 
 
 def test_a_round_that_outlives_its_server_keeps_its_books(tmp_path: Path) -> None:
@@ -243,7 +228,7 @@ def test_a_killed_server_s_spool_tells_what_had_arrived(tmp_path: Path) -> None:
 
     serve(home, first)
     for table in ("costs", "bundle_bytes"):  # as if it had been killed before it wrote them
-        rows(home.journal_path, f"DELETE FROM {table}")
+        home.change(f"DELETE FROM {table}")
     serve(home, second)
     assert costs(home, "bytes_up, resent_bytes") == [(size, 0), (size, 0)]
     assert ("up", size) in bundles(home)
@@ -259,7 +244,7 @@ def test_the_open_round_is_written_down_while_bytes_move(
     home = Home(tmp_path, clients=2, budget=Budget(limits))
 
     def seconds() -> dict[str, float]:
-        return dict(rows(home.journal_path, "SELECT name, value FROM round_costs WHERE round = 1"))
+        return dict(home.rows("SELECT name, value FROM round_costs WHERE round = 1"))
 
     async def talk(served: Served) -> None:
         peers = await served.gather()
@@ -411,7 +396,7 @@ def test_costs_are_taken_only_of_a_client_s_last_two_rounds(tmp_path: Path) -> N
         await served.run.open(4)
         await served.finish_round(peers)
         query = "SELECT round FROM costs WHERE wait_s = 7 ORDER BY round"
-        assert rows(home.journal_path, query) == [(2,), (3,)]
+        assert home.rows(query) == [(2,), (3,)]
 
     serve(home, talk)
 

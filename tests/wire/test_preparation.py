@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import torch
@@ -13,9 +12,8 @@ from edgeflock.common.errors import UsageError
 from edgeflock.methods.kit.base import Bundles, Kind, Method, Params, Round, ServerHalf, State
 from edgeflock.server.core.decisions import EndingKind
 from edgeflock.v1 import aggregator_pb2 as pb
-from support.tiny_server import WAIT_S, Home, Served
-
-Talk = Callable[[Served], Awaitable[None]]
+from support import tiny_server
+from support.tiny_server import WAIT_S, Home, Served, Talk
 
 
 class Gate:
@@ -56,13 +54,11 @@ def serve(folder: Path, gate: Gate, talk: Talk, rounds: int = 1) -> Served:
     """Serve a run of two clients while the talk goes on; return what was served."""
     seen: list[Served] = []
 
-    async def both() -> None:
-        home = Home(folder, method=method_of(gate), clients=2, rounds=rounds)
-        async with asyncio.timeout(2 * WAIT_S), home.serve() as served:
-            seen.append(served)
-            await talk(served)
+    async def watched(served: Served) -> None:
+        seen.append(served)
+        await talk(served)
 
-    asyncio.run(both())
+    tiny_server.serve(Home(folder, method=method_of(gate), clients=2, rounds=rounds), watched)
     return seen[0]
 
 

@@ -2,52 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Awaitable, Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from edgeflock.common.payload.checksum import extend
-from edgeflock.server.journal.schema import read_only
 from edgeflock.v1 import aggregator_pb2 as pb
-from edgeflock.v1 import control_pb2, control_pb2_grpc
+from edgeflock.v1 import control_pb2
 from support.tiny_run import Made, update, with_number
-from support.tiny_server import WAIT_S, Home, Peer, Served
+from support.tiny_server import WAIT_S, Home, Peer, Served, operate
 
 AFTER, ROUNDS = 3, 2
-Talk = Callable[[Served, Any], Awaitable[None]]
 
 
 def home(root: Path, **rules: Any) -> Home:
     judged = {"quarantine_after": AFTER, "quarantine_rounds": ROUNDS, "min_updates": 1, "rounds": 20}
     return Home(root, **{**judged, **rules})
-
-
-def serve(of: Home, talk: Talk) -> None:
-    """Serve the run and talk to it, as its clients and as its operator."""
-    socket = f"unix:{of.run_dir}/control.sock"
-
-    async def both() -> None:
-        channel = grpc.aio.insecure_channel(socket)
-        async with asyncio.timeout(3 * WAIT_S), of.serve(socket) as served, channel:
-            await talk(served, control_pb2_grpc.ControlStub(channel))
-
-    asyncio.run(both())
-
-
-def rows(of: Home, statement: str) -> list[tuple[Any, ...]]:
-    with closing(read_only(of.journal_path)) as connection:
-        return list(connection.execute(statement))
-
-
-def told(of: Home, name: str) -> list[dict[str, Any]]:
-    found = rows(of, f"SELECT fields FROM events WHERE name = '{name}' ORDER BY cursor")
-    return [json.loads(text) for (text,) in found]
 
 
 def another_layout(served: Served) -> Made:
@@ -130,12 +101,12 @@ def test_a_client_whose_updates_are_bad_is_left_out_told_why_and_comes_back(tmp_
         await served.finish_round(peers)
 
     of = home(tmp_path)
-    serve(of, talk)
-    assert told(of, "client_quarantined") == [
+    operate(of, talk)
+    assert of.events("client_quarantined") == [
         {"client": "c0", "until": 3, "refused": AFTER, "reason": "wrong_layout"}
     ]
-    assert told(of, "client_released") == [{"client": "c0", "reason": "its quarantine ends with round 3"}]
-    assert rows(of, "SELECT idx, refused, in_row FROM conduct") == [(0, AFTER, 0)]
+    assert of.events("client_released") == [{"client": "c0", "reason": "its quarantine ends with round 3"}]
+    assert of.rows("SELECT idx, refused, in_row FROM conduct") == [(0, AFTER, 0)]
 
 
 def test_a_restart_forgets_neither_the_count_nor_the_quarantine(tmp_path: Path) -> None:
@@ -159,10 +130,10 @@ def test_a_restart_forgets_neither_the_count_nor_the_quarantine(tmp_path: Path) 
         await served.run.committed(1)
 
     of = home(tmp_path)
-    serve(of, before)
-    serve(of, after)
+    operate(of, before)
+    operate(of, after)
     query = "SELECT idx, verdict FROM outcomes WHERE round = 1 ORDER BY idx"
-    assert rows(of, query) == [(0, "quarantined"), (1, "quarantined"), (2, "counted")]
+    assert of.rows(query) == [(0, "quarantined"), (1, "quarantined"), (2, "counted")]
 
 
 def test_an_operator_lets_a_client_in_again(tmp_path: Path) -> None:
@@ -183,8 +154,8 @@ def test_an_operator_lets_a_client_in_again(tmp_path: Path) -> None:
         assert (await status_of(stub, "c0")).bad_updates == AFTER
 
     of = home(tmp_path)
-    serve(of, talk)
-    assert told(of, "client_released") == [{"client": "c0", "reason": "an operator trusts it again"}]
+    operate(of, talk)
+    assert of.events("client_released") == [{"client": "c0", "reason": "an operator trusts it again"}]
 
 
 def test_numbers_that_are_not_finite_count_as_bad_updates(tmp_path: Path) -> None:
@@ -202,8 +173,8 @@ def test_numbers_that_are_not_finite_count_as_bad_updates(tmp_path: Path) -> Non
         await others_deliver(served, peers)
 
     of = home(tmp_path)
-    serve(of, talk)
-    (said,) = told(of, "client_quarantined")
+    operate(of, talk)
+    (said,) = of.events("client_quarantined")
     assert (said["client"], said["until"], said["reason"]) == ("c0", AFTER + ROUNDS, "non_finite")
 
 
@@ -224,7 +195,7 @@ def test_a_bad_checksum_counts_and_a_cut_does_not(tmp_path: Path) -> None:
         assert (await status_of(stub, "c1")).bad_updates == 0
         await others_deliver(served, peers)
 
-    serve(home(tmp_path), talk)
+    operate(home(tmp_path), talk)
 
 
 @pytest.mark.parametrize("name", ["a round of the future", "a task that it has not"])
@@ -239,7 +210,7 @@ def test_what_an_honest_client_may_send_is_refused_and_held_against_nobody(tmp_p
         assert (await status_of(stub, "c0")).bad_updates == 0
         await served.finish_round(peers)
 
-    serve(home(tmp_path), talk)
+    operate(home(tmp_path), talk)
 
 
 def test_a_stranger_gets_nobody_into_quarantine(tmp_path: Path) -> None:
@@ -253,4 +224,4 @@ def test_a_stranger_gets_nobody_into_quarantine(tmp_path: Path) -> None:
         assert (await status_of(stub, "c0")).bad_updates == 0
         await served.finish_round(peers)
 
-    serve(home(tmp_path), talk)
+    operate(home(tmp_path), talk)

@@ -9,8 +9,7 @@ import itertools
 import os
 import sqlite3
 import struct
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,29 +25,12 @@ from edgeflock.common.wire.transport import PROTOCOL
 from edgeflock.server.core.decisions import EndingKind
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.files.spool import Entry
-from edgeflock.server.journal.schema import read_only
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import bundle_pb2
 from support.tiny_run import Made, update, with_number
-from support.tiny_server import MIB, NAME, WAIT_S, Home, Peer, Served
+from support.tiny_server import MIB, NAME, WAIT_S, Home, Peer, Served, serve
 
-Talk = Callable[[Served], Awaitable[None]]
 BIG = 700_000  # numbers: a delta of 2.8 MB, several chunks
-
-
-def serve(home: Home, talk: Talk) -> None:
-    """Serve the run while the talk goes on."""
-
-    async def both() -> None:
-        async with asyncio.timeout(3 * WAIT_S), home.serve() as served:
-            await talk(served)
-
-    asyncio.run(both())
-
-
-def rows(home: Home, statement: str) -> list[tuple[Any, ...]]:
-    with closing(read_only(home.journal_path)) as connection:
-        return list(connection.execute(statement))
 
 
 def reason(answer: Any) -> str:
@@ -633,7 +615,7 @@ def test_an_update_goes_on_where_it_was_cut(tmp_path: Path) -> None:
         answer = await peers[0].deliver(made)
         assert answer.WhichOneof("message") == "received"
         await served.finish_round(peers)
-        cost = rows(served.home, "SELECT bytes_up, resent_bytes FROM costs WHERE round = 1 AND idx = 0")
+        cost = served.home.rows("SELECT bytes_up, resent_bytes FROM costs WHERE round = 1 AND idx = 0")
         assert cost == [(size, 0)]
 
     serve(Home(tmp_path, numbers=BIG), talk)
@@ -682,7 +664,7 @@ def test_an_update_is_taken_once_and_asked_for_as_often_as_one_likes(tmp_path: P
                 )
             outcome = (await peers[0].deliver(other, round=1)).outcome
             assert (outcome.counted, outcome.reason) == (False, pb.REASON_LATE)
-        counted = rows(served.home, "SELECT count(*) FROM outcomes WHERE round = 1 AND verdict = 'counted'")
+        counted = served.home.rows("SELECT count(*) FROM outcomes WHERE round = 1 AND verdict = 'counted'")
         assert counted == [(3,)]
 
     serve(Home(tmp_path), talk)
@@ -718,7 +700,7 @@ def test_an_upload_that_the_deadline_overtakes_reaches_no_other_round(tmp_path: 
         assert (outcome.counted, outcome.reason) == (False, pb.REASON_LATE)
         assert served.run.received == []
         await served.finish_round(peers)
-        assert rows(served.home, "SELECT round, idx FROM outcomes WHERE verdict = 'counted'") == [
+        assert served.home.rows("SELECT round, idx FROM outcomes WHERE verdict = 'counted'") == [
             (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)
         ]  # fmt: skip
 
@@ -737,7 +719,7 @@ def test_a_member_that_an_extension_adds_delivers(tmp_path: Path) -> None:
         await served.run.until(lambda: served.run.cohort == (0, 1, 2))
         assert (await peers[added].deliver(served.made(added))).WhichOneof("message") == "received"
         await served.run.committed(1)
-        counted = rows(served.home, "SELECT idx FROM outcomes WHERE verdict = 'counted' ORDER BY idx")
+        counted = served.home.rows("SELECT idx FROM outcomes WHERE verdict = 'counted' ORDER BY idx")
         assert counted == [(seat,) for seat in sorted((first, added))]
 
     serve(Home(tmp_path, cohort=2), talk)
@@ -752,7 +734,7 @@ def test_a_poisoned_update_is_named_and_the_others_count(tmp_path: Path) -> None
         await served.run.open(2)
         view = await peers[1].view(lambda view: view.round == 2)
         assert [(item.counted, item.reason) for item in view.outcomes] == [(False, pb.REASON_NON_FINITE)]
-        (fields,) = rows(served.home, "SELECT fields FROM events WHERE name = 'updates_rejected'")
+        (fields,) = served.home.rows("SELECT fields FROM events WHERE name = 'updates_rejected'")
         assert '"c1": "non_finite"' in fields[0]
 
     serve(Home(tmp_path, min_updates=2), talk)
@@ -933,8 +915,8 @@ def test_costs_of_a_round_reach_the_books_whatever_a_client_claims(tmp_path: Pat
             assert not (await peers[0].report(cost=cost)).HasField("refusal")
         await served.run.open(2)
         await served.finish_round(peers)
-        found = rows(
-            served.home, "SELECT round, wait_s, train_s, bytes_up FROM costs WHERE idx = 0 ORDER BY round"
+        found = served.home.rows(
+            "SELECT round, wait_s, train_s, bytes_up FROM costs WHERE idx = 0 ORDER BY round"
         )
         assert found == [(1, 1.5, 0.0, len(made.payload)), (2, None, 0.0, len(made.payload))]
 
@@ -949,7 +931,7 @@ def test_a_refused_task_does_not_hold_the_round_up(tmp_path: Path) -> None:
         for index in (0, 1):
             await peers[index].deliver(served.made(index))
         await served.run.committed(1)
-        assert rows(served.home, "SELECT verdict FROM outcomes WHERE idx = 2") == [("refused_by_client",)]
+        assert served.home.rows("SELECT verdict FROM outcomes WHERE idx = 2") == [("refused_by_client",)]
 
     serve(Home(tmp_path, min_updates=2), talk)
 
@@ -1081,7 +1063,7 @@ def test_a_disk_that_fails_an_upload_ends_the_process_and_not_the_run(
 
     home = Home(tmp_path)
     serve(home, talk)
-    assert rows(home, "SELECT count(*) FROM meta WHERE name LIKE 'ended%'") == [(0,)]
+    assert home.rows("SELECT count(*) FROM meta WHERE name LIKE 'ended%'") == [(0,)]
 
 
 def test_a_run_that_was_stopped_tells_what_became_of_the_open_round(tmp_path: Path) -> None:
@@ -1100,4 +1082,4 @@ def test_a_run_that_was_stopped_tells_what_became_of_the_open_round(tmp_path: Pa
     home = Home(tmp_path)
     serve(home, talk)
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
-        rows(home, "DELETE FROM outcomes")
+        home.rows("DELETE FROM outcomes")
