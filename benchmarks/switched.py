@@ -113,8 +113,8 @@ def server(gate: Gate) -> None:
     from edgeflock.server.service import aggregator, upload
 
     @contextlib.contextmanager
-    def idle(*_: Any) -> Iterator[rows.Pending]:
-        yield rows.Pending()
+    def idle(*_: Any) -> Iterator[rows.LateCosts]:
+        yield rows.LateCosts()
 
     gate.follow(engine, "open_round", lambda _, __, effect, **___: int(effect.round))
     for name in ("sent", "received"):

@@ -13,7 +13,7 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 
-from edgeflock.client.keeping.outbox import Entry, Outbox
+from edgeflock.client.keeping.outbox import Outbox, OutboxEntry
 from edgeflock.client.keeping.statefile import Stamp
 from edgeflock.client.keeping.store import Store
 from edgeflock.client.training.meter import TrainCost
@@ -30,17 +30,17 @@ SIZE = 9000  # bytes of a payload
 RUN = "run1"
 
 
-def filled_outbox(folder: Path) -> Entry:
+def filled_outbox(folder: Path) -> OutboxEntry:
     payload = random.Random(1).randbytes(SIZE)
     section = Section(Kind.DELTA, b"L" * 16, CodecChoice(), SIZE // 4, SIZE)
     marks = Marks.of([payload])
     package = Package((section,), {"loss": 1 / 3, "steps": 7.0}, marks.value)
-    entry = Entry(RUN, Description(3, package, 42), TrainCost(1.5, 0.5, 1000, 0.25, 99), True, marks)
+    entry = OutboxEntry(RUN, Description(3, package, 42), TrainCost(1.5, 0.5, 1000, 0.25, 99), True, marks)
     Outbox(folder).put(entry, [payload])
     return entry
 
 
-def found_update(folder: Path, put: Entry) -> str:
+def found_update(folder: Path, put: OutboxEntry) -> str:
     """Open the outbox as a client that starts: the update itself, or none and a line."""
     with capture_logs() as logs:
         entry = Outbox(folder).entry
@@ -108,7 +108,7 @@ LOOKS: dict[str, tuple[Callable[..., str], int]] = {  # by file: who looks at it
 }
 
 
-def filled(folder: Path) -> Entry:
+def filled(folder: Path) -> OutboxEntry:
     """What a client has on its disk while its update of round 3 is not settled."""
     folder.mkdir(parents=True)
     filled_store(folder)

@@ -15,7 +15,7 @@ import torch
 from edgeflock.common.errors import BadValue
 from edgeflock.common.sensors import Sensors
 from edgeflock.methods.fedadm import control
-from edgeflock.methods.fedadm.control import Estimates, Resource, best_tau, drawn, granted
+from edgeflock.methods.fedadm.control import Estimates, TauBudget, best_tau, drawn, granted
 from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.options import parse
 from edgeflock.methods.kit.registry import load
@@ -160,8 +160,8 @@ def estimates(rho: float, beta: float, delta: float, mu: float = 0.1, **changes:
     return Estimates(rho=rho, beta=beta, delta=delta, **{**given, **changes})
 
 
-def time_budget(limit: float = 60.0, c: float = C, b: float = B, used: float = 0.0) -> Resource:
-    return Resource("time", limit, used, c, b)
+def time_budget(limit: float = 60.0, c: float = C, b: float = B, used: float = 0.0) -> TauBudget:
+    return TauBudget("time", limit, used, c, b)
 
 
 @pytest.mark.parametrize(("of", "wang", "printed"), TABLE)
@@ -220,9 +220,9 @@ def test_the_scarcest_resource_decides() -> None:
     """Bytes cost nothing per step: they ask for more of them."""
     of = estimates(1, 1, 0.5)
     alone, _ = best_tau(of, [time_budget()], "printed", 100)
-    scarce = Resource("bytes", 1000.0, 0.0, 0.0, 100.0)
+    scarce = TauBudget("bytes", 1000.0, 0.0, 0.0, 100.0)
     more, _ = best_tau(of, [time_budget(), scarce], "printed", 100)
-    ample = Resource("bytes", 1e12, 0.0, 0.0, 100.0)
+    ample = TauBudget("bytes", 1e12, 0.0, 0.0, 100.0)
     assert best_tau(of, [time_budget(), ample], "printed", 100)[0] == alone < more
 
 
@@ -238,7 +238,7 @@ def test_a_round_that_does_not_fit_is_shortened_and_is_the_last_one() -> None:
         7,
         True,
     )
-    assert granted(12, [Resource("bytes", 10.0, 9.9, 0.0, 5.0)]) == (12, False)  # bytes are predicted
+    assert granted(12, [TauBudget("bytes", 10.0, 9.9, 0.0, 5.0)]) == (12, False)  # bytes are predicted
     assert granted(12, [time_budget(10.0, 0.0, 0.0)]) == (12, False)  # nothing is measured yet
 
 
@@ -249,17 +249,17 @@ def test_costs_are_split_into_steps_and_the_rest() -> None:
     costs |= {"energy": 20.0, "train_energy_j": 12.0}
     control.charge(kept, limits, costs, 4, None)
     assert control.resources(kept, limits) == [
-        Resource("time", 60.0, 3.0, 0.5, 1.0),
-        Resource("cpu", 100.0, 8.0, 1.5, 2.0),
-        Resource("bytes", 1e6, 500.0, 0.0, 500.0),
-        Resource("energy", 40.0, 20.0, 3.0, 8.0),
+        TauBudget("time", 60.0, 3.0, 0.5, 1.0),
+        TauBudget("cpu", 100.0, 8.0, 1.5, 2.0),
+        TauBudget("bytes", 1e6, 500.0, 0.0, 500.0),
+        TauBudget("energy", 40.0, 20.0, 3.0, 8.0),
     ]
     assert control.exhausted(4, control.resources(kept, limits)).endswith(": energy 20 J of 40 J")
     control.charge(kept, limits, {**costs, "time": 4.0, "bytes": 700.0, "train_s": 0.0}, 4, None)
-    assert control.resources(kept, limits)[0] == Resource("time", 60.0, 4.0, 0.5, 1.0)  # c as before
-    assert control.resources(kept, limits)[2] == Resource("bytes", 1e6, 700.0, 0.0, 200.0)
+    assert control.resources(kept, limits)[0] == TauBudget("time", 60.0, 4.0, 0.5, 1.0)  # c as before
+    assert control.resources(kept, limits)[2] == TauBudget("bytes", 1e6, 700.0, 0.0, 200.0)
     control.charge(kept, limits, costs, 4, (0.1, 0.2))
-    assert control.resources(kept, limits)[0] == Resource("time", 60.0, 4.0 + 0.6, 0.1, 0.2)
+    assert control.resources(kept, limits)[0] == TauBudget("time", 60.0, 4.0 + 0.6, 0.1, 0.2)
 
 
 def test_a_simulated_budget_is_kept_to(tmp_path: Path) -> None:

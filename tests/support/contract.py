@@ -37,7 +37,7 @@ from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.engine.checks import check_package
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.packages import Broadcast
-from edgeflock.server.files.spool import Entry, Spool
+from edgeflock.server.files.spool import Spool, SpoolEntry
 from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.work import RoundWork
 from edgeflock.server.service.views import task_of
@@ -223,7 +223,7 @@ class Trial:
             (store.promote if index in counted - set(rejected) else store.discard)()
         return Played(work, received, rejected, metrics, down, self.digests)
 
-    def _open(self, members: tuple[int, ...]) -> tuple[RoundWork, dict[int, Entry]]:
+    def _open(self, members: tuple[int, ...]) -> tuple[RoundWork, dict[int, SpoolEntry]]:
         sizes = {index: len(data) for index, data in enumerate(self.data)}
         round = self.learner.round(self.number, members, sizes)
         packages = self.spool.packages(self.number)
@@ -264,7 +264,7 @@ class Trial:
         assert found is not None
         return found
 
-    def _receive(self, work: RoundWork, entry: Entry, index: int, update: Sent) -> SpooledUpdate:
+    def _receive(self, work: RoundWork, entry: SpoolEntry, index: int, update: Sent) -> SpooledUpdate:
         """Check the header and put the payload into the spool: the server's side."""
         check_package(update.package, work.uploads, work.scalars)
         description = Description(self.number, update.package, 1)

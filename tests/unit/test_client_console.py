@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from edgeflock.client.console import Console, Work, _at_work
+from edgeflock.client.console import ClientConsole, Work, _at_work
 from edgeflock.client.link.trouble import in_words
 from edgeflock.common.command.terminal import Terminal, text_of
 from support.screen import Clock, Screen
@@ -18,7 +18,7 @@ class Scene:
 
     def __init__(self, hosted: int = 1) -> None:
         self.clock, self.screen = Clock(), Screen()
-        self.console = Console(Terminal(self.screen, {}), self.clock)
+        self.console = ClientConsole(Terminal(self.screen, {}), self.clock)
         names = [f"c{number}" for number in range(min(hosted, 20))]
         self.tell("client_started", server="h:9300", clients=names, hosted=hosted, state_dir="/s")
         self.screen.truncate(0)

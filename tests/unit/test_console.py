@@ -11,16 +11,16 @@ import pytest
 
 from edgeflock.common.command.terminal import Terminal
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.console.console import Console, joining
+from edgeflock.server.console.console import ServerConsole, joining
 from edgeflock.server.console.display import Display
 from edgeflock.v1 import aggregator_pb2
 from edgeflock.v1 import control_pb2 as pb
 from support.screen import Clock, Screen
 
 
-def console(clock: Clock | None = None) -> tuple[Console, Screen]:
+def console(clock: Clock | None = None) -> tuple[ServerConsole, Screen]:
     screen = Screen()
-    found = Console(Terminal(screen, {}), clock or Clock())
+    found = ServerConsole(Terminal(screen, {}), clock or Clock())
     found.serve(ServerConfig(rounds=2, clients=2, run_dir=Path("runs/one")))
     return found, screen
 
@@ -43,7 +43,7 @@ def test_a_terminal_is_told_how_to_go_on_after_a_kill(monkeypatch: pytest.Monkey
     """Whoever types the same line again has another run: the directory is a new one."""
     screen = Screen()
     monkeypatch.setattr(screen, "isatty", lambda: True)
-    found = Console(Terminal(screen, {"TERM": "xterm"}), Clock())
+    found = ServerConsole(Terminal(screen, {"TERM": "xterm"}), Clock())
     found.serve(ServerConfig(rounds=2, clients=2, run_dir=Path("runs/one")))
     found.tell("info", "listening", {"address": "127.0.0.1:9300", "transport": "plain text"})
     assert re.search(r"to go on after a kill: \S*fl-server --run-dir runs/one", screen.getvalue())
@@ -151,7 +151,7 @@ def test_a_pipe_hears_who_is_missing_once_and_whenever_that_changes() -> None:
 
 def test_a_console_that_nobody_looks_at_asks_for_nothing() -> None:
     async def follow() -> None:
-        Console(Terminal(Screen(), {})).follow(lambda: pytest.fail("it was asked"))
+        ServerConsole(Terminal(Screen(), {})).follow(lambda: pytest.fail("it was asked"))
         await asyncio.sleep(0)
 
     asyncio.run(follow())

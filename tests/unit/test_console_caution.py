@@ -9,11 +9,11 @@ import pytest
 
 from edgeflock.common.command import extras
 from edgeflock.server.console import onward
-from edgeflock.server.console.caution import Caution, Scored, caution
+from edgeflock.server.console.caution import Caution, ModelTest, caution
 
 
-def scored(*figures: tuple[float, float]) -> list[Scored]:
-    return [Scored(number, accuracy, loss) for number, (accuracy, loss) in enumerate(figures, start=1)]
+def scored(*figures: tuple[float, float]) -> list[ModelTest]:
+    return [ModelTest(number, accuracy, loss) for number, (accuracy, loss) in enumerate(figures, start=1)]
 
 
 def words(*figures: tuple[float, float]) -> str:
@@ -31,7 +31,7 @@ def test_a_last_model_far_below_the_best_is_warned_of_with_the_way_to_the_best()
     found = caution(scored((0.3, 2.0), (0.9, 0.5), (0.4, 1.9)))
     assert found is not None
     assert found.words == "the last model has accuracy 0.4000, far below the best one, 0.9000 in round 2"
-    assert found.best == Scored(2, 0.9, 0.5)
+    assert found.best == ModelTest(2, 0.9, 0.5)
 
 
 def test_a_loss_that_has_grown_is_warned_of() -> None:
@@ -56,7 +56,7 @@ def test_what_to_type_next_works_from_where_one_stands(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(onward, "typed", lambda name: name)
-    found = Caution("it is bad", Scored(2, 0.9, 0.5))
+    found = Caution("it is bad", ModelTest(2, 0.9, 0.5))
     assert dict(onward.onward(tmp_path / "my runs" / "one", found)) == {
         "caution": "it is bad; fl-lab export 'my runs/one' --which best takes that of round 2",
         "next": "fl-lab report 'my runs/one'",

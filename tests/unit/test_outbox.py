@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from edgeflock.client.keeping.outbox import Entry, Outbox
+from edgeflock.client.keeping.outbox import Outbox, OutboxEntry
 from edgeflock.client.training.meter import TrainCost
 from edgeflock.common.payload.checksum import GRANULE, Marks
 from edgeflock.common.payload.description import Description
@@ -17,7 +17,7 @@ from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
 from edgeflock.common.scores import ClientScore
 
 
-def entry(payload: bytes, round: int = 3, split: int = 5) -> Entry:
+def entry(payload: bytes, round: int = 3, split: int = 5) -> OutboxEntry:
     layout = b"L" * 16
     topk = CodecChoice("topk", zstd=True, fraction=0.01)
     sections = (
@@ -28,16 +28,16 @@ def entry(payload: bytes, round: int = 3, split: int = 5) -> Entry:
     package = Package(sections, {"loss": 1 / 3, "steps": 7.0, "odd": float("nan")}, marks.value)
     scores = (ClientScore("client_local", 30, 7, 1 / 3),)
     described = Description(round, package, 42, scores)
-    return Entry("run1", described, TrainCost(1.5, 0.5, 1000, 0.25, 99), True, marks)
+    return OutboxEntry("run1", described, TrainCost(1.5, 0.5, 1000, 0.25, 99), True, marks)
 
 
-def put(folder: Path, payload: bytes, round: int = 3) -> Entry:
+def put(folder: Path, payload: bytes, round: int = 3) -> OutboxEntry:
     made = entry(payload, round)
     Outbox(folder).put(made, [payload[:5], memoryview(payload)[5:]])
     return made
 
 
-def same(found: Entry | None, put: Entry) -> bool:
+def same(found: OutboxEntry | None, put: OutboxEntry) -> bool:
     """Equality; a NaN among the scalars makes the packages themselves differ, their digests not."""
     if found is None or found.package.digest != put.package.digest or found.marks.value != put.marks.value:
         return False

@@ -18,7 +18,7 @@ from edgeflock.common.errors import CorruptPayload
 from edgeflock.common.payload.checksum import extend
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.package import Package
-from edgeflock.server.files.spool import Entry, Spool
+from edgeflock.server.files.spool import Spool, SpoolEntry
 
 PAYLOAD = bytes(range(256)) * 4
 CHUNK = 128
@@ -31,11 +31,13 @@ def spool(tmp_path: Path) -> Spool:
     return Spool(tmp_path / "spool")
 
 
-def one(spool: Spool, round: int = 1, index: int = 0) -> Entry:
+def one(spool: Spool, round: int = 1, index: int = 0) -> SpoolEntry:
     return spool.prepare(round, [index], len(PAYLOAD))[index]
 
 
-def send(entry: Entry, upto: int = len(PAYLOAD), payload: bytes = PAYLOAD, header: bytes = HEADER) -> None:
+def send(
+    entry: SpoolEntry, upto: int = len(PAYLOAD), payload: bytes = PAYLOAD, header: bytes = HEADER
+) -> None:
     """Deliver from what is held on, in chunks."""
     held = entry.begin(header)
     running = extend(0, payload[:held])
@@ -45,7 +47,7 @@ def send(entry: Entry, upto: int = len(PAYLOAD), payload: bytes = PAYLOAD, heade
         entry.append(offset, data, running)
 
 
-def content(entry: Entry) -> bytes:
+def content(entry: SpoolEntry) -> bytes:
     return entry.data_path.read_bytes()[: entry.held]
 
 
@@ -223,8 +225,8 @@ def _open_descriptors() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
-@pytest.mark.parametrize("end", [Entry.finish, Entry.forget, Entry.retire])
-def test_descriptors_are_given_back(spool: Spool, end: Callable[[Entry], None]) -> None:
+@pytest.mark.parametrize("end", [SpoolEntry.finish, SpoolEntry.forget, SpoolEntry.retire])
+def test_descriptors_are_given_back(spool: Spool, end: Callable[[SpoolEntry], None]) -> None:
     before = _open_descriptors()
     entries = spool.prepare(1, range(20), len(PAYLOAD))
     for entry in entries.values():

@@ -13,12 +13,12 @@ import torch
 from structlog.testing import capture_logs
 
 from edgeflock.client import participation
-from edgeflock.client.agent import Agent, GaveUp, Rules
+from edgeflock.client.agent import Agent, AgentRules, GaveUp
 from edgeflock.client.config import ClientConfig
 from edgeflock.client.keeping.outbox import Outbox
 from edgeflock.client.keeping.store import Store
 from edgeflock.client.link import account
-from edgeflock.client.link.answers import Refused
+from edgeflock.client.link.answers import ServerRefused
 from edgeflock.client.link.line import Link
 from edgeflock.client.link.trust import Trust
 from edgeflock.client.training.trainer import Trainer
@@ -106,7 +106,7 @@ class Stage:
     def agent(self, name: str = "c2", *, stay: bool = False, give_up_after_s: float = 60.0) -> Agent:
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
-        rules = Rules(b"i" * 16, stay, give_up_after_s, alone=True)
+        rules = AgentRules(b"i" * 16, stay, give_up_after_s, alone=True)
         return Agent(name, folder, Link(Trust(parse_address(self.target, "--server"))), self.trainer, rules)
 
     @asynccontextmanager
@@ -490,7 +490,7 @@ def test_a_final_refusal_ends_the_client_with_its_sentence(
     server = rehearsal()
     server.join_refusals = [pb.Refusal(reason=reason, sentence="that cannot be")]
     end = ended(tmp_path, server)
-    assert isinstance(end, Refused)
+    assert isinstance(end, ServerRefused)
     assert (str(end), end.exit_code) == ("that cannot be", 1)
 
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from edgeflock.client.deciding.session import Settlement
-from edgeflock.client.keeping.outbox import Entry, Outbox
-from edgeflock.client.link.answers import Refused
+from edgeflock.client.keeping.outbox import Outbox, OutboxEntry
+from edgeflock.client.link.answers import ServerRefused
 from edgeflock.client.link.line import Channel
 from edgeflock.client.link.transfer import Incoming, Interrupted, Outgoing, deliver, fetch
 from edgeflock.client.training.meter import TrainCost
@@ -171,7 +171,7 @@ def test_a_refused_fetch_says_why_and_keeps_its_place() -> None:
         async with serving(server) as target, dialled(target) as channel:
             with pytest.raises(grpc.aio.AioRpcError):
                 await fetch(channel.stub, SESSION, incoming)
-            with pytest.raises(Refused, match="later") as caught:
+            with pytest.raises(ServerRefused, match="later") as caught:
                 await fetch(channel.stub, SESSION, incoming)
             assert (caught.value.temporary, caught.value.retry_after_ms) == (True, 7)
             await fetch(channel.stub, SESSION, incoming)
@@ -203,7 +203,9 @@ def outbox_of(folder: Path, payload: bytes) -> Outbox:
     encoded = pack({Kind.DELTA: (flat, layout, IDENTITY)}, {"steps": 3.0}, lambda _: torch.Generator())
     outbox = Outbox(folder)
     cost = TrainCost(train_s=2.0)
-    outbox.put(Entry("run", Description(4, encoded.package, 11), cost, False, encoded.marks), encoded.pieces)
+    outbox.put(
+        OutboxEntry("run", Description(4, encoded.package, 11), cost, False, encoded.marks), encoded.pieces
+    )
     return outbox
 
 
@@ -277,20 +279,20 @@ def test_an_update_that_is_settled_gets_its_verdict_instead(tmp_path: Path, payl
 
 def test_a_refused_header_costs_no_payload(tmp_path: Path, payload: bytes) -> None:
     refusal = pb.Refusal(reason=pb.REASON_NO_SPACE, sentence="full", temporary=True, retry_after_ms=2000)
-    with pytest.raises(Refused, match="full") as caught:
+    with pytest.raises(ServerRefused, match="full") as caught:
         delivered(tmp_path, payload, Script(refusals=[refusal]))
     assert caught.value.retry_after_ms == 2000
 
 
 def test_an_unknown_reason_is_still_a_sentence() -> None:
-    refused = Refused(pb.Refusal(reason=99))  # type: ignore[arg-type]
+    refused = ServerRefused(pb.Refusal(reason=99))  # type: ignore[arg-type]
     assert str(refused) == "the server refused: reason 99"
 
 
 def test_an_update_without_bytes_is_delivered(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
     encoded = pack({}, {"steps": 0.0}, lambda _: torch.Generator())
-    outbox.put(Entry("run", Description(1, encoded.package, 0), TrainCost(), False, encoded.marks), [])
+    outbox.put(OutboxEntry("run", Description(1, encoded.package, 0), TrainCost(), False, encoded.marks), [])
 
     async def scenario() -> Settlement | None:
         descriptor = outbox.open_payload()
@@ -302,5 +304,5 @@ def test_an_update_without_bytes_is_delivered(tmp_path: Path) -> None:
             os.close(descriptor)
 
     assert asyncio.run(scenario()) is None
-    assert isinstance(outbox.entry, Entry)
+    assert isinstance(outbox.entry, OutboxEntry)
     assert outbox.entry.package == Package((), {"steps": 0.0}, 0)

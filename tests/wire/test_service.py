@@ -24,7 +24,7 @@ from edgeflock.common.reason import Reason
 from edgeflock.common.wire.transport import PROTOCOL
 from edgeflock.server.core.decisions import EndingKind
 from edgeflock.server.core.phases import Phase
-from edgeflock.server.files.spool import Entry
+from edgeflock.server.files.spool import SpoolEntry
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import bundle_pb2
 from support.tiny_run import Made, update, with_number
@@ -1052,7 +1052,7 @@ def test_a_disk_that_fails_an_upload_ends_the_process_and_not_the_run(
 
     async def talk(served: Served) -> None:
         peers = await served.gather()
-        monkeypatch.setattr(Entry, "append", fail)
+        monkeypatch.setattr(SpoolEntry, "append", fail)
         refused = (await peers[0].deliver(served.made(0))).refusal
         assert (refused.reason, refused.temporary) == (pb.REASON_DRAINING, True)
         ending = await served.run.ended

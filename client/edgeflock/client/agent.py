@@ -19,7 +19,7 @@ from edgeflock.client.deciding.session import Finish
 from edgeflock.client.keeping.outbox import Outbox
 from edgeflock.client.keeping.statedir import Unwritable
 from edgeflock.client.keeping.store import Store
-from edgeflock.client.link.answers import Reason, Refused
+from edgeflock.client.link.answers import Reason, ServerRefused
 from edgeflock.client.link.line import Line, Link
 from edgeflock.client.link.stub import Stub
 from edgeflock.client.link.transfer import Interrupted
@@ -50,7 +50,7 @@ class RunFailed(EdgeflockError):
 
 
 @dataclass(frozen=True)
-class Rules:
+class AgentRules:
     """How an agent behaves, from the configuration."""
 
     instance: bytes
@@ -62,7 +62,7 @@ class Rules:
 class Agent:
     """One client's life in the network, over any number of connections."""
 
-    def __init__(self, client_id: str, folder: Path, link: Link, trainer: Trainer, rules: Rules) -> None:
+    def __init__(self, client_id: str, folder: Path, link: Link, trainer: Trainer, rules: AgentRules) -> None:
         self.client_id = client_id
         self._folder = folder
         self._link = link
@@ -107,7 +107,7 @@ class Agent:
         try:
             async with self._link.channel() as channel:
                 return await self._over(await self._life(channel.stub))
-        except Refused as refused:
+        except ServerRefused as refused:
             return await self._refused(refused)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
@@ -129,7 +129,7 @@ class Agent:
             self._log.debug("grpc_says", code=error.code().name, details=details)
             await self._pause(wrong or in_words(error) + (trust.hint(details) if new else ""))
 
-    async def _refused(self, refused: Refused) -> Finish | None:
+    async def _refused(self, refused: ServerRefused) -> Finish | None:
         if refused.reason == Reason.REASON_FINISHED:
             return await self._over(Finish(str(refused)))
         if not (refused.temporary or refused.reason in _REJOIN or self._waits_out(refused)):
@@ -137,7 +137,7 @@ class Agent:
         await self._pause(str(refused), refused.retry_after_ms, met=True)
         return None
 
-    def _waits_out(self, refused: Refused) -> bool:
+    def _waits_out(self, refused: ServerRefused) -> bool:
         """Whether others merely stand where this client had its place, as strangers behind a reused port do
         while its server is away. At first contact they are a mistake that somebody should hear of."""
         return self._seated and refused.reason in _OTHERS
@@ -207,7 +207,7 @@ class Agent:
         )
         answer = await stub.Join(request, timeout=JOIN_TIMEOUT_S)
         if answer.HasField("refusal"):
-            raise Refused(answer.refusal)
+            raise ServerRefused(answer.refusal)
         self._heard = time.monotonic()
         admission = answer.admission
         return Line(stub, admission.session), await self._enter(admission)
@@ -234,14 +234,14 @@ class Agent:
         try:
             async for answer in line.stub.Watch(pb.WatchRequest(session=line.session)):
                 if answer.HasField("refusal"):
-                    raise Refused(answer.refusal)
+                    raise ServerRefused(answer.refusal)
                 self._heard, self._seated = time.monotonic(), True
                 self._return_within_ms = answer.view.return_within_ms
                 part.see(answer.view, line)
                 over = answer.view.HasField("ending")
             if not over:
                 raise Interrupted("the server has closed the watch")
-        except (Refused, Interrupted, grpc.aio.AioRpcError) as error:
+        except (ServerRefused, Interrupted, grpc.aio.AioRpcError) as error:
             line.lose(error)
 
 

@@ -33,9 +33,9 @@ _GUIDE = Guide(
 
 def _run(given: Mapping[str, Any]) -> int:
     config = resolve(ClientConfig(**given))
-    from edgeflock.client.console import Console
+    from edgeflock.client.console import ClientConsole
 
-    with closing(Console()) as console:
+    with closing(ClientConsole()) as console:
         log.configure(config.log_level, config.log_format, console.tell)
         if log.for_people(config.log_format):
             console.begin()

@@ -35,7 +35,7 @@ _UNTOLD = ("energy_source", "client_failed")  # of no use here; told when the pr
 
 
 @dataclass
-class Round:
+class RoundTally:
     """What became of the hosted clients' updates of one round."""
 
     number: int
@@ -104,7 +104,7 @@ class Work:
     total: int  # 0: not known yet
 
 
-class Console:
+class ClientConsole:
     """What a person at fl-client sees. Told of every line of the log, from whatever thread."""
 
     def __init__(self, terminal: Terminal | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -117,7 +117,7 @@ class Console:
         self._met = False  # somebody was, in this process
         self._reminded = -_REMINDED_S
         self._away = False  # since somebody was connected
-        self._rounds: dict[int, Round] = {}
+        self._rounds: dict[int, RoundTally] = {}
         self._sum = Sum()
         self._words = ""  # what it does
         self._at, self._since = "", clock()  # what was shown last, and since when
@@ -234,7 +234,7 @@ class Console:
         number = int(fields["round"])
         for earlier in [known for known in self._rounds if known < number]:
             self._show(earlier)
-        self._rounds.setdefault(number, Round(number)).take(fields)
+        self._rounds.setdefault(number, RoundTally(number)).take(fields)
         self._sum.take(fields)
         if self._rounds[number].settled >= self._hosted:
             self._show(number)

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 import structlog
 
-from edgeflock.client.agent import Agent, Rules
+from edgeflock.client.agent import Agent, AgentRules
 from edgeflock.client.config import ClientConfig, hosted_ids, resolve, state_home, with_numbers
-from edgeflock.client.console import Console, Work
+from edgeflock.client.console import ClientConsole, Work
 from edgeflock.client.keeping import seats
 from edgeflock.client.keeping.statedir import StateDir, Unwritable
 from edgeflock.client.link.line import Link
@@ -32,14 +32,14 @@ FORCED = 130  # exit code after a second Ctrl-C
 Life: TypeAlias = "asyncio.Task[str]"  # of one hosted client: why it ended
 
 
-def run(config: ClientConfig, console: Console | None = None) -> int:
+def run(config: ClientConfig, console: ClientConsole | None = None) -> int:
     """Take part until the run is over; returns the exit code or raises the error of the first client."""
     keep_pages()
     config = resolve(config)
     trust = Trust.of(config)
     state = _place(config, trust)
     try:
-        return asyncio.run(_host(config, state, trust, console or Console()))
+        return asyncio.run(_host(config, state, trust, console or ClientConsole()))
     finally:
         state.close()
 
@@ -51,10 +51,10 @@ def _place(config: ClientConfig, trust: Trust) -> StateDir:
     return StateDir.open(config.state_dir, config.id)
 
 
-async def _host(config: ClientConfig, state: StateDir, trust: Trust, console: Console) -> int:
+async def _host(config: ClientConfig, state: StateDir, trust: Trust, console: ClientConsole) -> int:
     ids = hosted_ids(config) or with_numbers(state.identity.client_id, config.host_clients)
     link, trainer = Link(trust), Trainer(config)
-    rules = Rules(state.identity.instance, config.stay, config.give_up_after, alone=len(ids) == 1)
+    rules = AgentRules(state.identity.instance, config.stay, config.give_up_after, alone=len(ids) == 1)
     told = {"clients": list(ids[:_NAMED]), "hosted": len(ids)}
     log.info("client_started", server=link.target, **told, state_dir=str(state.path))
     log.info("energy_source", source=trainer.gauge.source or "none")

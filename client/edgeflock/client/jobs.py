@@ -10,7 +10,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from edgeflock.client.deciding.session import Settlement
-from edgeflock.client.keeping.outbox import Entry, Outbox
+from edgeflock.client.keeping.outbox import Outbox, OutboxEntry
 from edgeflock.client.keeping.statefile import Stamp
 from edgeflock.client.keeping.store import Store
 from edgeflock.client.link.line import Line
@@ -75,7 +75,7 @@ async def _work(desk: Desk, bench: Bench, task: pb.Task, progress: Progress, att
 
 
 async def deliver_outbox(
-    outbox: Outbox, meter: Meter, entry: Entry, previous: pb.RoundCost | None, attempt: Attempt
+    outbox: Outbox, meter: Meter, entry: OutboxEntry, previous: pb.RoundCost | None, attempt: Attempt
 ) -> Settlement | None:
     """Deliver the outbox, and the costs of the round before with it.
 
@@ -128,6 +128,6 @@ def _train(desk: Desk, bench: Bench, task: pb.Task, state: State, fetch_s: float
     package = result.encoded.package
     candidate = desk.store.stage(result.state, Stamp(task.round, package.digest))
     description = Description(task.round, package, desk.member.samples, result.scores)
-    entry = Entry(desk.setup.run_id, description, cost, candidate, result.encoded.marks)
+    entry = OutboxEntry(desk.setup.run_id, description, cost, candidate, result.encoded.marks)
     desk.outbox.put(entry, result.encoded.pieces)
     desk.meter.worked(time.thread_time() - cpu_s)

@@ -14,12 +14,12 @@ from edgeflock.client.deciding import session
 from edgeflock.client.deciding.backoff import Backoff
 from edgeflock.client.deciding.session import Decision, Generation, Pending, Situation, Stage, View
 from edgeflock.client.jobs import Desk, deliver_outbox, train_round
-from edgeflock.client.keeping.outbox import Entry, Outbox
+from edgeflock.client.keeping.outbox import Outbox, OutboxEntry
 from edgeflock.client.keeping.statefile import Stamp
 from edgeflock.client.keeping.store import Store
 from edgeflock.client.link import answers
 from edgeflock.client.link.account import Account, to_wire
-from edgeflock.client.link.answers import Reason, Refused
+from edgeflock.client.link.answers import Reason, ServerRefused
 from edgeflock.client.link.contact import Contact, ask
 from edgeflock.client.link.line import Line
 from edgeflock.client.training.bench import Member, Progress
@@ -153,7 +153,7 @@ class Participation:
             self._pending = Pending(entry.round, entry.package.digest, closing=closing)
             self._staged = self._lost = None
 
-    def _drop(self, entry: Entry, reason: str) -> None:
+    def _drop(self, entry: OutboxEntry, reason: str) -> None:
         self._log.warning("outbox_discarded", round=entry.round, reason=reason)
         self._outbox.clear()
         self._pending = None
@@ -288,7 +288,7 @@ class Participation:
         self._tell_later(task.round, self._progress)
         try:
             await train_round(self._desk(), task, self._progress, self._contact.attempt)
-        except Refused as refused:  # the round may have ended meanwhile: the next view will tell
+        except ServerRefused as refused:  # the round may have ended meanwhile: the next view will tell
             self._log.info("fetch_refused", round=task.round, reason=str(refused))
             await asyncio.sleep(Backoff(self._random).next_s(retry_after_ms=refused.retry_after_ms))
         except EdgeflockError as error:
@@ -309,7 +309,7 @@ class Participation:
             settlement = await deliver_outbox(
                 self._outbox, self._meter, entry, to_wire(previous), self._contact.attempt
             )
-        except Refused as refused:
+        except ServerRefused as refused:
             await self._not_taken(self._pending, refused)
             return
         except EdgeflockError as error:
@@ -322,7 +322,7 @@ class Participation:
             self._answered |= {settlement.round}
             self._view = replace(self._view, settled=(*self._view.settled, settlement))
 
-    async def _not_taken(self, pending: Pending, refused: Refused) -> None:
+    async def _not_taken(self, pending: Pending, refused: ServerRefused) -> None:
         """Believe a refusal, except that of a server which has not come as far as the round yet."""
         if refused.reason != Reason.REASON_NO_SUCH_TASK:
             self._answered |= {pending.round}

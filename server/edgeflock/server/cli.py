@@ -15,7 +15,7 @@ from edgeflock.server.config import ServerConfig
 from edgeflock.server.start.hints import explain
 
 if TYPE_CHECKING:
-    from edgeflock.server.console.console import Console
+    from edgeflock.server.console.console import ServerConsole
 
 _HELP = """Serve one federated training run to its end.
 
@@ -44,13 +44,13 @@ def _run(given: Mapping[str, Any], help_method: bool) -> int:
 
         click.echo(describe_method(given.get("method", "fedavg")))
         return 0
-    from edgeflock.server.console.console import Console
+    from edgeflock.server.console.console import ServerConsole
 
-    with closing(Console()) as console:
+    with closing(ServerConsole()) as console:
         return _serve(given, console)
 
 
-def _serve(given: Mapping[str, Any], console: Console) -> int:
+def _serve(given: Mapping[str, Any], console: ServerConsole) -> int:
     """Serve the run, in view of people or with a log of JSON lines."""
     if log.for_people(given.get("log_format", "auto")):
         console.begin()

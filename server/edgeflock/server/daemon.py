@@ -16,12 +16,12 @@ from edgeflock.common.allocator import keep_pages
 from edgeflock.common.command import signals
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.server.config import ServerConfig, listen_address
-from edgeflock.server.console.console import Console
+from edgeflock.server.console.console import ServerConsole
 from edgeflock.server.core.decisions import Ended, EndingKind
 from edgeflock.server.engine.intake import Intake
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.start import children, listen, startup
-from edgeflock.server.start.children import Children
+from edgeflock.server.start.children import ChildProcesses
 from edgeflock.server.start.listen import Doors
 from edgeflock.server.start.motion import set_in_motion
 from edgeflock.server.start.startup import Parts
@@ -32,7 +32,7 @@ log = structlog.get_logger()
 _HINT = "start fl-server on this run directory to go on"
 
 
-def run(config: ServerConfig, console: Console) -> int:
+def run(config: ServerConfig, console: ServerConsole) -> int:
     """Serve the run of that configuration, in view of a console, and return the process's exit code."""
     keep_pages()
     torch.set_num_threads(1)  # more threads give other bits (DESIGN rule 9)
@@ -56,11 +56,11 @@ def run(config: ServerConfig, console: Console) -> int:
     return 0
 
 
-async def _live(parts: Parts, console: Console) -> tuple[Ended | None, str]:
+async def _live(parts: Parts, console: ServerConsole) -> tuple[Ended | None, str]:
     """Start, serve, drain; return how the run ended, and the name of the signal that asked to go."""
     config, moving = parts.built.config, set_in_motion(parts)
     with _signals(moving.intake, config.drain_timeout) as asked:
-        doors, beside = await Doors.bound(moving), Children(config, parts.run_dir)
+        doors, beside = await Doors.bound(moving), ChildProcesses(config, parts.run_dir)
         await moving.begin()
         await doors.open()
         console.follow(moving.status)

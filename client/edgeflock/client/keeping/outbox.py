@@ -24,7 +24,7 @@ _NOTHING = b"\0"  # begins a description that counts no more
 
 
 @dataclass(frozen=True)
-class Entry:
+class OutboxEntry:
     """One update: its description, of which run it is, and what goes with it."""
 
     run_id: str
@@ -57,7 +57,7 @@ class Outbox:
         self._payload = self._folder / "payload"  # kept and overwritten: fresh pages cost ten times more
         self.entry = self._load()
 
-    def put(self, entry: Entry, pieces: Sequence[Buffer]) -> None:
+    def put(self, entry: OutboxEntry, pieces: Sequence[Buffer]) -> None:
         """Write an update; when this returns it is there, whole, whatever happens to the process."""
         self.clear()
         write_pieces(self._payload, pieces)
@@ -75,7 +75,7 @@ class Outbox:
         """Return a descriptor of the payload; the caller closes it."""
         return os.open(self._payload, os.O_RDONLY | os.O_CLOEXEC)
 
-    def _load(self) -> Entry | None:
+    def _load(self) -> OutboxEntry | None:
         try:
             content = self._meta.read_bytes()
         except FileNotFoundError:
@@ -114,14 +114,16 @@ def _write_over(path: Path, content: bytes) -> bool:
     return True
 
 
-def _encode(entry: Entry) -> bytes:
+def _encode(entry: OutboxEntry) -> bytes:
     beside = {"run_id": entry.run_id, "candidate": entry.candidate, "cost": entry.cost.fields()}
     return entry.description.to_bytes(beside)
 
 
-def _decode(content: bytes, marks: Marks) -> Entry:
+def _decode(content: bytes, marks: Marks) -> OutboxEntry:
     description, beside = Description.from_bytes(content)
     package = description.package
     if (marks.size, marks.value) != (package.size_bytes, package.crc32c):
         raise ValueError("the payload has another checksum")
-    return Entry(beside["run_id"], description, TrainCost.of(beside["cost"]), beside["candidate"], marks)
+    return OutboxEntry(
+        beside["run_id"], description, TrainCost.of(beside["cost"]), beside["candidate"], marks
+    )

@@ -24,7 +24,7 @@ class Unwritable(EdgeflockError):
 
 
 @dataclass(frozen=True)
-class Identity:
+class DeviceIdentity:
     """Who this state directory is: its own client id, and 16 bytes that no other directory has."""
 
     client_id: str
@@ -34,7 +34,7 @@ class Identity:
 class StateDir:
     """An open state directory; no other process has it until `close`."""
 
-    def __init__(self, path: Path, identity: Identity, lock: int) -> None:
+    def __init__(self, path: Path, identity: DeviceIdentity, lock: int) -> None:
         self.path = path
         self.identity = identity
         self._lock = lock
@@ -94,20 +94,22 @@ def _take(lock: int, path: Path) -> None:
         raise Locked(f"state directory {path} is in use by another process") from None
 
 
-def _identity(path: Path, client_id: str | None) -> Identity:
+def _identity(path: Path, client_id: str | None) -> DeviceIdentity:
     file = path / IDENTITY
     if not file.exists():
-        made = Identity(client_id or f"client-{secrets.token_hex(4)}", secrets.token_bytes(INSTANCE_BYTES))
+        made = DeviceIdentity(
+            client_id or f"client-{secrets.token_hex(4)}", secrets.token_bytes(INSTANCE_BYTES)
+        )
         checked_id(made.client_id)
         text = f'id = "{made.client_id}"\ninstance = "{made.instance.hex()}"\n'
         replace_file(file, text.encode(), lasting=True)
     return _read(file)
 
 
-def _read(file: Path) -> Identity:
+def _read(file: Path) -> DeviceIdentity:
     try:
         fields = tomllib.loads(file.read_bytes().decode())
-        identity = Identity(checked_id(str(fields["id"])), bytes.fromhex(fields["instance"]))
+        identity = DeviceIdentity(checked_id(str(fields["id"])), bytes.fromhex(fields["instance"]))
     except (ValueError, KeyError, TypeError, BadValue) as error:
         raise CorruptState(f"{file} cannot be read ({error}): delete it to get a new identity") from None
     if len(identity.instance) != INSTANCE_BYTES:

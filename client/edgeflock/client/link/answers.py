@@ -10,7 +10,7 @@ from edgeflock.v1 import aggregator_pb2 as pb
 Reason = pb.Reason
 
 
-class Refused(EdgeflockError):
+class ServerRefused(EdgeflockError):
     """The server refused; `temporary` means that nothing is lost and the same may be tried again."""
 
     def __init__(self, refusal: pb.Refusal) -> None:

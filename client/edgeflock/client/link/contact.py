@@ -11,7 +11,7 @@ import grpc
 import structlog
 
 from edgeflock.client.deciding.backoff import Backoff
-from edgeflock.client.link.answers import Reason, Refused
+from edgeflock.client.link.answers import Reason, ServerRefused
 from edgeflock.client.link.line import Line
 from edgeflock.client.link.transfer import Interrupted
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -57,7 +57,7 @@ class Contact:
                 done = await _while_up(line, operation(line))
                 self._connecting.reset()
                 return done
-            except Refused as refused:
+            except ServerRefused as refused:
                 if refused.reason in (Reason.REASON_UNKNOWN_SESSION, Reason.REASON_SUPERSEDED):
                     line.lose(refused)
                     continue
@@ -104,7 +104,7 @@ async def ask(line: Line, request: pb.ReportRequest) -> None:
     request.session = line.session
     answer = await line.stub.Report(request, timeout=CALL_TIMEOUT_S)
     if answer.HasField("refusal"):
-        raise Refused(answer.refusal)
+        raise ServerRefused(answer.refusal)
 
 
 async def _while_up(line: Line, operation: Awaitable[T]) -> T:
@@ -126,7 +126,7 @@ async def _while_up(line: Line, operation: Awaitable[T]) -> T:
 
 
 async def _report(line: Line, request: pb.ReportRequest, heard: Callable[[], None] | None) -> None:
-    with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError, Refused):  # told when it can be
+    with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError, ServerRefused):  # told when it can be
         await ask(line, request)
         if heard is not None:
             heard()

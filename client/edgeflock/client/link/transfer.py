@@ -13,8 +13,8 @@ import grpc
 from torch import Tensor
 
 from edgeflock.client.deciding.session import Settlement
-from edgeflock.client.keeping.outbox import Entry
-from edgeflock.client.link.answers import Refused, settlement
+from edgeflock.client.keeping.outbox import OutboxEntry
+from edgeflock.client.link.answers import ServerRefused, settlement
 from edgeflock.client.link.stub import Stub
 from edgeflock.common.errors import CorruptPayload, LayoutMismatch
 from edgeflock.common.payload.checksum import GRANULE, Marks, extend
@@ -40,7 +40,7 @@ class Interrupted(Exception):
 
 
 @dataclass
-class _Place:
+class _Destination:
     """Where one section's bytes go: into the tensor itself, or into a buffer that is decoded at the end."""
 
     section: Section
@@ -64,7 +64,7 @@ class Incoming:
         self.interrupted = False
         self._marks = Marks()
         self._target = target
-        self._places: list[_Place] = []
+        self._places: list[_Destination] = []
         if package is not None:
             self.describe(package)
 
@@ -132,7 +132,7 @@ class Incoming:
             first += size
 
 
-def _place(section: Section, tensor: Tensor, layout: Layout) -> _Place:
+def _place(section: Section, tensor: Tensor, layout: Layout) -> _Destination:
     if section.layout_digest != layout.digest or section.elements != layout.elements:
         raise LayoutMismatch(
             f"the server's {section.kind} has {section.elements} numbers of another layout than this "
@@ -144,7 +144,7 @@ def _place(section: Section, tensor: Tensor, layout: Layout) -> _Place:
             f"the server's {section.kind} has {section.size_bytes} bytes, not {layout.size_bytes}"
         )
     room = memory(tensor) if direct else memoryview(bytearray(section.size_bytes))
-    return _Place(section, tensor, layout, room, direct)
+    return _Destination(section, tensor, layout, room, direct)
 
 
 async def fetch(stub: Stub, session: bytes, incoming: Incoming) -> None:
@@ -166,14 +166,14 @@ async def fetch(stub: Stub, session: bytes, incoming: Incoming) -> None:
             if isinstance(answer, Piece):
                 incoming.take(answer)
             elif answer.HasField("refusal"):
-                raise Refused(answer.refusal)
+                raise ServerRefused(answer.refusal)
             elif answer.HasField("package"):
                 incoming.describe(package_from_wire(answer.package))
             else:
                 incoming.take(answer.chunk)
         if not incoming.complete:
             raise Interrupted(f"round {incoming.round}: the server sent too little")
-    except Refused:
+    except ServerRefused:
         raise
     except BaseException:
         incoming.rest()
@@ -189,7 +189,7 @@ async def fetch(stub: Stub, session: bytes, incoming: Incoming) -> None:
 class Outgoing:
     """An update on its way out: what was sent, over all attempts."""
 
-    def __init__(self, entry: Entry, payload: int, previous: pb.RoundCost | None = None) -> None:
+    def __init__(self, entry: OutboxEntry, payload: int, previous: pb.RoundCost | None = None) -> None:
         self.entry = entry
         self.previous = previous  # costs of the round before, to be told with the header
         self.payload = payload  # descriptor
@@ -237,11 +237,11 @@ async def deliver(stub: Stub, session: bytes, outgoing: Outgoing) -> Settlement 
                 case "outcome":
                     return settlement(answer.outcome)
                 case "refusal":
-                    raise Refused(answer.refusal)
+                    raise ServerRefused(answer.refusal)
                 case _:
                     answer = await call.read()
         raise Interrupted("the server ended the delivery without an answer")
-    except Refused:
+    except ServerRefused:
         raise
     except BaseException:
         outgoing.interrupted = True

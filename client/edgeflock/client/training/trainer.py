@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class _Place:
+class _RunAtHand:
     """What the process keeps of the run that it is in."""
 
     setup: Setup
@@ -63,7 +63,7 @@ class Trainer:
             config.parallel + 1, "work", initializer=torch.set_num_threads, initargs=(config.threads,)
         )
         self._slots = asyncio.Semaphore(config.parallel)
-        self._place: _Place | None = None
+        self._place: _RunAtHand | None = None
         self._placing = threading.Lock()
         self._own: dict[str, own.OwnPart] = {}
         self._pooled: dict[str, LocalData] = {}  # test samples by data set, once for all clients
@@ -98,7 +98,7 @@ class Trainer:
             if self._place is None or self._place.setup.run_id != run.run_id:
                 net = self._net(run)
                 work = self._workbench(net)
-                self._place = _Place(setup.make(run, net, work.model.layouts), [Bench(work)])
+                self._place = _RunAtHand(setup.make(run, net, work.model.layouts), [Bench(work)])
             return self._place.setup
 
     @asynccontextmanager

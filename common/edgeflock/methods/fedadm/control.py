@@ -26,7 +26,7 @@ STEP_S, ROUND_S = (0.0130, 0.0069), (0.1316, 0.0539)  # mean and deviation, Wang
 
 
 @dataclass(frozen=True)
-class Resource:
+class TauBudget:
     """One budget: its limit R, what is used of it, and what it last cost."""
 
     name: str
@@ -102,7 +102,7 @@ def corrected(of: Estimates, t: Numbers, total: Numbers) -> Numbers:
 BOUNDS = {"printed": printed, "corrected": corrected}
 
 
-def best_tau(of: Estimates, resources: Sequence[Resource], bound: str, longest: int) -> tuple[int, float]:
+def best_tau(of: Estimates, resources: Sequence[TauBudget], bound: str, longest: int) -> tuple[int, float]:
     """Return argmin G over 1..longest, and G there; tau 1 and an infinite G where no G is finite."""
     t = np.arange(1, longest + 1, dtype=np.float64)
     total = t * np.min([resource.rounds(t) for resource in resources], axis=0)
@@ -113,7 +113,7 @@ def best_tau(of: Estimates, resources: Sequence[Resource], bound: str, longest: 
     return place + 1, float(values[place])
 
 
-def granted(tau: int, resources: Sequence[Resource]) -> tuple[int, bool]:
+def granted(tau: int, resources: Sequence[TauBudget]) -> tuple[int, bool]:
     """Return the tau of the next round, and whether it is the last one that the budgets allow."""
     short = [resource for resource in resources if resource.step and not resource.fits(tau)]
     return min([tau, *(resource.rest() for resource in short)]), bool(short)
@@ -159,15 +159,15 @@ def charge(
         kept[f"round {name}"] = max(LEAST, rest)
 
 
-def resources(kept: Mapping[str, float], limits: Mapping[str, float]) -> list[Resource]:
+def resources(kept: Mapping[str, float], limits: Mapping[str, float]) -> list[TauBudget]:
     """Return the budgets as they stand."""
     return [
-        Resource(name, limit, *(kept.get(f"{part} {name}", 0.0) for part in ("used", "step", "round")))
+        TauBudget(name, limit, *(kept.get(f"{part} {name}", 0.0) for part in ("used", "step", "round")))
         for name, limit in limits.items()
     ]
 
 
-def exhausted(tau: int, of: Sequence[Resource]) -> str:
+def exhausted(tau: int, of: Sequence[TauBudget]) -> str:
     """Return the sentence that says which budgets have no room for a round of tau steps."""
     short = [resource for resource in of if resource.step and not resource.fits(tau)]
     words = ", ".join(

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from edgeflock.common import norms
 from edgeflock.methods.fedadm import control, memory
-from edgeflock.methods.fedadm.control import RESOLUTION, Estimates, Resource
+from edgeflock.methods.fedadm.control import RESOLUTION, Estimates, TauBudget
 from edgeflock.methods.fedadm.measure import measure
 from edgeflock.methods.fedadm.options import FedAdmParams, default_budget
 from edgeflock.methods.kit.base import (
@@ -210,7 +210,7 @@ class FedAdmServer(ServerHalf[FedAdmParams]):
         drawn = control.drawn(self.setting.seed, round.number) if self.simulated else None
         control.charge(state.scalars, self.limits, round.costs, tau, drawn)
 
-    def _resources(self, state: State) -> list[Resource]:
+    def _resources(self, state: State) -> list[TauBudget]:
         return control.resources(state.scalars, self.limits)
 
     def _granted(self, state: State) -> tuple[int, bool]:

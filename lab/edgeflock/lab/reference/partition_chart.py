@@ -14,20 +14,20 @@ from edgeflock.lab.plots import theme
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from edgeflock.lab.reference.partition_rows import Description, ShardRow
+    from edgeflock.lab.reference.partition_rows import PartitionRows, ShardRow
 
 COUNTED = 12  # up to so many classes are shown as numbers, more as shades
 BAR = 10  # characters of the longest bar: ten classes fit into 80 columns
 SHADES = "·░▒▓█"
 
 
-def show(found: Description) -> None:
+def show(found: PartitionRows) -> None:
     """Print the table, with colours if a person looks at it and rich is there."""
     if not (sys.stdout.isatty() and show_in_colour(found)):
         click.echo("\n".join(lines(found)))
 
 
-def lines(found: Description) -> list[str]:
+def lines(found: PartitionRows) -> list[str]:
     """Return the table as plain text."""
     names = (
         [f"{label:>5}" for label in range(found.classes)] if found.classes <= COUNTED else ["  classes 0 ..."]
@@ -41,7 +41,7 @@ def shade(count: int, most: int) -> str:
     return SHADES[0] if count == 0 else SHADES[1 + min(3, int(4 * count / most - 1e-9))]
 
 
-def _line(found: Description, row: ShardRow) -> str:
+def _line(found: PartitionRows, row: ShardRow) -> str:
     if found.classes <= COUNTED:
         cells = "".join(f"{count:>5}" for count in row.classes)
     else:
@@ -50,12 +50,12 @@ def _line(found: Description, row: ShardRow) -> str:
     return f"{row.client:>6} {row.samples:>8}  {_bar(found, row):{BAR}} {cells}"
 
 
-def _bar(found: Description, row: ShardRow) -> str:
+def _bar(found: PartitionRows, row: ShardRow) -> str:
     longest = max(1, *(other.samples for other in found.rows))
     return "█" * (-(-BAR * row.samples // longest))
 
 
-def show_in_colour(found: Description) -> bool:
+def show_in_colour(found: PartitionRows) -> bool:
     """Print the table with the classes as a heat map; return whether rich is there."""
     if not extras.installed("rich"):
         return False
@@ -91,7 +91,7 @@ def _background(count: int, most: int) -> str:
     return f"{ink} on rgb({red},{green},{blue})"
 
 
-def draw(found: Description, path: Path) -> None:
+def draw(found: PartitionRows, path: Path) -> None:
     """Write a picture, as reports look: sizes of the shards above, classes of every client below."""
     from edgeflock.lab.plots import matrices
 

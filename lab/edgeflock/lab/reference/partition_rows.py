@@ -20,7 +20,7 @@ class ShardRow:
 
 
 @dataclass(frozen=True)
-class Description:
+class PartitionRows:
     """A partition in numbers."""
 
     dataset: str
@@ -51,7 +51,7 @@ def describe(
     seed: int,
     samples_per_client: int = 0,
     public_fraction: float = 0.0,
-) -> Description:
+) -> PartitionRows:
     """Return what every client would hold, of what a server leaves that keeps a share for itself."""
     shards = assign(
         dataset,
@@ -69,4 +69,4 @@ def describe(
         counts = np.bincount(labels[shard], minlength=dataset.classes)
         rows.append(ShardRow(client, len(shard), tuple(int(count) for count in counts)))
     unused, shared = int((holders[pool] == 0).sum()), int((holders > 1).sum())
-    return Description(dataset.name, partition, seed, len(pool), unused, shared, tuple(rows))
+    return PartitionRows(dataset.name, partition, seed, len(pool), unused, shared, tuple(rows))

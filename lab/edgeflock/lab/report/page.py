@@ -24,7 +24,7 @@ from edgeflock.lab.report.names import differences
 from edgeflock.lab.report.repeat import commands
 from edgeflock.lab.report.subject import Subject
 from edgeflock.server.console import caution as console
-from edgeflock.server.console.caution import Scored
+from edgeflock.server.console.caution import ModelTest
 from edgeflock.server.console.summary import model_digest
 from edgeflock.server.files.run_toml import to_toml
 
@@ -131,7 +131,7 @@ def chapter(album: Album, subject: Subject) -> Chapter:
 def warning(history: History) -> str:
     """Return what is wrong with the last model, with the way to the best one; nothing if nothing is."""
     tests = [
-        Scored(point.round, point.evaluation.accuracy, point.evaluation.loss) for point in history.curve()
+        ModelTest(point.round, point.evaluation.accuracy, point.evaluation.loss) for point in history.curve()
     ]
     found = console.caution(tests)
     if found is None:

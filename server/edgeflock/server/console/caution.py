@@ -13,7 +13,7 @@ _FALLEN, _BAD = 0.9, 0.55  # of the first loss; an accuracy that two classes hav
 
 
 @dataclass(frozen=True)
-class Scored:
+class ModelTest:
     """One test of the global model."""
 
     round: int
@@ -26,10 +26,10 @@ class Caution:
     """What is wrong with the last model, in words, and the best one if that is another."""
 
     words: str
-    best: Scored | None
+    best: ModelTest | None
 
 
-def caution(tests: Sequence[Scored]) -> Caution | None:
+def caution(tests: Sequence[ModelTest]) -> Caution | None:
     """Return what somebody should hear before using the last model; None if there is nothing to say."""
     if not tests:
         return None
@@ -38,7 +38,7 @@ def caution(tests: Sequence[Scored]) -> Caution | None:
     return Caution(words, best if best.accuracy > last.accuracy else None) if words else None
 
 
-def _far(last: Scored, best: Scored) -> str:
+def _far(last: ModelTest, best: ModelTest) -> str:
     if best.accuracy - last.accuracy <= _FAR:
         return ""
     return (
@@ -47,7 +47,7 @@ def _far(last: Scored, best: Scored) -> str:
     )
 
 
-def _grown(tests: Sequence[Scored]) -> str:
+def _grown(tests: Sequence[ModelTest]) -> str:
     last = tests[-1]
     if not math.isfinite(last.loss):
         return "the loss of the last model is not finite"
@@ -57,7 +57,7 @@ def _grown(tests: Sequence[Scored]) -> str:
     return f"the loss has grown from {lowest.loss:.4f} in round {lowest.round} to {last.loss:.4f}"
 
 
-def _nothing(tests: Sequence[Scored]) -> str:
+def _nothing(tests: Sequence[ModelTest]) -> str:
     """So are runs at chance level: not much better than after the first test, and bad."""
     first, last = tests[0], tests[-1]
     better = last.loss < _FALLEN * first.loss or last.accuracy > first.accuracy + _FAR

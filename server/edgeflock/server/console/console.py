@@ -30,7 +30,7 @@ _TOGETHER_S = 0.5  # clients that come or go in so short a time are told in one 
 _COMINGS = {"client_joined": "join", "client_left": "are gone"}
 
 
-class Console:
+class ServerConsole:
     """What a person at fl-server sees. Told of every line of the log, from whatever thread."""
 
     def __init__(self, terminal: Terminal | None = None, clock: Callable[[], float] = time.monotonic) -> None:

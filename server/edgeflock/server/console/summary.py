@@ -11,7 +11,7 @@ from edgeflock.common.command.terminal import Terminal, spark
 from edgeflock.common.command.units import amount, size
 from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.console.caution import Scored, caution
+from edgeflock.server.console.caution import ModelTest, caution
 from edgeflock.server.console.onward import onward
 from edgeflock.server.console.rows import COMMITTED, budgets, decimal, is_global
 from edgeflock.server.console.totals import Totals, totals
@@ -62,14 +62,14 @@ def is_over(run_dir: Path) -> bool:
         return any(event.name == "run_ended" for event in feed.read())
 
 
-def tested(events: Iterable[Event]) -> list[Scored]:
+def tested(events: Iterable[Event]) -> list[ModelTest]:
     """Return the tests of the global model by round; what was gone back on has been tested again."""
     found = {}
     for event in events:
         figures = [event.number(name) for name in ("round", "accuracy", "loss")]
         if event.name == "evaluated" and is_global(event.fields) and None not in figures:
             round, accuracy, loss = (float(figure or 0.0) for figure in figures)
-            found[round] = Scored(int(round), accuracy, loss)
+            found[round] = ModelTest(int(round), accuracy, loss)
     return [found[round] for round in sorted(found)]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from edgeflock.common.payload.package import Package
-from edgeflock.server.costs.rows import Bundles, Pending, RoundRows, Row
+from edgeflock.server.costs.rows import Bundles, LateCosts, RoundRows, Row
 from edgeflock.server.costs.time_line import RoundTimes
 from edgeflock.server.costs.traffic import Traffic
 
@@ -93,10 +93,10 @@ class Ledger:
         return bool(self._late)
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Pending]:
+    def writing(self) -> Iterator[LateCosts]:
         """Hand out what is due; if the transaction within fails, it stays due."""
         self.time_line.now()
-        pending = Pending(dict(self._late), self.time_line.take())
+        pending = LateCosts(dict(self._late), self.time_line.take())
         try:
             yield pending
         except BaseException:

@@ -23,7 +23,7 @@ class RoundRows:
 
 
 @dataclass(frozen=True)
-class Pending:
+class LateCosts:
     """What the next transaction writes of rounds that are decided already, and of the time line."""
 
     late: Mapping[tuple[int, int], Row] = field(default_factory=dict)  # by round and seat
@@ -34,6 +34,6 @@ class Pending:
 class Costs:
     """What one transaction writes of costs."""
 
-    pending: Pending
+    pending: LateCosts
     rows: RoundRows | None  # of the round at hand
     spent: Spent

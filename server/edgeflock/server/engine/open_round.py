@@ -14,7 +14,7 @@ from edgeflock.common.scores import Score
 from edgeflock.server.costs.budget import STATED, Budget, credible
 from edgeflock.server.costs.rows import Row
 from edgeflock.server.files.packages import Broadcast
-from edgeflock.server.files.spool import Entry
+from edgeflock.server.files.spool import SpoolEntry
 from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.work import RoundWork
 
@@ -48,7 +48,7 @@ class OpenRound:
     """One open round."""
 
     work: RoundWork
-    entries: dict[int, Entry]  # by seat
+    entries: dict[int, SpoolEntry]  # by seat
     began: float  # when it was decided to open it
     updates: dict[int, SpooledUpdate] = field(default_factory=dict)  # complete and checked
     costs: dict[int, Row] = field(default_factory=dict)  # as the clients stated them
@@ -58,7 +58,9 @@ class OpenRound:
     preparing: asyncio.Future[bool] | None = None  # S0, which the fold waits for
     _folding_ahead: bool = False
     _personal: OnDemand[Broadcast] = field(default_factory=OnDemand[Broadcast])
-    _added: OnDemand[Entry] = field(default_factory=OnDemand[Entry])  # to the entries, by an extension
+    _added: OnDemand[SpoolEntry] = field(
+        default_factory=OnDemand[SpoolEntry]
+    )  # to the entries, by an extension
 
     @property
     def number(self) -> int:
@@ -94,7 +96,7 @@ class OpenRound:
         """Return one member's package, formed when it is first asked for."""
         return await self._personal.get(seat, make)
 
-    async def entry(self, seat: int, make: Callable[[], Awaitable[Entry]]) -> Entry:
+    async def entry(self, seat: int, make: Callable[[], Awaitable[SpoolEntry]]) -> SpoolEntry:
         """Return where a member's update goes; made now if the round was extended by it."""
         if seat not in self.entries:
             made = await self._added.get(seat, make)

@@ -14,7 +14,7 @@ from edgeflock.server.core.run import RunMachine
 from edgeflock.server.engine.means import Means
 from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.files.packages import Broadcast
-from edgeflock.server.files.spool import Entry
+from edgeflock.server.files.spool import SpoolEntry
 
 
 def wants_no(means: Means, wanted: RoundOpened, used: Mapping[str, float], before: OpenRound | None) -> str:
@@ -90,7 +90,7 @@ async def personal(means: Means, opened: OpenRound, seat: int) -> Broadcast:
     )
 
 
-async def entry(means: Means, opened: OpenRound, seat: int) -> Entry:
+async def entry(means: Means, opened: OpenRound, seat: int) -> SpoolEntry:
     """Return the spool entry of a member; made now if the round was extended by it.
 
     In the thread that opens rounds: what a later one does to the spool comes after this.
@@ -98,5 +98,5 @@ async def entry(means: Means, opened: OpenRound, seat: int) -> Entry:
     return await opened.entry(seat, lambda: means.threads.compute(_add, means, opened, seat))
 
 
-def _add(means: Means, opened: OpenRound, seat: int) -> Entry:
+def _add(means: Means, opened: OpenRound, seat: int) -> SpoolEntry:
     return means.files.spool.prepare(opened.number, (seat,), opened.work.upload_limit)[seat]

@@ -20,7 +20,7 @@ from edgeflock.server.engine.engine import Engine
 from edgeflock.server.engine.loop import in_words
 from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.files.packages import Broadcast
-from edgeflock.server.files.spool import Entry
+from edgeflock.server.files.spool import SpoolEntry
 
 CLOSED = "the round was closed while your update was on its way: ask for the verdict"
 _RETRY_SPACE_MS = 2000
@@ -54,7 +54,13 @@ class Slot:
     """
 
     def __init__(
-        self, engine: Engine, opened: OpenRound, seat: int, header: Header, entry: Entry, traffic: Traffic
+        self,
+        engine: Engine,
+        opened: OpenRound,
+        seat: int,
+        header: Header,
+        entry: SpoolEntry,
+        traffic: Traffic,
     ) -> None:
         self._engine, self._opened, self._seat = engine, opened, seat
         self._header, self._entry, self._traffic = header, entry, traffic

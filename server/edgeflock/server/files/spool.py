@@ -28,7 +28,7 @@ _HEAD = struct.Struct("<II")  # size and checksum of the header that follows
 _READ_BYTES = 4 << 20
 
 
-class Entry:
+class SpoolEntry:
     """One member's update in the spool. A chunk that is being written holds the other calls off."""
 
     def __init__(self, data_path: Path, log_path: Path) -> None:
@@ -169,7 +169,7 @@ class Spool:
 
     root: Path
 
-    def prepare(self, round: int, members: Collection[int], size_bytes: int) -> dict[int, Entry]:
+    def prepare(self, round: int, members: Collection[int], size_bytes: int) -> dict[int, SpoolEntry]:
         """Reserve space for every member's update and return the entries, with what they already hold.
 
         Raises OSError (ENOSPC) when the disk is full; call again later.
@@ -186,7 +186,7 @@ class Spool:
                 entry.recover()
         return entries
 
-    def scan(self, round: int, members: Collection[int]) -> dict[int, Entry]:
+    def scan(self, round: int, members: Collection[int]) -> dict[int, SpoolEntry]:
         """Return the entries of a round with what they hold, making nothing."""
         entries = {seat: self._entry(round, seat) for seat in members}
         for entry in entries.values():
@@ -216,9 +216,9 @@ class Spool:
     def _folder(self, round: int) -> Path:
         return self.root / f"{round:06d}"
 
-    def _entry(self, round: int, seat: int) -> Entry:
+    def _entry(self, round: int, seat: int) -> SpoolEntry:
         folder = self._folder(round)
-        return Entry(folder / f"{seat:06d}.data", folder / f"{seat:06d}.log")
+        return SpoolEntry(folder / f"{seat:06d}.data", folder / f"{seat:06d}.log")
 
     def _recycle(self, old: int, folder: Path, members: Collection[int]) -> None:
         """Make the folder of a round out of an old one: its data files are used again, its logs are not."""

@@ -26,7 +26,7 @@ def check(config: ServerConfig) -> None:
         extras.require("--tensorboard", "tensorboard")
 
 
-class Children:
+class ChildProcesses:
     """All of them. Whatever becomes of them, the run goes on."""
 
     def __init__(self, config: ServerConfig, run_dir: Path) -> None:
