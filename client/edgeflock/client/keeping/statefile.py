@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 import math
 import os
-import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from edgeflock.common.errors import CorruptState
+from edgeflock.common.payload import tensorheader
 from edgeflock.common.payload.checksum import Buffer, extend
 from edgeflock.common.payload.memory import memory
+from edgeflock.common.payload.tensorheader import TensorPlace
 from edgeflock.methods.kit.values import State
 
-_DTYPES = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64}
-_CODES = {dtype: code for code, dtype in _DTYPES.items()}
-_HEADER_LIMIT = 1 << 20
+_TORCH = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
+_DTYPES = {dtype: name for name, dtype in _TORCH.items()}
+_DAMAGES = (ValueError, KeyError, TypeError, AttributeError, RuntimeError)
 _NO_CHECKSUM = '"crc32c":"00000000"'  # what stands in the header while the checksum is formed
 
 
@@ -64,18 +64,17 @@ def write(path: Path, state: State, stamp: Stamp) -> None:
 
 def read(path: Path) -> tuple[State, Stamp]:
     """Read and check a state file; raises CorruptState."""
-    content = bytearray(path.stat().st_size)
-    with path.open("rb") as file:
-        file.readinto(content)
     try:
-        header, start = _parsed(content, path)
-        _check(content, header["__metadata__"]["crc32c"], start)
-        vectors = {name: _vector(content, start, spec) for name, spec in header.items() if name[:2] != "__"}
-        scalars = {
-            name: float(value) for name, value in json.loads(header["__metadata__"]["scalars"]).items()
-        }
-        return State(vectors, scalars), _stamp(header)
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, struct.error) as error:
+        with path.open("rb") as file:
+            header = tensorheader.read(file)
+            data = bytearray(path.stat().st_size - len(header))
+            file.readinto(data)
+        said = tensorheader.parse(header)
+        _check(header, data, said.metadata["crc32c"])
+        vectors = {name: _vector(data, said.size, place) for name, place in said.tensors.items()}
+        scalars = {name: float(value) for name, value in json.loads(said.metadata["scalars"]).items()}
+        return State(vectors, scalars), _stamp(said.metadata)
+    except _DAMAGES as error:
         raise CorruptState(f"{path} cannot be read: {error}") from None
 
 
@@ -83,58 +82,34 @@ def read_stamp(path: Path) -> Stamp:
     """Read only whose state it is, unchecked; raises CorruptState."""
     try:
         with path.open("rb") as file:
-            head = file.read(8)
-            content = head + file.read(min(struct.unpack("<Q", head)[0], _HEADER_LIMIT))
-        return _stamp(_parsed(content, path)[0])
-    except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+            return _stamp(tensorheader.parse(tensorheader.read(file)).metadata)
+    except _DAMAGES as error:
         raise CorruptState(f"{path} cannot be read: {error}") from None
 
 
 def _header(vectors: Mapping[str, Tensor], scalars: Mapping[str, float], stamp: Stamp) -> bytes:
-    fields: dict[str, Any] = {
-        "__metadata__": {
-            "crc32c": "00000000",
-            "digest": stamp.digest.hex(),
-            "round": str(stamp.round),
-            "scalars": json.dumps({name: float(value) for name, value in sorted(scalars.items())}),
-        }
+    metadata = {
+        "crc32c": "00000000",
+        "digest": stamp.digest.hex(),
+        "round": str(stamp.round),
+        "scalars": json.dumps({name: float(value) for name, value in sorted(scalars.items())}),
     }
-    start = 0
-    for name, tensor in vectors.items():
-        end = start + tensor.numel() * tensor.element_size()
-        fields[name] = {
-            "dtype": _CODES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [start, end],
-        }
-        start = end
-    text = json.dumps(fields, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # the data begin at a multiple of 8
-    return struct.pack("<Q", len(text)) + text
+    tensors = ((name, _DTYPES[tensor.dtype], tensor.shape) for name, tensor in vectors.items())
+    return tensorheader.make(tensors, metadata)
 
 
-def _parsed(content: bytes | bytearray, path: Path) -> tuple[dict[str, Any], int]:
-    (size,) = struct.unpack_from("<Q", content)
-    if size > min(_HEADER_LIMIT, len(content) - 8):
-        raise CorruptState(f"{path} cannot be read: its header is cut")
-    return json.loads(content[8 : 8 + size]), 8 + size
+def _check(header: bytes, data: bytearray, stated: str) -> None:
+    plain = header.replace(f'"crc32c":"{stated}"'.encode(), _NO_CHECKSUM.encode(), 1)
+    if extend(extend(0, plain), data) != int(stated, 16):
+        raise ValueError("it has another checksum")
 
 
-def _check(content: bytearray, stated: str, start: int) -> None:
-    view = memoryview(content)
-    plain = bytes(view[:start]).replace(f'"crc32c":"{stated}"'.encode(), _NO_CHECKSUM.encode(), 1)
-    if extend(extend(0, plain), view[start:]) != int(stated, 16):
-        raise ValueError("its checksum is another")
-
-
-def _vector(content: bytearray, start: int, spec: Mapping[str, Any]) -> Tensor:
-    first, _ = spec["data_offsets"]
-    count, dtype = math.prod(spec["shape"]), _DTYPES[spec["dtype"]]
+def _vector(data: bytearray, start: int, place: TensorPlace) -> Tensor:
+    count, dtype = math.prod(place.shape), _TORCH[place.dtype]
     if not count:
-        return torch.zeros(spec["shape"], dtype=dtype)
-    return torch.frombuffer(content, dtype=dtype, count=count, offset=start + first).view(spec["shape"])
+        return torch.zeros(place.shape, dtype=dtype)
+    return torch.frombuffer(data, dtype=dtype, count=count, offset=place.start - start).view(place.shape)
 
 
-def _stamp(header: Mapping[str, Any]) -> Stamp:
-    fields = header["__metadata__"]
-    return Stamp(int(fields["round"]), bytes.fromhex(fields["digest"]))
+def _stamp(metadata: Mapping[str, str]) -> Stamp:
+    return Stamp(int(metadata["round"]), bytes.fromhex(metadata["digest"]))

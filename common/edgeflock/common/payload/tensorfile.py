@@ -8,7 +8,6 @@ the layouts: the data region of a checkpoint is the payload of the next broadcas
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import struct
 from collections.abc import Mapping, Sequence
@@ -18,13 +17,12 @@ from pathlib import Path
 from torch import Tensor
 
 from edgeflock.common.errors import CorruptCheckpoint
+from edgeflock.common.payload import tensorheader
 from edgeflock.common.payload.checksum import Marks
-from edgeflock.common.payload.layout import ITEM_BYTES, Layout
+from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.memory import memory
 
 BLOCK_BYTES = 4 << 20
-_NAMES = {"float32": "F32", "int64": "I64"}
-_LARGEST_HEADER = 64 << 20
 
 Group = tuple[Layout, Tensor]
 
@@ -60,8 +58,8 @@ def read(path: Path, groups: Sequence[Group], digest: str) -> tuple[dict[str, st
     """
     try:
         with path.open("rb", buffering=0) as file:
-            header = _read_header(file.fileno(), path)
-            metadata = _metadata(header, path)
+            header = tensorheader.read(file)
+            metadata = dict(tensorheader.parse(header).metadata)
             if _header([layout for layout, _ in groups], metadata) != header:
                 raise CorruptCheckpoint(f"{path} does not hold the tensors it should")
             marks = Marks()
@@ -70,26 +68,16 @@ def read(path: Path, groups: Sequence[Group], digest: str) -> tuple[dict[str, st
             rest = os.read(file.fileno(), 1)
     except OSError as error:
         raise CorruptCheckpoint(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise CorruptCheckpoint(f"{path} {error}") from None
     if rest or _digest(header, marks) != digest:
         raise CorruptCheckpoint(f"{path} is damaged: it has not the digest that the journal names")
     return metadata, Written(digest, len(header), marks)
 
 
 def _header(layouts: Sequence[Layout], metadata: Mapping[str, str]) -> bytes:
-    entries: dict[str, object] = {"__metadata__": dict(sorted(metadata.items()))}
-    position = 0
-    for layout in layouts:
-        for spec in layout.tensors:
-            end = position + spec.elements * ITEM_BYTES[layout.dtype]
-            entries[spec.name] = {
-                "dtype": _NAMES[layout.dtype],
-                "shape": list(spec.shape),
-                "data_offsets": [position, end],
-            }
-            position = end
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # the data region is aligned
-    return struct.pack("<Q", len(text)) + text
+    tensors = ((spec.name, layout.dtype, spec.shape) for layout in layouts for spec in layout.tensors)
+    return tensorheader.make(tensors, metadata)
 
 
 def _digest(header: bytes, marks: Marks) -> str:
@@ -109,22 +97,6 @@ def _write_flat(descriptor: int, flat: Tensor, marks: Marks) -> None:
 def _write_all(descriptor: int, data: memoryview) -> None:
     while data:
         data = data[os.write(descriptor, data) :]
-
-
-def _read_header(descriptor: int, path: Path) -> bytes:
-    prefix = os.read(descriptor, 8)
-    size = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
-    if not 2 <= size <= _LARGEST_HEADER:
-        raise CorruptCheckpoint(f"{path} is not a safetensors file")
-    return prefix + os.read(descriptor, size)
-
-
-def _metadata(header: bytes, path: Path) -> dict[str, str]:
-    try:
-        entries = json.loads(header[8:])
-        return {str(name): str(value) for name, value in entries.get("__metadata__", {}).items()}
-    except (ValueError, AttributeError, RecursionError):
-        raise CorruptCheckpoint(f"{path} has a damaged header") from None
 
 
 def _read_flat(descriptor: int, flat: Tensor, marks: Marks, path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.payload import tensorheader
 from edgeflock.lab.history import COMPLETED, History
 from edgeflock.lab.report.exam import Exam, examine
 from edgeflock.lab.report.labels import Table, distribution
@@ -20,7 +20,6 @@ from edgeflock.lab.report.options import Options, given
 
 T = TypeVar("T")
 _SCORE = re.compile(r"score (\d+)")
-_LARGEST_HEADER = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -98,8 +97,7 @@ def _scalars(path: Path) -> dict[str, float]:
     """Return the scalars in a state file's header, none if it is not one."""
     try:
         with path.open("rb") as file:
-            size = struct.unpack("<Q", file.read(8))[0]
-            header = json.loads(file.read(min(size, _LARGEST_HEADER)))
-        return dict(json.loads(header["__metadata__"]["scalars"]))
-    except (OSError, ValueError, KeyError, TypeError, struct.error):
+            metadata = tensorheader.parse(tensorheader.read(file)).metadata
+        return dict(json.loads(metadata["scalars"]))
+    except (OSError, ValueError, KeyError, TypeError):
         return {}
