@@ -97,7 +97,7 @@ class _CodecEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Codec.ValueType
     """the largest entries with their positions; the rest stays in the client's residual"""
 
 class Codec(_Codec, metaclass=_CodecEnumTypeWrapper):
-    """How a bundle's numbers are written as bytes. Every value has an implementation in edgeflock.common.codecs."""
+    """How a bundle's numbers are written as bytes. Every value has an implementation in edgeflock.common.payload.codecs."""
 
 CODEC_UNSPECIFIED: Codec.ValueType  # 0
 CODEC_IDENTITY: Codec.ValueType  # 1
