@@ -20,6 +20,7 @@ from edgeflock.server.journal.reader import Event, Held, Key, Numbers, Reader, R
 GLOBAL = "global"  # the model that targets and curves mean
 COMPLETED = "completed"  # how a run ended as it should
 TIME_LINE = catalogue.names(catalogue.TIME_LINE)
+SERVER_J = "server_j"  # joules of the server, beside those of the clients
 _OF_THE_SERVER = frozenset(catalogue.names(catalogue.BY_ROUND))
 _MEASURED = "measured "  # before the names of costs that a method was told
 
@@ -84,7 +85,7 @@ class RoundHistory:
             name: self.costs[name] for name in catalogue.names(catalogue.JOULES) if self.costs.get(name)
         }
         server = self.values.get("energy_j")
-        return {**clients, "server_j": server} if server else clients
+        return {**clients, SERVER_J: server} if server else clients
 
     @property
     def energy_j(self) -> float | None:

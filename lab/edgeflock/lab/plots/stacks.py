@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from edgeflock.lab.history import TIME_LINE, History
+from edgeflock.lab.history import SERVER_J, TIME_LINE, History
 from edgeflock.lab.plots.theme import HUES, NEUTRAL
 from edgeflock.server.costs.catalogue import MODEL_J, SENSOR_J, together
 from edgeflock.server.journal.reader import Held, Numbers
@@ -110,7 +110,7 @@ ENERGY = Stack(
     (
         StackPart("clients, by their sensors", _GREEN, _named(SENSOR_J.name)),
         StackPart("clients, a model: watts as stated", _ORANGE, _named(MODEL_J.name)),
-        StackPart("server, by its sensor", _PURPLE, _named("server_j")),
+        StackPart("server, by its sensor", _PURPLE, _named(SERVER_J)),
     ),
     "A sensor has measured it, or it is what --watts of the client says times the seconds.",
 )

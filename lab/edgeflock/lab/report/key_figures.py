@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgeflock.common.command.units import UNKNOWN, amount, counted, decimal
-from edgeflock.lab.history import History, Point
+from edgeflock.lab.history import SERVER_J, History, Point
 from edgeflock.server.costs.catalogue import MODEL_J, SENSOR_J, together
 
 FINAL, SO_FAR = "final accuracy", "accuracy so far"
@@ -67,7 +67,7 @@ def _own_operations(history: History) -> str:
 _SOURCES = (
     (SENSOR_J.name, "clients' sensors"),
     (MODEL_J.name, "a model: watts as stated"),
-    ("server_j", "server's sensor"),
+    (SERVER_J, "server's sensor"),
 )
 
 
