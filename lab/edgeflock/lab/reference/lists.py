@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import click
@@ -35,7 +34,7 @@ def models() -> int:
     from edgeflock.common.models.kit import registry as known
 
     for name in known.names():
-        module = importlib.import_module(f"{known.__name__}.{name}")
+        module = known.find(name)
         arguments = getattr(module, "ARGUMENTS", {}).items()
         click.echo(f"{name:<14} {(module.__doc__ or '').partition(chr(10))[0].removeprefix(f'{name}: ')}")
         for key, argument in arguments:

@@ -7,6 +7,7 @@ import pkgutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import ModuleType
 
 import torch
 
@@ -39,6 +40,13 @@ def build_net(model: ModelDescription, seed: int, own: str | None = None) -> Net
     return build_custom(own, input_shape=shape, classes=classes, arguments=arguments, seed=seed)
 
 
+def find(name: str) -> ModuleType:
+    """Return the module of that model. Raises UnknownName."""
+    if name not in names():
+        raise UnknownName("model", name, names())
+    return importlib.import_module(f"{models.__name__}.{name}")
+
+
 def build(
     name: str,
     *,
@@ -51,9 +59,7 @@ def build(
 
     Raises UnknownName or BadValue for names, arguments and input shapes that do not fit.
     """
-    if name not in names():
-        raise UnknownName("model", name, names())
-    module = importlib.import_module(f"{models.__name__}.{name}")
+    module = find(name)
     values = parse(getattr(module, "ARGUMENTS", {}), arguments or {})
     _check_classes(classes)
     net = _initialise(lambda: module.make(tuple(input_shape), classes, **values), seed)
