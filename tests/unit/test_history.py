@@ -96,14 +96,6 @@ def test_energy_is_that_of_clients_and_server_where_anybody_told(tmp_path: Path)
     assert history.clients[0].costs["energy_j"] == 5.0
 
 
-def test_a_table_that_an_earlier_version_did_not_have_may_be_missing(tmp_path: Path) -> None:
-    run_dir = told_run(tmp_path / "run")
-    with writing(run_dir) as journal:
-        journal.execute("DROP TABLE client_scores")
-        journal.execute("PRAGMA user_version = 2")
-    assert len(read(run_dir).rounds) == 3
-
-
 def test_time_before_a_round_that_was_never_opened_is_the_run_s_too(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / "run")
     before = read(run_dir)

@@ -11,6 +11,11 @@ from edgeflock.common.errors import UsageError
 from edgeflock.common.payload.checksum import extend
 from edgeflock.server.config import ServerConfig
 
+# Options that a method got after runs had begun without them, with the value that does what those did.
+_SINCE = {"fedtrip": {"first": "none", "mu_per": "step", "push_limit": "0.0"}}
+_AS_OLD_AS_THE_SEAL = b"\nmetrics_clients ="  # an option: a file without it may have no seal
+_LAST_TABLE = b"\n[model]  # identity\nname = "
+
 
 def to_toml(config: ServerConfig) -> str:
     """Return the text of RUN_DIR/run.toml; where it lies says which directory it is of."""
@@ -19,16 +24,21 @@ def to_toml(config: ServerConfig) -> str:
 
 
 def from_toml(path: Path) -> ServerConfig:
-    """Return the configuration in a run.toml. Raises UsageError with a sentence."""
+    """Return the configuration in a run.toml, that of an earlier edgeflock too. Raises UsageError."""
     config = settings_file.from_toml(ServerConfig, read_toml(path), str(path))
-    content = path.read_bytes()
-    text = content[: -len(_seal(b""))]
-    if content != text + _seal(text).encode():
+    if not _is_whole(path.read_bytes()):
         raise UsageError(
             f"{str(path)!r} is not as fl-server wrote it: restore it, "
             "or delete it and give the run's options as flags"
         )
-    return replace(config, run_dir=path.parent)
+    return replace(config, run_dir=path.parent, set={**_SINCE.get(config.method, {}), **config.set})
+
+
+def _is_whole(content: bytes) -> bool:
+    text = content[: -len(_seal(b""))]
+    if content == text + _seal(text).encode():
+        return True
+    return _AS_OLD_AS_THE_SEAL not in content and _LAST_TABLE in content and content.endswith(b"\n")
 
 
 def _seal(text: bytes) -> str:

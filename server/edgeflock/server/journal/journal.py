@@ -134,11 +134,9 @@ class Journal:
 
     # ------------------------------------------------------------------------------- at its start
 
-    def name(self, run_id: str, **identity: str) -> Future[None]:
+    def name(self, **identity: str) -> Future[None]:
         """The run gets its id, and what else makes it this run."""
-        return self._writer.submit(
-            lambda connection: decisions.write_meta(connection, run_id=run_id, epoch="0", **identity)
-        )
+        return self._writer.submit(lambda connection: decisions.write_meta(connection, **identity))
 
     def begin(self, digests: tuple[str, str], **described: str) -> Future[None]:
         """Round 0 is there: the initial model, with what is to be known of it."""

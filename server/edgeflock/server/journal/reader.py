@@ -1,6 +1,6 @@
 """All that readers ask of a run's journal, in the run's words: read-only, from any thread.
 
-A journal of an earlier version is read as if it had today's tables: what it lacks is unknown.
+A journal of an earlier version is read as if it had today's tables, and the directory is left as it is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import math
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -23,7 +22,7 @@ from edgeflock.server.costs.catalogue import Rule
 from edgeflock.server.files.run_dir import JOURNAL
 from edgeflock.server.journal.costs import read_used
 from edgeflock.server.journal.past import Past
-from edgeflock.server.journal.schema import SCHEMA_VERSION, check_seals, connect, read_only
+from edgeflock.server.journal.schema import SCHEMA_VERSION, TABLES, check_seals, is_behind, read_only
 from edgeflock.server.journal.scores import read_best
 
 Key = tuple[int, int]  # of a round: epoch and number
@@ -167,11 +166,15 @@ class Reader:
             self.path.open("rb").close()
         except OSError as error:
             raise BadData(f"{self.path} cannot be read: {error.strerror}") from None
+        self._open()
+
+    def _open(self) -> None:
         with self._readable():
             self._connection = read_only(self.path)
         try:
             with self._readable():
-                self._adapt()
+                self._copied = not self._one("SELECT file FROM pragma_database_list")
+                self._check_tables()
         except BaseException:
             self.close()
             raise
@@ -182,6 +185,7 @@ class Reader:
     @contextlib.contextmanager
     def moment(self) -> Iterator[None]:
         """Within this all answers are of one moment."""
+        self._keep_up()
         self._connection.execute("BEGIN")
         try:
             yield
@@ -195,6 +199,7 @@ class Reader:
 
     def changes(self) -> int:
         """Return a number that is another one after the server has written."""
+        self._keep_up()
         return int(self._one("PRAGMA data_version"))
 
     # ---------------------------------------------------------------------------------------- events
@@ -209,6 +214,7 @@ class Reader:
         return self._events(which, (cursor, *but), "DESC", at_most)[::-1]
 
     def _events(self, which: str, values: Iterable[Value], order: str, at_most: int) -> list[Event]:
+        self._keep_up()
         question = (
             f"SELECT cursor, at, name, fields FROM events WHERE {which} ORDER BY cursor {order} LIMIT ?"
         )
@@ -438,8 +444,8 @@ class Reader:
             raise BadData(f"{self.path} cannot be read as a journal: {endless[0]} in it is no number")
         return found
 
-    def _adapt(self) -> None:
-        """Refuse what is no journal of a run that is known here; make an older one look like today's."""
+    def _check_tables(self) -> None:
+        """Refuse what is no journal of a run that is known here."""
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA_VERSION:
             raise BadData(
@@ -451,31 +457,14 @@ class Reader:
             raise Unready(f"{none} tables")
         if missing := [table for table in _OF_EVERY_VERSION if table not in tables]:
             raise BadData(f"{none} table {missing[0]}")
-        if version < SCHEMA_VERSION:
-            self._show_as_today()
-        elif missing := [table for table in _today() if table not in tables]:
+        if missing := [table for table in TABLES if table not in tables]:
             raise sqlite3.DatabaseError(f"it has no table {missing[0]}")
 
-    def _show_as_today(self) -> None:
-        """Lay views of today's columns over the tables: they hide these from all questions."""
-        self._connection.execute("PRAGMA temp_store = MEMORY")
-        for table, columns in _today().items():
-            held = {row[1] for row in self._ask(f"PRAGMA main.table_info({table})")}
-            shown = [name if name in held else f"{default} AS {name}" for name, default in columns.items()]
-            source = f"FROM main.{table}" if held else "WHERE false"
-            rowid = "rowid AS rowid, " * bool(held)
-            self._connection.execute(f"CREATE TEMP VIEW {table} AS SELECT {rowid}{', '.join(shown)} {source}")
-
-
-@cache
-def _today() -> dict[str, dict[str, str]]:
-    """Return the tables of today, with the defaults of their columns."""
-    with contextlib.closing(connect(Path(":memory:"))) as empty:
-        tables = [row[0] for row in empty.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        return {
-            table: {row[1]: row[4] or "NULL" for row in empty.execute(f"PRAGMA table_info({table})")}
-            for table in tables
-        }
+    def _keep_up(self) -> None:
+        """Of an earlier version a copy is read; once its server has brought it up to date, the journal."""
+        if self._copied and not self._connection.in_transaction and not is_behind(self.path):
+            self.close()
+            self._open()
 
 
 def _key(values: Iterable[Any]) -> Any:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 from edgeflock.common.errors import CorruptCheckpoint
 from edgeflock.common.payload.checksum import extend
+from edgeflock.server.costs.catalogue import BY_CLIENT
+from edgeflock.server.journal.migrations import SEALED, STEPS
 
-SCHEMA_VERSION = 6
-
-_SCHEMA = """
+SCHEMA_VERSION = len(STEPS) + 1
+_KINDS = {int: "INTEGER", float: "REAL", str: "TEXT"}
+_COLUMNS = {column.name: f"{column.name} {_KINDS[column.kind]}" for column in BY_CLIENT}  # of costs
+_TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER) STRICT;
 CREATE TABLE seats (
   idx INTEGER PRIMARY KEY, client_id TEXT NOT NULL UNIQUE, samples INTEGER, seal INTEGER
@@ -47,17 +52,7 @@ CREATE TABLE conduct (                        -- clients that have sent bad upda
   seal INTEGER
 ) STRICT;
 CREATE TABLE costs (
-  epoch INTEGER NOT NULL, round INTEGER NOT NULL, idx INTEGER NOT NULL REFERENCES seats (idx),
-  samples INTEGER, steps INTEGER,
-  bytes_down INTEGER, bytes_up INTEGER, resent_bytes INTEGER,       -- payload, as the server counted it
-  message_bytes_down INTEGER, message_bytes_up INTEGER,             -- with the messages around it
-  wire_bytes_down INTEGER, wire_bytes_up INTEGER,                   -- with HTTP/2 ... Ethernet: estimated
-  fetch_s REAL, train_s REAL, deliver_s REAL, wait_s REAL, cpu_s REAL, peak_rss_bytes INTEGER,
-  samples_done INTEGER,
-  flops REAL, method_flops REAL,              -- of the local work; of these, what the method adds to FedAvg
-  method_pass_flops REAL,                     -- of these, in passes through the model
-  peak_gpu_bytes INTEGER, temperature_c REAL, throttled INTEGER, -- the highest; 1: its clock was held down
-  energy_j REAL, energy_source TEXT,          -- rapl, hwmon, or model: watts that somebody stated
+  epoch INTEGER NOT NULL, round INTEGER NOT NULL, idx INTEGER NOT NULL REFERENCES seats (idx), {columns},
   PRIMARY KEY (epoch, round, idx)
 ) STRICT;
 CREATE TABLE bundle_bytes (                   -- the payload of `costs` by what it held, resends included
@@ -84,7 +79,8 @@ CREATE TABLE client_scores (                  -- clients' own models, on their o
 CREATE TABLE events (
   cursor INTEGER PRIMARY KEY, at REAL NOT NULL, name TEXT NOT NULL, fields TEXT NOT NULL
 ) STRICT;
-"""
+""".format(columns=", ".join(_COLUMNS.values()))
+TABLES = tuple(re.findall(r"CREATE TABLE (\w+)", _TABLES))
 
 _SEALED = {  # what is decided: each row carries a checksum, which SQLite's pages do not
     "meta": "name, value",
@@ -96,9 +92,9 @@ _SEALED = {  # what is decided: each row carries a checksum, which SQLite's page
     "outcomes": "epoch, round, idx, digest, verdict",
     "conduct": "idx, refused, in_row, until, reason",
 }
-_SEALS = "".join(
+_TRIGGERS = tuple(
     f"CREATE TRIGGER {table}_{name} AFTER {change} ON {table} BEGIN "
-    f"UPDATE {table} SET seal = seal({columns}) WHERE rowid = NEW.rowid; END;\n"
+    f"UPDATE {table} SET seal = seal({columns}) WHERE rowid = NEW.rowid; END"
     for table, columns in _SEALED.items()
     for name, change in (("inserted", "INSERT"), ("updated", f"UPDATE OF {columns}"))
 )
@@ -106,9 +102,9 @@ _UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)  # its own complaint q
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open a journal, making its tables if it is new.
+    """Open a journal, making its tables if it is new, and bringing one of an earlier version up to date.
 
-    Raises CorruptCheckpoint if the file is not a journal of this version.
+    Raises CorruptCheckpoint if the file is no journal, is damaged, or of a later version.
     """
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
@@ -120,8 +116,7 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA cache_size = -256")  # KiB: what is written is seldom read again
         connection.create_function("seal", -1, _seal, deterministic=True)
-        if not _known_version(connection, path):
-            connection.executescript(f"BEGIN;{_SCHEMA}{_SEALS}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;")
+        _make_or_bring_up(connection, path)
     except _UNREADABLE as error:
         connection.close()
         raise _unusable(path, error) from None
@@ -138,19 +133,77 @@ def consulted(path: Path) -> Iterator[sqlite3.Connection | None]:
     Raises CorruptCheckpoint as `connect` and `verify` do.
     """
     try:
+        with contextlib.closing(_opened(path)) as there:
+            if version := _known_version(there, path):
+                verify(there, path)
         with contextlib.closing(read_only(path)) as connection:
-            if version := _known_version(connection, path):
-                verify(connection, path)
             yield connection if version else None
     except _UNREADABLE as error:
         raise _unusable(path, error) from None
 
 
+def _make_or_bring_up(connection: sqlite3.Connection, path: Path) -> None:
+    version = _known_version(connection, path)
+    if version in range(1, SCHEMA_VERSION):  # what is damaged is not sealed anew
+        verify(connection, path)
+    if not _is_todays(connection):
+        _change(connection, version)
+
+
 def _known_version(connection: sqlite3.Connection, path: Path) -> int:
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version not in (0, SCHEMA_VERSION):
+    version = _version(connection)
+    if version > SCHEMA_VERSION:
         raise CorruptCheckpoint(f"{path} has schema version {version}, this edgeflock knows {SCHEMA_VERSION}")
     return version
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    """Return the version of the tables, 0 if there are none."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _is_todays(connection: sqlite3.Connection) -> bool:
+    return _version(connection) == SCHEMA_VERSION and not _missing(connection)
+
+
+def _missing(connection: sqlite3.Connection) -> list[str]:
+    """Return the columns of costs that the catalogue has had since."""
+    there = {row[1] for row in connection.execute("PRAGMA table_info(costs)")}
+    return [column for name, column in _COLUMNS.items() if there and name not in there]
+
+
+def _change(connection: sqlite3.Connection, version: int) -> None:
+    """Make the tables of a version those of today, in one transaction."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if version:
+            _migrate(connection, version)
+        else:
+            _make(connection)
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _make(connection: sqlite3.Connection) -> None:
+    for statement in (*_TABLES.split(";\n")[:-1], *_TRIGGERS):
+        connection.execute(statement)
+
+
+def _migrate(connection: sqlite3.Connection, version: int) -> None:
+    triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    for (name,) in triggers:
+        connection.execute(f"DROP TRIGGER {name}")
+    for step in STEPS[version - 1 :]:
+        step(connection)
+    for column in _missing(connection):
+        connection.execute(f"ALTER TABLE costs ADD COLUMN {column}")
+    for table, columns in _SEALED.items():
+        connection.execute(f"UPDATE {table} SET seal = seal({columns})")
+    for trigger in _TRIGGERS:
+        connection.execute(trigger)
 
 
 def _unusable(path: Path, error: Exception) -> CorruptCheckpoint:
@@ -180,18 +233,48 @@ def verify(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def check_seals(connection: sqlite3.Connection) -> None:
-    """Raise DatabaseError unless every decision stands as it was written, in a journal of this version."""
-    if connection.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
-        return
-    for table, columns in _SEALED.items():
+    """Raise DatabaseError unless every decision stands as it was written."""
+    version = _version(connection)
+    for table, columns in (_SEALED if version == SCHEMA_VERSION else SEALED.get(version, {})).items():
         query = f"SELECT 1 FROM {table} WHERE seal IS NOT seal({columns}) LIMIT 1"
         if connection.execute(query).fetchone():
             raise sqlite3.DatabaseError(f"a row of {table} is not what was written")
 
 
 def read_only(path: Path) -> sqlite3.Connection:
-    """Open a journal for reading, from any thread of the caller's choice."""
-    uri = f"{path.absolute().as_uri()}?mode=ro"  # names may hold ? and #
+    """Open a journal for reading, from any thread of the caller's choice; its directory may be read-only.
+
+    One that `is_behind` is read as of now, from a copy that is brought up to date.
+    """
+    connection = _opened(path)
+    version = _version(connection)
+    if not 0 < version <= SCHEMA_VERSION or _is_todays(connection):
+        return connection
+    with contextlib.closing(connection):
+        check_seals(connection)
+        return _brought_up(connection, version)
+
+
+def is_behind(path: Path) -> bool:
+    """Whether a journal is not of today yet: whoever takes its run up brings it up to date."""
+    with contextlib.closing(_opened(path)) as connection:
+        return not _is_todays(connection)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    wal = path.with_name(f"{path.name}-wal")
+    at_rest = not os.access(path.parent, os.W_OK) and not (wal.exists() and wal.stat().st_size)
+    how = "immutable=1" if at_rest else "mode=ro"  # else SQLite makes files for those who read meanwhile
+    uri = f"{path.absolute().as_uri()}?{how}"  # names may hold ? and #
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=10)
     connection.create_function("seal", -1, _seal, deterministic=True)
     return connection
+
+
+def _brought_up(connection: sqlite3.Connection, version: int) -> sqlite3.Connection:
+    copy = sqlite3.connect("", isolation_level=None, check_same_thread=False)  # a file without a name
+    copy.create_function("seal", -1, _seal, deterministic=True)
+    connection.backup(copy)
+    _change(copy, version)
+    copy.execute("PRAGMA query_only = 1")
+    return copy

@@ -127,7 +127,10 @@ def _parts(built: Built, run_dir: Path, journal: Journal) -> Parts:
     asked = Asked(config.rounds, asks_more(run_dir, config))
     here = _identity(built)
     resumed = resume(journal, identity=json.dumps(here))
-    _check_identity(resumed, here, run_dir)
+    there: dict[str, str] = json.loads(resumed.meta.get("identity", "{}"))
+    _check_identity(there, here, run_dir)
+    if here.keys() - there.keys():  # an edgeflock before knew less of it
+        journal.name(identity=json.dumps(here | there)).result()
     resumed.finished = _over(resumed, config, run_dir) is not None
     checkpoints, spool = Checkpoints(run_dir, learner.layouts), Spool(run_dir / "spool")
     files = Files(checkpoints, spool, config.keep_every)
@@ -146,7 +149,7 @@ def resume(journal: Journal, **identity: str) -> Resumed:
     """Return what the journal holds; one that is new gets the run's id, and what else makes it this run."""
     resumed = journal.ask(lambda past: past.resumed()).result()
     if "run_id" not in resumed.meta:
-        made = {"run_id": secrets.token_hex(16), **identity}
+        made = {"run_id": secrets.token_hex(16), "epoch": "0", **identity}
         resumed.meta.update(made)
         journal.name(**made).result()
     return resumed
@@ -168,16 +171,16 @@ def _identity(built: Built) -> dict[str, str]:
     """Return the options that make the run what it is, and what they make of files that may have changed:
     those of --eval-data and of a model of the operator's own."""
     return {
-        **identity(built.config),
+        **{name: value for name, value in identity(built.config).items() if name != "set"},
+        **{f"set {name}": value for name, value in built.config.set.items()},
         "shape of a sample": "x".join(map(str, built.test.input_shape)),
         "number of classes": str(built.test.classes),
         "layout of the model": built.flat.layout.digest.hex()[:8],
     }
 
 
-def _check_identity(resumed: Resumed, here: dict[str, str], run_dir: Path) -> None:
+def _check_identity(there: dict[str, str], here: dict[str, str], run_dir: Path) -> None:
     """The journal knows itself which run it is of: run.toml may have been lost, or be of another one."""
-    there: dict[str, str] = json.loads(resumed.meta["identity"])
     different = [
         f"{name} ({value} there, {here[name]} here)"
         for name, value in there.items()

@@ -1,0 +1,98 @@
+"""Earlier versions of the journal: what became of each with the next one, step by step.
+
+Columns of `costs` are no part of it: what the catalogue has and a journal lacks is added when it is opened.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sqlite3
+from collections.abc import Callable
+
+# What the rows of a version carried a checksum over; before version 4 none did.
+_SEALED_4 = {
+    "meta": "name, value",
+    "seats": "idx, client_id, samples",
+    "rosters": "number, samples",
+    "rounds": (
+        "epoch, round, cohort, roster, extended, closed, closing, committed, model_digest, state_digest"
+    ),
+    "outcomes": "epoch, round, idx, digest, verdict",
+}
+SEALED = {
+    4: _SEALED_4,
+    5: _SEALED_4,
+    6: {**_SEALED_4, "conduct": "idx, refused, in_row, until, reason"},
+}
+
+
+def _groups_of_models(connection: sqlite3.Connection) -> None:
+    """An evaluation may be of several models."""
+    for column in ("members INTEGER NOT NULL DEFAULT 1", "deviation REAL NOT NULL DEFAULT 0"):
+        connection.execute(f"ALTER TABLE evaluations ADD COLUMN {column}")
+    connection.execute("ALTER TABLE evaluations ADD COLUMN worst_tenth REAL NOT NULL DEFAULT 0")
+
+
+def _rosters(connection: sqlite3.Connection) -> None:
+    """A round knows who was ready when it was opened, and whether it is the closing one; clients have scores.
+
+    Before, whoever was ready at the time was asked: that is who has samples now.
+    """
+    connection.execute(
+        "CREATE TABLE rosters (number INTEGER PRIMARY KEY, samples TEXT NOT NULL UNIQUE) STRICT"
+    )
+    connection.execute("ALTER TABLE rounds ADD COLUMN roster INTEGER REFERENCES rosters (number)")
+    connection.execute("ALTER TABLE rounds ADD COLUMN closing TEXT")
+    ready = connection.execute("SELECT idx, samples FROM seats WHERE samples IS NOT NULL ORDER BY idx")
+    connection.execute("INSERT INTO rosters VALUES (1, ?)", (json.dumps(dict(ready.fetchall())),))
+    connection.execute("UPDATE rounds SET roster = 1 WHERE cohort <> '[]'")
+    connection.execute(
+        "CREATE TABLE client_scores (epoch INTEGER NOT NULL, round INTEGER NOT NULL, "
+        "idx INTEGER NOT NULL REFERENCES seats (idx), model TEXT NOT NULL, samples INTEGER NOT NULL, "
+        "accuracy REAL NOT NULL, loss REAL NOT NULL, PRIMARY KEY (epoch, round, idx, model)) STRICT"
+    )
+
+
+def _seals(connection: sqlite3.Connection) -> None:
+    """Rows of decisions carry a checksum."""
+    for table in _SEALED_4:
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN seal INTEGER")
+
+
+def _bundles(connection: sqlite3.Connection) -> None:
+    """Payload is counted by what it holds."""
+    connection.execute(
+        "CREATE TABLE bundle_bytes (epoch INTEGER NOT NULL, round INTEGER NOT NULL, "
+        "idx INTEGER NOT NULL REFERENCES seats (idx), direction TEXT NOT NULL, kind TEXT NOT NULL, "
+        "codec TEXT NOT NULL, bytes INTEGER NOT NULL, "
+        "PRIMARY KEY (epoch, round, idx, direction, kind, codec)) STRICT, WITHOUT ROWID"
+    )
+
+
+def _conduct(connection: sqlite3.Connection) -> None:
+    """Bad updates are counted by client."""
+    connection.execute(
+        "CREATE TABLE conduct (idx INTEGER PRIMARY KEY REFERENCES seats (idx), refused INTEGER NOT NULL, "
+        "in_row INTEGER NOT NULL, until INTEGER NOT NULL, reason TEXT NOT NULL, seal INTEGER) STRICT"
+    )
+
+
+def _options_one_by_one(connection: sqlite3.Connection) -> None:
+    """What makes the run this run names each option of the method: others may come."""
+    row = connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone()
+    if row is not None:
+        identity: dict[str, str] = json.loads(row[0])
+        options = dict(ast.literal_eval(identity.pop("set", "[]")))
+        identity |= {f"set {name}": value for name, value in options.items()}
+        connection.execute("UPDATE meta SET value = ? WHERE name = 'identity'", (json.dumps(identity),))
+
+
+STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (  # the first is from version 1 to 2
+    _groups_of_models,
+    _rosters,
+    _seals,
+    _bundles,
+    _conduct,
+    _options_one_by_one,
+)
