@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edgeflock.common.errors import BadData, CorruptCheckpoint, UsageError
-from edgeflock.lab.history.history import read
+from edgeflock.lab.history import read
 from edgeflock.methods.kit.registry import load
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.files.run_toml import from_toml, to_toml

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.lab.history.history import read
+from edgeflock.lab.history import read
 from support.commands import run
 from support.old_runs import PARKED, unpack
 from support.processes import Flock, flock
