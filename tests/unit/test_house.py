@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,6 +94,37 @@ def test_a_room_has_at_most_sixteen_modules() -> None:
 def test_the_architecture_page_names_every_room() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     assert [room for room in rooms() if f"`{'/'.join(room.relative_to(ROOT).parts[2:])}/`" not in page] == []
+
+
+def contracts(kind: str) -> list[dict[str, Any]]:
+    """Return what import-linter is asked to hold, of one kind."""
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    return [contract for contract in asked if contract["type"] == kind]
+
+
+def test_a_new_module_of_any_wing_must_be_given_a_layer() -> None:
+    """Of the methods, too, but that each stands above the kit by itself: there is no list of them to edit."""
+    exhaustive = [one for one in contracts("layers") if one.get("exhaustive")]
+    assert {name for one in exhaustive for name in one["containers"]} == {
+        f"edgeflock.{wing}" for wing in WINGS
+    }
+
+
+def test_every_wing_has_faces_and_no_ring() -> None:
+    protected = [name for one in contracts("protected") for name in one["protected_modules"]]
+    free = {name for one in contracts("acyclic_siblings") for name in one["ancestors"]}
+    packages = {f"edgeflock.{name}" for name in (*WINGS, "methods")}
+    assert {".".join(name.split(".")[:2]) for name in protected} == packages
+    assert free == packages
+
+
+def test_the_name_of_a_class_is_used_once() -> None:
+    found: dict[str, list[str]] = {}
+    for path in written_modules():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
 
 
 def test_the_committed_stubs_are_what_the_proto_files_say() -> None:
