@@ -86,16 +86,16 @@ class Desk:
     def gather(self, *names: str) -> Desk:
         """Start, let the clients come and be ready."""
         self.post(Started(self.now))
-        ids = names or tuple(f"c{index}" for index in range(self.machine.rules.clients))
+        ids = names or tuple(f"c{number}" for number in range(self.machine.rules.clients))
         for name in ids:
             self.post(Online(name, self.now))
-        for index in sorted(self.machine.roster.names):
-            self.post(Ready(index, self.now))
+        for seat in sorted(self.machine.roster.names):
+            self.post(Ready(seat, self.now))
         return self
 
-    def deliver(self, *indices: int) -> None:
-        for index in indices:
-            self.post(UpdateReceived(self.machine.round, index, b"digest%d" % index, self.now))
+    def deliver(self, *seats: int) -> None:
+        for seat in seats:
+            self.post(UpdateReceived(self.machine.round, seat, b"digest%d" % seat, self.now))
 
     def pass_time(self, seconds: float) -> list[Effect]:
         self.now += seconds

@@ -37,9 +37,9 @@ def desk(clients: int = 4, *, min_updates: int = 1, cohort: int = 0, **rules: ob
     return made.gather()
 
 
-def offend(of: Desk, index: int, times: int = AFTER) -> None:
+def offend(of: Desk, seat: int, times: int = AFTER) -> None:
     for _ in range(times):
-        of.post(Offended(index, "wrong_layout", of.now))
+        of.post(Offended(seat, "wrong_layout", of.now))
 
 
 def said(of: Desk, name: str) -> list[dict[str, object]]:
@@ -47,7 +47,7 @@ def said(of: Desk, name: str) -> list[dict[str, object]]:
 
 
 def deliver_rest(of: Desk) -> None:
-    of.deliver(*(index for index in of.machine.current.cohort if of.machine.has_task(index)))
+    of.deliver(*(seat for seat in of.machine.current.cohort if of.machine.has_task(seat)))
 
 
 def test_so_many_bad_updates_in_a_row_and_a_client_is_out_of_the_open_round_and_the_next_ones() -> None:
@@ -165,7 +165,7 @@ def back(*conduct: Conduct) -> RunMachine:
 def test_a_restart_knows_who_is_left_out_and_how_many_bad_updates_there_were() -> None:
     machine = back(Conduct(1, 3, 0, 5, "malformed"), Conduct(2, 2, 2, 0, "malformed"))
     machine.handle(RoundPrepared(2, (), 0.0))
-    assert [machine.has_task(index) for index in range(3)] == [True, False, True]
+    assert [machine.has_task(seat) for seat in range(3)] == [True, False, True]
     (persist,) = machine.handle(Offended(2, "malformed", 0.0))
     assert persist == Persist((Conduct(2, 3, 0, 2 + ROUNDS, "malformed"),))
     assert machine.handle(UpdateReceived(2, 1, b"x", 0.0)) == [], "it does not close the round"
@@ -173,8 +173,8 @@ def test_a_restart_knows_who_is_left_out_and_how_many_bad_updates_there_were() -
 
 def test_a_cohort_that_was_decided_before_a_restart_waits_for_its_others_only() -> None:
     machine = back(Conduct(1, 3, 0, 5, "malformed"))
-    for index in (0, 2):
-        machine.handle(Ready(index, 0.0))
+    for seat in (0, 2):
+        machine.handle(Ready(seat, 0.0))
     machine.handle(RoundPrepared(2, ((0, b"a"), (2, b"c")), 0.0))
     assert machine.current.counted == (0, 2)
 

@@ -61,8 +61,8 @@ def test_rounds_and_seeds_draw_differently() -> None:
 def test_every_client_has_its_turn() -> None:
     counts = [0] * 10
     for round in range(1, 1001):
-        for index in select(7, round, range(10), 3):
-            counts[index] += 1
+        for seat in select(7, round, range(10), 3):
+            counts[seat] += 1
     assert all(230 < count < 370 for count in counts)
 
 
