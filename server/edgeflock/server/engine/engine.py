@@ -1,4 +1,4 @@
-"""The engine: a table that says which effect of the round machine is which function, and what runs beside.
+"""The engine: a table that says which effect of the machine is which function, and what runs beside.
 
 The event loop only decides and speaks. Arithmetic and checkpoints run in one thread, spool writes in a few,
 evaluation in another, SQLite in the journal's own.

@@ -1,4 +1,4 @@
-"""The loop: events to the round machine, its effects to those who carry them out; threads, timer, failures.
+"""The loop: events to the machine, its effects to those who carry them out; threads, timer, failures.
 
 A failed effect is an event; what runs longer than a moment runs in a thread, never on the event loop.
 """
@@ -82,7 +82,7 @@ async def in_thread(threads: ThreadPoolExecutor, work: Callable[..., T], *argume
 
 
 class Loop:
-    """A round machine in motion; lives on the event loop."""
+    """A machine in motion; lives on the event loop."""
 
     def __init__(
         self, machine: RunMachine, time_line: RoundTimes, carry_out: Callable[[Effect], Work | None]

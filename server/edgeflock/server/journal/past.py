@@ -28,7 +28,7 @@ class Resumed:
     open_round: RoundOpened | None = None
     added: tuple[int, ...] | None = None  # by an extension of it; None: there was none
     counted: tuple[int, ...] | None = None  # the set that was decided for it; None: it was still open
-    over: str = ""  # the closing round is committed, too: why training is over
+    over: str = ""  # the last round is committed, too: why training is over
     ended: Ended | None = None
     finished: bool = False  # it ended and does not go on: clients may still have to hear it
 
@@ -45,7 +45,7 @@ class Resumed:
 
     @property
     def newest(self) -> int:
-        """The last round whose state is on disk: the closing round, or that of the last training."""
+        """The newest round whose state is on disk: the last round, or the newest one of training."""
         return self.committed + 1 if self.over else self.committed
 
 
@@ -107,7 +107,7 @@ class Past:
         resumed.counted = None if counted is None else tuple(json.loads(counted))
 
     def _closing(self, round: int) -> str:
-        """Return why training was over if that is a committed closing round, else nothing."""
+        """Return why training was over if that is a committed last round, else nothing."""
         row = self._connection.execute(
             "SELECT closing FROM rounds WHERE epoch = ? AND round = ? AND committed = 1", (self._epoch, round)
         ).fetchone()

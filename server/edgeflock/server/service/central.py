@@ -1,6 +1,6 @@
 """Central training: the server takes part in its own run, in seat 0, with the union of all shards.
 
-To the round machine, the spool, the fold and the journal it is a client like any other; but nothing crosses a
+To the machine, the spool, the fold and the journal it is a client like any other; but nothing crosses a
 wire, so its cost rows count no bytes. An update is a function of the committed state, hence made again with
 the same bits after a crash.
 """

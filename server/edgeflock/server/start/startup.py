@@ -94,7 +94,7 @@ def asks_more(run_dir: Path, config: ServerConfig) -> bool:
 
 
 def started(resumed: Resumed) -> Started:
-    """Return the round machine's first event."""
+    """Return the machine's first event."""
     opened, going = resumed.open_round, None
     if opened is not None:
         going = ResumedRound(opened.round, opened.cohort, resumed.added, resumed.counted, opened.last)
