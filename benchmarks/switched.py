@@ -135,19 +135,20 @@ def server(gate: Gate) -> None:
 
 def client(gate: Gate) -> None:
     """Guard time line, CPU and memory, sensors, and the reports of a round's costs."""
-    from edgeflock.client import jobs, participation
+    from edgeflock.client.costs import Readings
     from edgeflock.client.link.account import Account
-    from edgeflock.client.training.gauge import Gauge, Readings
+    from edgeflock.client.training import desk
+    from edgeflock.client.training.gauge import Gauge
     from edgeflock.client.training.meter import Meter
 
-    gate.follow(participation, "train_round", lambda _, task, *__: int(task.round))
+    gate.follow(desk.Desk, "train", lambda _, task, *__: int(task.round))
     gate.guard(Meter, "enter", _no)
     gate.guard(Meter, "worked", _no)
     gate.guard(Meter, "read", lambda *_: Readings())
     gate.guard(Gauge, "look", _no)
-    gate.guard(Account, "settle", _no)
+    gate.guard(Account, "owe", _no)
     gate.guard(Account, "_tell")
-    gate.guard(jobs, "peak_rss_bytes", lambda: 0)
+    gate.guard(desk, "peak_rss_bytes", lambda: 0)
 
 
 def main() -> None:

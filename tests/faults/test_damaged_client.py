@@ -13,10 +13,10 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 
+from edgeflock.client.costs import TrainCost
+from edgeflock.client.deciding.session import Generation
 from edgeflock.client.keeping.outbox import Outbox, OutboxEntry
-from edgeflock.client.keeping.statefile import Stamp
 from edgeflock.client.keeping.store import Store
-from edgeflock.client.training.meter import TrainCost
 from edgeflock.common.payload.checksum import Marks
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
@@ -57,8 +57,8 @@ def state(round: int) -> State:
     return State({"residual": torch.randn(1500, generator=generator)}, {"round": float(round), "mu": 0.1})
 
 
-def stamp(round: int) -> Stamp:
-    return Stamp(round, bytes([round]) * 16)
+def stamp(round: int) -> Generation:
+    return Generation(round, bytes([round]) * 16)
 
 
 def filled_store(folder: Path) -> None:

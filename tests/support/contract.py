@@ -16,17 +16,19 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from edgeflock.client.keeping.statefile import Stamp
+from edgeflock.client.deciding.session import Generation
 from edgeflock.client.keeping.store import Store
+from edgeflock.client.link import wire
 from edgeflock.client.link.transfer import Incoming
 from edgeflock.client.training import setup
-from edgeflock.client.training.bench import Bench, Member, Progress
+from edgeflock.client.training.bench import Bench, Progress
+from edgeflock.client.training.data import Member
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.payload.checksum import extend
 from edgeflock.common.payload.description import Description
-from edgeflock.common.payload.package import Package
+from edgeflock.common.payload.package import Package, Scope
 from edgeflock.common.run import ModelDescription, RunDescription
 from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.batches import LocalData
@@ -233,16 +235,18 @@ class Trial:
 
     def _train(self, index: int, work: RoundWork) -> tuple[Sent, tuple[Package, ...]]:
         """Fetch, train, stage: the client's side."""
-        task, store = task_of(work), self.stores[index]
+        view = wire.view(pb.View(task=task_of(work)))
+        task, store = view.task, self.stores[index]
+        assert task is not None
         self.bench.begin()
         state = store.load()
         fetched = []
-        for download in task.downloads:
-            if download.scope == pb.SCOPE_OPTIONAL and not self.setup.half.lacks(state, task.flags):
+        for parcel in task.parcels:
+            if parcel.scope is Scope.OPTIONAL and not self.setup.half.lacks(state, task.plan.flags):
                 continue
-            broadcast = self._broadcast(download.scope, index, work)
+            broadcast = self._broadcast(parcel.scope, index, work)
             incoming = Incoming(
-                self.number, download.scope, broadcast.package, partial(self.bench.room, self.setup)
+                self.number, parcel.scope, broadcast.package, partial(self.bench.room, self.setup)
             )
             if not incoming.complete:  # an empty package needs no fetch
                 incoming.take(
@@ -254,13 +258,13 @@ class Trial:
         member = Member(index, self.data[index], ())
         result = self.bench.train(self.setup, member, task, state, Progress())
         encoded = result.encoded
-        store.stage(result.state, Stamp(self.number, encoded.package.digest))
+        store.stage(result.state, Generation(self.number, encoded.package.digest))
         return Sent(encoded.package, b"".join(map(bytes, encoded.pieces))), tuple(fetched)
 
-    def _broadcast(self, scope: pb.Scope.ValueType, index: int, work: RoundWork) -> Broadcast:
-        if scope == pb.SCOPE_PERSONAL:
+    def _broadcast(self, scope: Scope, index: int, work: RoundWork) -> Broadcast:
+        if scope is Scope.PERSONAL:
             return self.learner.personal(work, index, self.spool.packages(self.number))
-        found = work.shared if scope == pb.SCOPE_SHARED else work.optional
+        found = work.shared if scope is Scope.SHARED else work.optional
         assert found is not None
         return found
 

@@ -11,8 +11,10 @@ from typing import Any
 import grpc
 
 from edgeflock.client.link.line import Channel
+from edgeflock.client.link.trust import Trust
 from edgeflock.common.payload.checksum import GRANULE, extend
 from edgeflock.common.payload.package import Package
+from edgeflock.common.wire.address import parse_address
 from edgeflock.common.wire.messages import package_to_wire
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import aggregator_pb2_grpc as rpc
@@ -226,8 +228,8 @@ async def serving(servicer: rpc.AggregatorServicer) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def dialled(target: str) -> AsyncIterator[Channel]:
-    channel = Channel(target)
+    channel = Channel(Trust(parse_address(target, "--server")))
     try:
         yield channel
     finally:
-        await channel.channel.close()
+        await channel.close()

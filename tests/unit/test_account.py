@@ -5,29 +5,28 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
-from random import Random
 from typing import Any
 
 import pytest
 
-from edgeflock.client.deciding.backoff import Backoff
+from edgeflock.client.costs import RoundCost
 from edgeflock.client.link.account import WITHIN_S, Account
-from edgeflock.client.link.contact import Contact
-from edgeflock.client.training.meter import Meter
-from edgeflock.v1 import aggregator_pb2 as pb
 
 
-class Told(Contact):
-    """Keeps what it is told to send."""
+class Heard:
+    """Keeps what it is told, and when."""
 
     def __init__(self) -> None:
-        super().__init__(Backoff(Random(0)))
         self.at: list[float] = []
         self.rounds: list[int] = []
 
-    def tell(self, request: pb.ReportRequest, heard: Callable[[], None] | None = None) -> None:
-        self.rounds.append(request.cost.round)
+    def tell(self, cost: RoundCost, heard: Callable[[], None]) -> None:
+        self.rounds.append(cost.round)
         self.at.append(asyncio.get_running_loop().time())
+
+
+def cost(round: int) -> RoundCost:
+    return RoundCost(round, 0.5, 1.0, 0.25, 0.25, 1.0, 1000)
 
 
 class Clock(selectors.DefaultSelector):
@@ -58,31 +57,31 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 def test_what_no_header_has_carried_is_told_in_its_time_and_once() -> None:
     async def check() -> None:
-        contact = Told()
-        mine = Account(Meter(alone=False), contact)
+        server = Heard()
+        mine = Account(server.tell)
         for round in (1, 2, 3):
-            mine.settle(round)
+            mine.owe(cost(round))
             if round != 2:
                 mine.heard(mine.previous)
-        assert contact.rounds == []
+        assert server.rounds == []
         await asyncio.sleep(5 * WITHIN_S)
-        assert contact.rounds == [2]
-        mine.settle(4)  # nothing has waited meanwhile
+        assert server.rounds == [2]
+        mine.owe(cost(4))  # nothing has waited meanwhile
         await asyncio.sleep(5 * WITHIN_S)
-        assert contact.rounds == [2, 4]
+        assert server.rounds == [2, 4]
 
     run(check())
 
 
 def test_each_round_waits_from_its_own_verdict_on() -> None:
     async def check() -> None:
-        contact = Told()
-        mine = Account(Meter(alone=False), contact)
-        mine.settle(1)
+        server = Heard()
+        mine = Account(server.tell)
+        mine.owe(cost(1))
         await asyncio.sleep(0.6 * WITHIN_S)
-        mine.settle(2)
+        mine.owe(cost(2))
         await asyncio.sleep(5 * WITHIN_S)
-        assert contact.rounds == [1, 2]
-        assert contact.at == pytest.approx([WITHIN_S, 1.6 * WITHIN_S])
+        assert server.rounds == [1, 2]
+        assert server.at == pytest.approx([WITHIN_S, 1.6 * WITHIN_S])
 
     run(check())

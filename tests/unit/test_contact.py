@@ -14,13 +14,15 @@ from edgeflock.client.deciding.backoff import Backoff
 from edgeflock.client.link.contact import Contact
 from edgeflock.client.link.line import Line
 from edgeflock.client.link.stub import Stub
-from edgeflock.client.link.transfer import Interrupted
+from edgeflock.client.link.trust import Trust
+from edgeflock.client.protocol import Interrupted
+from edgeflock.common.wire.address import parse_address
 
 WAIT_S = 10
 
 
 def line() -> Line:
-    return Line(cast(Stub, None), b"session")
+    return Line(cast(Stub, None), b"session", Trust(parse_address("127.0.0.1:1", "--server")))
 
 
 async def hangs(first: Line) -> str:

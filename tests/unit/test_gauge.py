@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from edgeflock.client.costs import Readings, TrainCost
 from edgeflock.client.training.device import forget_peak, peak_bytes
-from edgeflock.client.training.gauge import Gauge, Readings
-from edgeflock.client.training.meter import Activity, Meter, TrainCost
+from edgeflock.client.training.gauge import Gauge
+from edgeflock.client.training.meter import Activity, Meter
 from edgeflock.common.sensors import MODEL, SOURCES, Sensors
 from edgeflock.v1 import aggregator_pb2 as pb
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from edgeflock.client.costs import TrainCost
 from edgeflock.client.keeping.outbox import Outbox, OutboxEntry
-from edgeflock.client.training.meter import TrainCost
 from edgeflock.common.payload.checksum import GRANULE, Marks
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section

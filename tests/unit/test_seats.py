@@ -9,13 +9,12 @@ from threading import Barrier
 import pytest
 from structlog.testing import capture_logs
 
-from edgeflock.client.keeping.seats import take
-from edgeflock.client.keeping.statedir import StateDir, Unwritable
+from edgeflock.client.keeping.statedir import StateDir, Unwritable, take_seat
 from edgeflock.common.wire.address import parse_address
 
 
 def seat(home: Path, server: str = "127.0.0.1:9300") -> StateDir:
-    return take(home, parse_address(server, "--server"))
+    return take_seat(home, parse_address(server, "--server"))
 
 
 def test_living_clients_have_seats_of_their_own_and_a_freed_one_is_taken_again(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -18,24 +20,24 @@ from edgeflock.client.deciding.session import (
     Prepare,
     Promote,
     Rewind,
-    Settlement,
     Situation,
     Stage,
     Train,
-    View,
     Wait,
     decide,
     is_past,
     seen,
 )
+from edgeflock.client.protocol import Settlement, Task, View
 from edgeflock.common.verdict import Verdict
 
 D, E = b"d" * 16, b"e" * 16
 COUNTED = Settlement(3, D, Verdict.COUNTED)
 OTHER = Settlement(3, E, Verdict.COUNTED)
 LATE = Settlement(3, b"", Verdict.LATE)
-IDLE = View(round=3, seated=True)
-ASKED = View(round=3, seated=True, task=3)
+SEAT = 2
+IDLE = View(round=3, seat=SEAT)
+ASKED = View(round=3, seat=SEAT, task=Task(3))
 HELD = Pending(3, D)
 SENT = Pending(3, D, Stage.DELIVERED)
 KEPT = (Generation(1, D), Generation(2, E))
@@ -56,37 +58,43 @@ TABLE: dict[str, tuple[Situation, Decision]] = {
         Forget(3),
     ),
     "a torn update whose place another one took changes nothing": (
-        at(replace(ASKED, task=4, settled=(OTHER,)), staged=Generation(3, D)),
-        Train(4),
+        at(replace(ASKED, task=Task(4), settled=(OTHER,)), staged=Generation(3, D)),
+        Train(Task(4)),
     ),
-    "a torn update is trained again while its round is open": (at(ASKED, staged=Generation(3, D)), Train(3)),
+    "a torn update is trained again while its round is open": (
+        at(ASKED, staged=Generation(3, D)),
+        Train(Task(3)),
+    ),
     "a torn update that counts while it is trained again": (
         at(replace(IDLE, settled=(COUNTED,)), staged=Generation(3, D), training=3),
         Abandon(3),
     ),
     # before the round
     "without a seat it waits": (Situation(View()), Wait()),
-    "with a seat it gets its data": (Situation(IDLE), Prepare()),
+    "with a seat it gets its data": (Situation(IDLE), Prepare(SEAT)),
     "without a task it waits": (at(IDLE), Wait()),
-    "a task is taken": (at(ASKED), Train(3)),
-    "a task is not taken before the data are there": (Situation(ASKED), Prepare()),
+    "a task is taken": (at(ASKED), Train(Task(3))),
+    "a task is not taken before the data are there": (Situation(ASKED), Prepare(SEAT)),
     "a task of an answered round is not taken again": (at(ASKED, answered=frozenset({3})), Wait()),
     "a task whose verdict is there is not taken": (at(replace(ASKED, settled=(LATE,))), Wait()),
     "a task is taken though the verdict of an older round is there": (
         at(replace(ASKED, settled=(Settlement(2, E, Verdict.COUNTED),))),
-        Train(3),
+        Train(Task(3)),
     ),
     # while training
     "training goes on while the task stands": (at(ASKED, training=3), Wait()),
     "training goes on while the server is going down": (at(replace(IDLE, draining=True), training=3), Wait()),
     "training stops when the task is gone": (at(IDLE, training=3), Abandon(3)),
-    "training stops when another round is asked for": (at(replace(ASKED, task=4), training=3), Abandon(3)),
+    "training stops when another round is asked for": (
+        at(replace(ASKED, task=Task(4)), training=3),
+        Abandon(3),
+    ),
     "training stops when the run is over": (at(replace(ASKED, ending="done"), training=3), Abandon(3)),
     # the outbox
     "a full outbox is delivered": (at(ASKED, pending=HELD), Deliver(3)),
     "it is delivered before the data are there": (Situation(ASKED, pending=HELD), Deliver(3)),
     "it is delivered though another round is asked for": (
-        at(replace(ASKED, task=5), pending=HELD),
+        at(replace(ASKED, task=Task(5)), pending=HELD),
         Deliver(3),
     ),
     "it is delivered though no task is shown: the header asks for the verdict": (
@@ -97,15 +105,15 @@ TABLE: dict[str, tuple[Situation, Decision]] = {
     "one delivery at a time": (at(ASKED, pending=HELD, delivering=True), Wait()),
     "after RECEIVED it waits for the verdict": (at(ASKED, pending=SENT), Wait()),
     "after RECEIVED no other task is taken: it asks for the verdict that it has missed": (
-        at(replace(ASKED, round=5, task=5), pending=SENT),
+        at(replace(ASKED, round=5, task=Task(5)), pending=SENT),
         Deliver(3),
     ),
     "the verdict was missed though no task came since": (
-        at(View(round=5, seated=True), pending=Pending(3, D, Stage.RELEASED)),
+        at(View(round=5, seat=SEAT), pending=Pending(3, D, Stage.RELEASED)),
         Deliver(3),
     ),
     "a missed verdict is asked for once at a time": (
-        at(View(round=5, seated=True), pending=SENT, delivering=True),
+        at(View(round=5, seat=SEAT), pending=SENT, delivering=True),
         Wait(),
     ),
     "a released update is not sent again unasked": (at(IDLE, pending=Pending(3, D, Stage.RELEASED)), Wait()),
@@ -146,7 +154,7 @@ TABLE: dict[str, tuple[Situation, Decision]] = {
         Rewind(2),
     ),
     "without an older one it starts anew": (at(ASKED, generations=(Generation(4, E),)), Rewind(None)),
-    "a state of an earlier round is fine": (at(ASKED, generations=KEPT), Train(3)),
+    "a state of an earlier round is fine": (at(ASKED, generations=KEPT), Train(Task(3))),
     "after a fall back only what the server knows is kept": (
         at(replace(IDLE, settled=(Settlement(1, D, Verdict.COUNTED),)), generations=KEPT, went_back=True),
         Rewind(1),
@@ -183,19 +191,25 @@ def test_the_table_of_decisions(situation: Situation, decision: Decision) -> Non
 @pytest.mark.parametrize("closing", [False, True])
 def test_an_update_for_a_round_that_another_task_took_is_dropped(closing: bool) -> None:
     """A run went on with more rounds, or ended with fewer: the round of that number is held anew."""
+
+    def asking(closing: bool) -> View:
+        return replace(ASKED, task=Task(3, closing=closing))
+
     held = replace(HELD, closing=closing)
     for stage in Stage:
-        asked = at(replace(ASKED, closing=not closing), pending=replace(held, stage=stage))
+        asked = at(asking(not closing), pending=replace(held, stage=stage))
         assert decide(asked) == Discard(3, "the round is held anew, for another task")
-        same = decide(at(replace(ASKED, closing=closing), pending=replace(held, stage=stage)))
+        same = decide(at(asking(closing), pending=replace(held, stage=stage)))
         assert not isinstance(same, Discard)
-    assert decide(at(replace(ASKED, closing=not closing))) == Train(3)  # and the task is taken then
+    assert decide(at(asking(not closing))) == Train(
+        Task(3, closing=not closing)
+    )  # and the task is taken then
 
 
 def test_an_unresolved_outbox_lets_no_task_be_taken_whatever_else_is_true() -> None:
     """Exactly once: nothing but a verdict or a refusal empties the outbox, and nothing is trained before."""
     for stage in Stage:
-        for view in (IDLE, ASKED, replace(ASKED, task=9), replace(IDLE, draining=True)):
+        for view in (IDLE, ASKED, replace(ASKED, task=Task(9)), replace(IDLE, draining=True)):
             decision = decide(at(view, pending=Pending(3, D, stage)))
             assert isinstance(decision, Deliver | Wait)
 
@@ -219,11 +233,18 @@ def test_what_was_not_delivered_stays_so_whatever_is_seen() -> None:
     [
         (View(round=2), False),  # the server has not come as far
         (View(round=3), False),
-        (View(round=3, task=3), False),
+        (View(round=3, task=Task(3)), False),
         (View(round=4), True),
-        (View(round=3, task=2), True),  # it is busy with an earlier one: it fell back
+        (View(round=3, task=Task(2)), True),  # it is busy with an earlier one: it fell back
         (View(round=2, ending="done"), True),
     ],
 )
 def test_when_the_server_has_no_use_for_a_round_any_more(view: View, past: bool) -> None:
     assert is_past(3, view) is past
+
+
+def test_deciding_needs_neither_torch_nor_a_network() -> None:
+    check = "import sys, edgeflock.client.deciding.session, edgeflock.client.deciding.backoff; "
+    check += "print({'torch', 'grpc', 'google.protobuf', 'asyncio', 'sqlite3'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("set()\n", "")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.client.keeping.statedir import StateDir, Unwritable, replace_file
+from edgeflock.client.keeping.files import replace_file
+from edgeflock.client.keeping.statedir import StateDir, Unwritable
 from edgeflock.common.errors import BadValue, CorruptState, Locked
 
 

@@ -11,7 +11,6 @@ from structlog.testing import capture_logs
 
 from edgeflock.client.deciding.session import Generation
 from edgeflock.client.keeping import statefile
-from edgeflock.client.keeping.statefile import Stamp
 from edgeflock.client.keeping.store import Store
 from edgeflock.common.errors import BadValue, CorruptState
 from edgeflock.methods.kit.values import State
@@ -24,8 +23,8 @@ def state(value: float, size: int = 1000) -> State:
     return State(vectors, {"round": value, "mu": 0.1, "bad": float("nan")})
 
 
-def stamp(round: int) -> Stamp:
-    return Stamp(round, bytes([round % 256]) * 16)
+def stamp(round: int) -> Generation:
+    return Generation(round, bytes([round % 256]) * 16)
 
 
 def count_round(store: Store, round: int) -> None:

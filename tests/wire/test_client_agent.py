@@ -18,9 +18,9 @@ from edgeflock.client.config import ClientConfig
 from edgeflock.client.keeping.outbox import Outbox
 from edgeflock.client.keeping.store import Store
 from edgeflock.client.link import account
-from edgeflock.client.link.answers import ServerRefused
 from edgeflock.client.link.line import Link
 from edgeflock.client.link.trust import Trust
+from edgeflock.client.protocol import ServerRefused
 from edgeflock.client.training.trainer import Trainer
 from edgeflock.common.errors import EdgeflockError, LayoutMismatch
 from edgeflock.common.flat import FlatModel
@@ -306,15 +306,14 @@ def test_no_task_is_taken_while_an_update_is_unsettled(tmp_path: Path) -> None:
         async with stage(tmp_path) as on, on.living():
             server = on.server
             digest = await on.round(1)
-            fetches = len(server.offsets)
+            fetches = len(server.offsets) - len(server.headers)
             await server.show(view(server, 2))
             await server.cut()  # the client asks again for the verdict of round 1, and only that
-            await server.until(lambda: len(server.received) == 2)
-            assert [header.round for header in server.headers] == [1, 1]
-            assert len(server.offsets) == fetches + 1
+            await server.until(lambda: len(server.received) >= 2)
+            assert {header.round for header in server.headers} == {1}
+            assert len(server.offsets) - len(server.headers) == fetches
             await server.show(view(server, 2, counted(1, digest)))
-            await server.until(lambda: len(server.received) == 3)
-            assert server.headers[-1].round == 2
+            await server.until(lambda: server.headers[-1].round == 2)
 
     asyncio.run(scenario())
 
@@ -578,7 +577,7 @@ def test_an_outbox_that_cannot_be_written_ends_the_client_with_the_reason(tmp_pa
     async def scenario() -> None:
         async with stage(tmp_path) as on:
             agent = on.agent()
-            (tmp_path / "c2" / "outbox" / "payload").mkdir()  # in the way of the file
+            (tmp_path / "c2" / "outbox" / "payload").mkdir(parents=True)  # in the way of the file
             life = asyncio.create_task(agent.run())
             await on.server.show(view(on.server, 1))
             with pytest.raises(EdgeflockError, match="cannot be written"):

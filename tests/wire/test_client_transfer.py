@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 import torch
 
-from edgeflock.client.deciding.session import Settlement
+from edgeflock.client.costs import TrainCost
 from edgeflock.client.keeping.outbox import Outbox, OutboxEntry
-from edgeflock.client.link.answers import ServerRefused
+from edgeflock.client.link import wire
 from edgeflock.client.link.line import Channel
-from edgeflock.client.link.transfer import Incoming, Interrupted, Outgoing, deliver, fetch
-from edgeflock.client.training.meter import TrainCost
+from edgeflock.client.link.transfer import Incoming, Outgoing, deliver, fetch
+from edgeflock.client.protocol import Interrupted, ServerRefused, Settlement
 from edgeflock.common.errors import LayoutMismatch
 from edgeflock.common.payload.checksum import GRANULE
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.pack import Packed, pack
-from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind, Package
+from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind, Package, Scope
 from edgeflock.common.verdict import Verdict
 from edgeflock.v1 import aggregator_pb2 as pb
 from support.rehearsal import Rehearsal, Script, dialled, serving
@@ -85,7 +85,7 @@ def fetched(script: Script, *, known: bool = True, most: int = 20) -> tuple[Rehe
     server, room = Rehearsal(script, encoded.package, joined(encoded)), Room()
 
     async def scenario() -> Incoming:
-        incoming = Incoming(1, pb.SCOPE_SHARED, encoded.package if known else None, room.target)
+        incoming = Incoming(1, Scope.SHARED, encoded.package if known else None, room.target)
         async with serving(server) as target:
             await tried(target, lambda channel: fetch(channel.stub, SESSION, incoming), most)
         return incoming
@@ -133,7 +133,7 @@ def test_an_encoded_package_is_decoded() -> None:
     server, room = Rehearsal(Script(), encoded.package, joined(encoded)), Room()
 
     async def scenario() -> None:
-        incoming = Incoming(1, pb.SCOPE_SHARED, encoded.package, room.target)
+        incoming = Incoming(1, Scope.SHARED, encoded.package, room.target)
         async with serving(server) as target, dialled(target) as channel:
             await fetch(channel.stub, SESSION, incoming)
         assert incoming.encoded
@@ -151,7 +151,7 @@ def test_a_package_of_another_content_under_the_same_description_is_never_taken(
     server, room = Rehearsal(Script(), encoded.package, payload[:-1] + b"\x55"), Room()
 
     async def scenario() -> Incoming:
-        incoming = Incoming(1, pb.SCOPE_SHARED, encoded.package, room.target)
+        incoming = Incoming(1, Scope.SHARED, encoded.package, room.target)
         async with serving(server) as target:
             with pytest.raises(AssertionError, match="3 attempts"):
                 await tried(target, lambda channel: fetch(channel.stub, SESSION, incoming), 3)
@@ -167,7 +167,7 @@ def test_a_refused_fetch_says_why_and_keeps_its_place() -> None:
     server = Rehearsal(Script(cuts=[GRANULE], refusals=[None, refusal]), encoded.package, joined(encoded))
 
     async def scenario() -> None:
-        incoming = Incoming(1, pb.SCOPE_SHARED, encoded.package, Room().target)
+        incoming = Incoming(1, Scope.SHARED, encoded.package, Room().target)
         async with serving(server) as target, dialled(target) as channel:
             with pytest.raises(grpc.aio.AioRpcError):
                 await fetch(channel.stub, SESSION, incoming)
@@ -184,7 +184,7 @@ def test_a_refused_fetch_says_why_and_keeps_its_place() -> None:
 def test_a_package_of_another_layout_is_refused_before_a_byte_is_asked_for() -> None:
     _, encoded = packed()
     with pytest.raises(LayoutMismatch, match="model"):
-        Incoming(1, pb.SCOPE_SHARED, encoded.package, Room(Layout.single("other", 7)).target)
+        Incoming(1, Scope.SHARED, encoded.package, Room(Layout.single("other", 7)).target)
 
 
 # ------------------------------------------------------------------------------------------------ deliver
@@ -285,7 +285,7 @@ def test_a_refused_header_costs_no_payload(tmp_path: Path, payload: bytes) -> No
 
 
 def test_an_unknown_reason_is_still_a_sentence() -> None:
-    refused = ServerRefused(pb.Refusal(reason=99))  # type: ignore[arg-type]
+    refused = wire.refused(pb.Refusal(reason=99))  # type: ignore[arg-type]
     assert str(refused) == "the server refused: reason 99"
 
 

@@ -4,45 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from random import Random
 
-import grpc
 import structlog
 
 from edgeflock.client.deciding.backoff import Backoff
 from edgeflock.client.deciding.session import Finish
-from edgeflock.client.keeping.outbox import Outbox
+from edgeflock.client.keeping.kept import Kept
 from edgeflock.client.keeping.statedir import Unwritable
-from edgeflock.client.keeping.store import Store
-from edgeflock.client.link.answers import Reason, ServerRefused
-from edgeflock.client.link.line import Line, Link
-from edgeflock.client.link.stub import Stub
-from edgeflock.client.link.transfer import Interrupted
-from edgeflock.client.link.trouble import in_words
-from edgeflock.client.link.trust import Distrusted
+from edgeflock.client.link.line import Channel, Line, Link
 from edgeflock.client.participation import Participation
-from edgeflock.client.training.meter import Meter
+from edgeflock.client.protocol import Interrupted, Introduction, ServerRefused, Unreached
+from edgeflock.client.training.desk import Desk
 from edgeflock.client.training.trainer import Trainer
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.common.wire.messages import run_from_wire
-from edgeflock.common.wire.transport import PROTOCOL
-from edgeflock.v1 import aggregator_pb2 as pb
+from edgeflock.common.reason import Reason
+from edgeflock.common.run import RunDescription
 
-JOIN_TIMEOUT_S = 20.0
-LEAVE_TIMEOUT_S = 2.0
 STEADY_S = 10.0  # a connection that lasted so long was a good one
 
-_REJOIN = (Reason.REASON_UNKNOWN_SESSION, Reason.REASON_SUPERSEDED)
-_OTHERS = (Reason.REASON_DUPLICATE_ID, Reason.REASON_ROSTER_FULL)  # others are where this client was
+_REJOIN = (Reason.UNKNOWN_SESSION, Reason.SUPERSEDED)
+_OTHERS = (Reason.DUPLICATE_ID, Reason.ROSTER_FULL)  # others are where this client was
 
 
 class GaveUp(EdgeflockError):
     """No server was reached for too long."""
+
+
+class Distrusted(EdgeflockError):
+    """No connection to this server can be trusted, and waiting changes nothing."""
 
 
 class RunFailed(EdgeflockError):
@@ -71,8 +63,7 @@ class Agent:
         self._log = structlog.get_logger(__name__).bind(client_id=client_id)
         # Seeded by the instance: devices that fail together do not come back together.
         self._backoff = Backoff(Random(f"{rules.instance.hex()}/{client_id}"))
-        self._outbox = Outbox(folder)
-        self._meter = Meter(alone=rules.alone, gauge=trainer.gauge)
+        self._meter = trainer.meter(alone=rules.alone)
         self._part: Participation | None = None
         self._seated = False  # a server has shown this client a run: it had its id and a seat to itself
         self._heard = time.monotonic()
@@ -106,31 +97,26 @@ class Agent:
         """Live through one connection; return why the run ended, or None after a pause, to try again."""
         try:
             async with self._link.channel() as channel:
-                return await self._over(await self._life(channel.stub))
+                return await self._over(await self._life(channel))
         except ServerRefused as refused:
             return await self._refused(refused)
-        except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                raise EdgeflockError(f"{self._link.target} is not an fl-server of this generation") from None
+        except Unreached as error:
             await self._unreached(error)
         except Interrupted as error:
             await self._pause(str(error))
         return None
 
-    async def _unreached(self, error: grpc.aio.AioRpcError) -> None:
-        """Say why, and wait; raises Distrusted if TLS is set up wrongly and no server was met before."""
-        trust, details, new = self._link.trust, error.details() or "", self._part is None
-        wrong = trust.wrong(details)
-        if passing := trust.passing(details):
-            await self._pause(passing)
-        elif wrong and new:
-            raise Distrusted(f"the server at {self._link.target} is not trusted: {wrong}")
-        else:
-            self._log.debug("grpc_says", code=error.code().name, details=details)
-            await self._pause(wrong or in_words(error) + (trust.hint(details) if new else ""))
+    async def _unreached(self, error: Unreached) -> None:
+        """Say why, and wait; raises what waiting would not change, if no server was met before."""
+        new = self._part is None
+        if error.foreign:
+            raise EdgeflockError(f"{self._link.target} is not an fl-server of this generation")
+        if error.distrusted and new:
+            raise Distrusted(f"the server at {self._link.target} is not trusted: {error}")
+        await self._pause(f"{error}{error.hint if new else ''}")
 
     async def _refused(self, refused: ServerRefused) -> Finish | None:
-        if refused.reason == Reason.REASON_FINISHED:
+        if refused.reason is Reason.FINISHED:
             return await self._over(Finish(str(refused)))
         if not (refused.temporary or refused.reason in _REJOIN or self._waits_out(refused)):
             raise refused
@@ -173,21 +159,21 @@ class Agent:
 
     # -------------------------------------------------------------------------------- one connection
 
-    async def _life(self, stub: Stub) -> Finish:
+    async def _life(self, channel: Channel) -> Finish:
         """Join, watch and act until the run is over; every trouble is an exception."""
-        line, part = await self._join(stub)
+        line, part = await self._join(channel)
         self._log.info("connected", server=self._link.target)
         watcher = asyncio.create_task(self._watch(line, part))
         try:
             ending = await part.act(line)
-            await _leave(line, ending.reason)
+            await line.leave(ending.reason)
             return ending
         except asyncio.CancelledError:
             await part.leave()
-            await _leave(line, "shut down")
+            await line.leave("shut down")
             raise
         except EdgeflockError as error:
-            await _leave(line, str(error))
+            await line.leave(str(error))
             raise
         finally:
             self._heard = time.monotonic()  # until now the server was there, news or not
@@ -196,34 +182,23 @@ class Agent:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
 
-    async def _join(self, stub: Stub) -> tuple[Line, Participation]:
-        request = pb.JoinRequest(
-            protocol=PROTOCOL,
-            software=_software(),
-            client_id=self.client_id,
-            instance_id=self._rules.instance,
-            own_data=await self._trainer.run(self._trainer.own_data, self.client_id),
-            device=self._trainer.description,
-        )
-        answer = await stub.Join(request, timeout=JOIN_TIMEOUT_S)
-        if answer.HasField("refusal"):
-            raise ServerRefused(answer.refusal)
+    async def _join(self, channel: Channel) -> tuple[Line, Participation]:
+        own = await self._trainer.own_data(self.client_id)
+        me = Introduction(self.client_id, self._rules.instance, own, self._trainer.description)
+        line, run = await channel.join(me)
         self._heard = time.monotonic()
-        admission = answer.admission
-        return Line(stub, admission.session), await self._enter(admission)
+        return line, await self._enter(run)
 
-    async def _enter(self, admission: pb.Admission) -> Participation:
-        """Take part in the run of this admission, or go on with it."""
-        run = run_from_wire(admission.run)
+    async def _enter(self, run: RunDescription) -> Participation:
+        """Take part in the run, or go on with it."""
         if self._part is None or self._part.run_id != run.run_id:
             if self._part:
                 await self._part.stop()
                 self._meter.finish(0)  # what was between two runs is neither's
-            setup = await self._trainer.run(self._trainer.setup, run)
-            store = Store(self._folder, run.run_id)
-            self._part = Participation(
-                self.client_id, setup, self._trainer, store, self._outbox, self._meter, self._backoff
-            )
+            setup = await self._trainer.setup(run)
+            desk = Desk(self.client_id, self._trainer, setup, self._meter)
+            kept = await self._trainer.run(Kept, self.client_id, self._folder, run.run_id)
+            self._part = Participation(self.client_id, desk, kept, self._backoff)
         self._part.enter(run.epoch)
         return self._part
 
@@ -232,25 +207,12 @@ class Agent:
         has nothing more to say, and hears us out."""
         over = False
         try:
-            async for answer in line.stub.Watch(pb.WatchRequest(session=line.session)):
-                if answer.HasField("refusal"):
-                    raise ServerRefused(answer.refusal)
+            async for view in line.views():
                 self._heard, self._seated = time.monotonic(), True
-                self._return_within_ms = answer.view.return_within_ms
-                part.see(answer.view, line)
-                over = answer.view.HasField("ending")
+                self._return_within_ms = view.return_within_ms
+                part.see(view, line)
+                over = view.ending is not None
             if not over:
                 raise Interrupted("the server has closed the watch")
-        except (ServerRefused, Interrupted, grpc.aio.AioRpcError) as error:
+        except (ServerRefused, Interrupted, Unreached) as error:
             line.lose(error)
-
-
-async def _leave(line: Line, reason: str) -> None:
-    request = pb.LeaveRequest(session=line.session, reason=reason[:200])
-    with suppress(grpc.aio.AioRpcError):  # a courtesy: the server notices a client that is gone by itself
-        await line.stub.Leave(request, timeout=LEAVE_TIMEOUT_S)
-
-
-@cache
-def _software() -> str:
-    return version("edgeflock")

@@ -14,10 +14,8 @@ import structlog
 from edgeflock.client.agent import Agent, AgentRules
 from edgeflock.client.config import ClientConfig, hosted_ids, resolve, state_home, with_numbers
 from edgeflock.client.console import ClientConsole, Work
-from edgeflock.client.keeping import seats
-from edgeflock.client.keeping.statedir import StateDir, Unwritable
+from edgeflock.client.keeping.statedir import StateDir, Unwritable, take_seat
 from edgeflock.client.link.line import Link
-from edgeflock.client.link.trust import Trust
 from edgeflock.client.training.trainer import Trainer
 from edgeflock.common.allocator import keep_pages
 from edgeflock.common.command import signals
@@ -36,31 +34,31 @@ def run(config: ClientConfig, console: ClientConsole | None = None) -> int:
     """Take part until the run is over; returns the exit code or raises the error of the first client."""
     keep_pages()
     config = resolve(config)
-    trust = Trust.of(config)
-    state = _place(config, trust)
+    link = Link.of(config)
+    state = _place(config, link)
     try:
-        return asyncio.run(_host(config, state, trust, console or ClientConsole()))
+        return asyncio.run(_host(config, state, link, console or ClientConsole()))
     finally:
         state.close()
 
 
-def _place(config: ClientConfig, trust: Trust) -> StateDir:
+def _place(config: ClientConfig, link: Link) -> StateDir:
     """Open the state directory that was named, by itself or by the client's name, else take a seat."""
     if config.state_dir is None:
-        return seats.take(state_home(), trust.address)
+        return take_seat(state_home(), link.address)
     return StateDir.open(config.state_dir, config.id)
 
 
-async def _host(config: ClientConfig, state: StateDir, trust: Trust, console: ClientConsole) -> int:
+async def _host(config: ClientConfig, state: StateDir, link: Link, console: ClientConsole) -> int:
     ids = hosted_ids(config) or with_numbers(state.identity.client_id, config.host_clients)
-    link, trainer = Link(trust), Trainer(config)
+    trainer = Trainer(config)
     rules = AgentRules(state.identity.instance, config.stay, config.give_up_after, alone=len(ids) == 1)
     told = {"clients": list(ids[:_NAMED]), "hosted": len(ids)}
     log.info("client_started", server=link.target, **told, state_dir=str(state.path))
-    log.info("energy_source", source=trainer.gauge.source or "none")
+    log.info("energy_source", source=trainer.energy_source or "none")
     agents = [Agent(name, state.folder(name), link, trainer, rules) for name in ids]
     console.follow(lambda: [Work(*work) for agent in agents if (work := agent.work)])
-    gauging = asyncio.create_task(trainer.gauge.run())
+    gauging = asyncio.create_task(trainer.watch_sensors())
     try:
         with _signals() as asked:
             return await _until_over(agents, asked)

@@ -9,34 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
-from edgeflock.common.verdict import Verdict
-
-
-@dataclass(frozen=True)
-class Settlement:
-    """The final word on one update of this client."""
-
-    round: int
-    digest: bytes
-    verdict: Verdict
-
-    @property
-    def counted(self) -> bool:
-        return self.verdict is Verdict.COUNTED
-
-
-@dataclass(frozen=True)
-class View:
-    """What the server said last about this client; a later view replaces an earlier one."""
-
-    round: int = 0  # the last one opened
-    seated: bool = False
-    draining: bool = False  # the server goes down and will be back; its view names no task then
-    task: int | None = None  # the round of the task
-    closing: bool = False  # the task is the one after the last round of training
-    settled: tuple[Settlement, ...] = ()  # the last two, oldest first
-    ending: str | None = None  # the reason, once the run is over
-    failed: bool = False  # that is how it ended
+from edgeflock.client.protocol import Settlement, Task, View
 
 
 class Stage(Enum):
@@ -120,14 +93,16 @@ class Forget:
 
 @dataclass(frozen=True)
 class Prepare:
-    """Get data and model of the seat and say so."""
+    """Get the data of the seat and say so."""
+
+    seat: int
 
 
 @dataclass(frozen=True)
 class Train:
     """Take the task: fetch, train, fill the outbox."""
 
-    round: int
+    task: Task
 
 
 @dataclass(frozen=True)
@@ -167,19 +142,19 @@ def decide(now: Situation) -> Decision:
         return Rewind(_last_known(now.view, now.generations))
     if now.view.ending is not None:
         return Finish(now.view.ending, now.view.failed)
-    if not now.view.seated:
+    if now.view.seat is None:
         return Wait()
-    return _take(now) if now.ready else Prepare()
+    return _take(now, now.view.task) if now.ready else Prepare(now.view.seat)
 
 
 def is_past(round: int, view: View) -> bool:
     """Whether the server can have no use for an update of that round any more, whatever it is busy with."""
-    return view.ending is not None or view.round > round or view.task not in (None, round)
+    return view.ending is not None or view.round > round or view.asked not in (None, round)
 
 
 def seen(pending: Pending, view: View) -> Pending:
     """Return the pending update after a new view: a task that vanishes and comes back is asked for again."""
-    asked = view.task == pending.round
+    asked = view.asked == pending.round
     if pending.stage is Stage.DELIVERED and not asked:
         return replace(pending, stage=Stage.RELEASED)
     if pending.stage is Stage.RELEASED and asked:
@@ -193,7 +168,7 @@ def _resolve(view: View, pending: Pending, *, delivering: bool) -> Decision:
             return _settle(settlement, pending)
     if pending.refused:
         return Discard(pending.round, pending.refused)
-    if view.task == pending.round and view.closing != pending.closing:
+    if view.asked == pending.round and view.closing != pending.closing:
         return Discard(pending.round, "the round is held anew, for another task")
     asked = pending.stage is not Stage.WAITING and not is_past(
         pending.round, view
@@ -221,16 +196,15 @@ def _missed(now: Situation) -> Promote | Forget | None:
 
 
 def _keep_training(view: View, training: int) -> Decision:
-    wanted = view.ending is None and (view.task == training or view.draining)
+    wanted = view.ending is None and (view.asked == training or view.draining)
     return Wait() if wanted else Abandon(training)
 
 
-def _take(now: Situation) -> Decision:
-    task = now.view.task
-    if task is None or task in now.answered or any(one.round == task for one in now.view.settled):
+def _take(now: Situation, task: Task | None) -> Decision:
+    if task is None or task.round in now.answered or any(one.round == task.round for one in now.view.settled):
         return Wait()
-    if now.generations and now.generations[-1].round >= task:
-        older = [kept.round for kept in now.generations if kept.round < task]
+    if now.generations and now.generations[-1].round >= task.round:
+        older = [kept.round for kept in now.generations if kept.round < task.round]
         return Rewind(older[-1] if older else None)
     return Train(task)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +9,9 @@ from pathlib import Path
 
 import structlog
 
-from edgeflock.client.keeping.statedir import replace_file
-from edgeflock.client.keeping.statefile import write_pieces
-from edgeflock.client.training.meter import TrainCost
+from edgeflock.client.costs import TrainCost
+from edgeflock.client.deciding.session import Generation
+from edgeflock.client.keeping.files import replace_file, write_over, write_pieces
 from edgeflock.common.payload.checksum import Buffer, Marks
 from edgeflock.common.payload.description import CorruptDescription, Description
 from edgeflock.common.payload.package import Package
@@ -41,6 +40,11 @@ class OutboxEntry:
     def package(self) -> Package:
         return self.description.package
 
+    @property
+    def generation(self) -> Generation:
+        """The state that it leads to, if it counts."""
+        return Generation(self.round, self.package.digest)
+
 
 class Outbox:
     """Holds at most one update. The small file `meta`, written last, is the commit point.
@@ -61,14 +65,14 @@ class Outbox:
         """Write an update; when this returns it is there, whole, whatever happens to the process."""
         self.clear()
         write_pieces(self._payload, pieces)
-        if not _write_over(self._meta, _encode(entry)):
+        if not write_over(self._meta, _encode(entry)):
             replace_file(self._meta, _encode(entry))
         self.entry = entry
 
     def clear(self) -> None:
         """Forget the update."""
         if self.entry is not None:
-            _write_over(self._meta, _NOTHING)
+            write_over(self._meta, _NOTHING)
             self.entry = None
 
     def open_payload(self) -> int:
@@ -86,7 +90,7 @@ class Outbox:
             return _decode(content, self._marks())
         except (CorruptDescription, ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             log.warning("outbox_discarded", reason=f"it is torn: {error}; the round is trained again")
-            _write_over(self._meta, _NOTHING)
+            write_over(self._meta, _NOTHING)
             return None
 
     def _marks(self) -> Marks:
@@ -95,23 +99,6 @@ class Outbox:
             while count := file.readinto(block):
                 marks.add(block[:count])
         return marks
-
-
-def _write_over(path: Path, content: bytes) -> bool:
-    """Write over the beginning of a small file in one call; return whether there is one.
-
-    What a longer content before leaves behind its end means nothing.
-    """
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        if os.pwrite(descriptor, content, 0) != len(content):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-    finally:
-        os.close(descriptor)
-    return True
 
 
 def _encode(entry: OutboxEntry) -> bytes:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from edgeflock.client.deciding.session import Generation
+from edgeflock.client.keeping.files import write_pieces
 from edgeflock.common.errors import CorruptState
 from edgeflock.common.payload import tensorheader
-from edgeflock.common.payload.checksum import Buffer, extend
+from edgeflock.common.payload.checksum import extend
 from edgeflock.common.payload.memory import memory
 from edgeflock.common.payload.tensorheader import TensorPlace
 from edgeflock.methods.kit.values import State
@@ -25,34 +25,10 @@ _DAMAGES = (ValueError, KeyError, TypeError, AttributeError, RuntimeError)
 _NO_CHECKSUM = '"crc32c":"00000000"'  # what stands in the header while the checksum is formed
 
 
-@dataclass(frozen=True)
-class Stamp:
-    """Which counted update a state belongs to."""
-
-    round: int
-    digest: bytes
-
-
-def write_pieces(path: Path, pieces: Iterable[Buffer]) -> None:
-    """Write a file in place: overwriting pages that are cached costs a tenth of fresh ones."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        end = 0
-        for piece in pieces:
-            view = memoryview(piece).cast("B")
-            while len(view):
-                count = os.pwrite(descriptor, view, end)
-                view, end = view[count:], end + count
-        if os.fstat(descriptor).st_size != end:
-            os.ftruncate(descriptor, end)
-    finally:
-        os.close(descriptor)
-
-
-def write(path: Path, state: State, stamp: Stamp) -> None:
+def write(path: Path, state: State, generation: Generation) -> None:
     """Write a state file in place; rename it afterwards where it must be whole or absent."""
     vectors = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(state.vectors.items())}
-    header = _header(vectors, state.scalars, stamp)
+    header = _header(vectors, state.scalars, generation)
     pieces = [memory(tensor) for tensor in vectors.values()]
     checksum = extend(0, header)
     for piece in pieces:
@@ -62,7 +38,7 @@ def write(path: Path, state: State, stamp: Stamp) -> None:
     )
 
 
-def read(path: Path) -> tuple[State, Stamp]:
+def read(path: Path) -> tuple[State, Generation]:
     """Read and check a state file; raises CorruptState."""
     try:
         with path.open("rb") as file:
@@ -73,25 +49,25 @@ def read(path: Path) -> tuple[State, Stamp]:
         _check(header, data, said.metadata["crc32c"])
         vectors = {name: _vector(data, said.size, place) for name, place in said.tensors.items()}
         scalars = {name: float(value) for name, value in json.loads(said.metadata["scalars"]).items()}
-        return State(vectors, scalars), _stamp(said.metadata)
+        return State(vectors, scalars), _generation(said.metadata)
     except _DAMAGES as error:
         raise CorruptState(f"{path} cannot be read: {error}") from None
 
 
-def read_stamp(path: Path) -> Stamp:
+def read_generation(path: Path) -> Generation:
     """Read only whose state it is, unchecked; raises CorruptState."""
     try:
         with path.open("rb") as file:
-            return _stamp(tensorheader.parse(tensorheader.read(file)).metadata)
+            return _generation(tensorheader.parse(tensorheader.read(file)).metadata)
     except _DAMAGES as error:
         raise CorruptState(f"{path} cannot be read: {error}") from None
 
 
-def _header(vectors: Mapping[str, Tensor], scalars: Mapping[str, float], stamp: Stamp) -> bytes:
+def _header(vectors: Mapping[str, Tensor], scalars: Mapping[str, float], generation: Generation) -> bytes:
     metadata = {
         "crc32c": "00000000",
-        "digest": stamp.digest.hex(),
-        "round": str(stamp.round),
+        "digest": generation.digest.hex(),
+        "round": str(generation.round),
         "scalars": json.dumps({name: float(value) for name, value in sorted(scalars.items())}),
     }
     tensors = ((name, _DTYPES[tensor.dtype], tensor.shape) for name, tensor in vectors.items())
@@ -111,5 +87,5 @@ def _vector(data: bytearray, start: int, place: TensorPlace) -> Tensor:
     return torch.frombuffer(data, dtype=dtype, count=count, offset=place.start - start).view(place.shape)
 
 
-def _stamp(metadata: Mapping[str, str]) -> Stamp:
-    return Stamp(int(metadata["round"]), bytes.fromhex(metadata["digest"]))
+def _generation(metadata: Mapping[str, str]) -> Generation:
+    return Generation(int(metadata["round"]), bytes.fromhex(metadata["digest"]))

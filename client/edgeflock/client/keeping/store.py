@@ -10,8 +10,7 @@ import structlog
 
 from edgeflock.client.deciding.session import Generation
 from edgeflock.client.keeping import statefile
-from edgeflock.client.keeping.statedir import replace_file
-from edgeflock.client.keeping.statefile import Stamp
+from edgeflock.client.keeping.files import replace_file
 from edgeflock.common.errors import BadValue, CorruptState
 from edgeflock.methods.kit.values import State
 
@@ -51,15 +50,15 @@ class Store:
             return State()
         newest = self._kept[-1]
         try:
-            state, stamp = statefile.read(self._file(newest.round))
-            if Generation(stamp.round, stamp.digest) != newest:
+            state, generation = statefile.read(self._file(newest.round))
+            if generation != newest:
                 raise CorruptState(f"{self._file(newest.round)} is of another update")
             return state
         except (CorruptState, OSError) as error:
             self._lose(error)
             return State()
 
-    def stage(self, state: State | None, stamp: Stamp) -> bool:
+    def stage(self, state: State | None, generation: Generation) -> bool:
         """Write the candidate of an update; None means that the update leaves the state as it is.
 
         Returns whether there is a candidate: nothing is written for a method that keeps nothing.
@@ -67,22 +66,20 @@ class Store:
         if state is None or not (state.vectors or state.scalars or self._kept):
             self.discard()
             return False
-        statefile.write(self._spare, state, stamp)
+        statefile.write(self._spare, state, generation)
         self._spare.replace(self._candidate)
         return True
 
-    def staged(self, stamp: Stamp) -> bool:
+    def staged(self, generation: Generation) -> bool:
         """Return whether the candidate of that update is there, or has become the state already."""
-        generation = Generation(stamp.round, stamp.digest)
         return generation in self._kept or self.candidate() == generation
 
     def candidate(self) -> Generation | None:
         """Return of which update there is a candidate, if it is whole."""
         try:
-            stamp = statefile.read(self._candidate)[1]
+            return statefile.read(self._candidate)[1]
         except (CorruptState, OSError):
             return None
-        return Generation(stamp.round, stamp.digest)
 
     def forget(self, reason: str) -> None:
         """Drop all that is kept, which is behind what the server has counted."""
@@ -95,14 +92,14 @@ class Store:
         if not self._candidate.exists():
             return
         try:
-            stamp = statefile.read_stamp(self._candidate)
+            generation = statefile.read_generation(self._candidate)
         except CorruptState as error:
             self._lose(error)
             self._candidate.unlink()
             return
-        self._candidate.replace(self._file(stamp.round))
-        self._kept = [kept for kept in self._kept if kept.round < stamp.round]
-        self._kept.append(Generation(stamp.round, stamp.digest))
+        self._candidate.replace(self._file(generation.round))
+        self._kept = [kept for kept in self._kept if kept.round < generation.round]
+        self._kept.append(generation)
         while len(self._kept) > GENERATIONS:  # the oldest file becomes the next candidate's
             self._file(self._kept.pop(0).round).replace(self._spare)
 
@@ -137,15 +134,15 @@ class Store:
     def _listed(self) -> list[Generation]:
         files = sorted(file for file in self._folder.iterdir() if _FILE.fullmatch(file.name))
         try:
-            stamps = [statefile.read_stamp(file) for file in files]
-            if [self._file(stamp.round) for stamp in stamps] != files:
+            found = [statefile.read_generation(file) for file in files]
+            if [self._file(one.round) for one in found] != files:
                 raise CorruptState(f"the states in {self._folder} are of other rounds than their names say")
         except (CorruptState, OSError) as error:
             log.warning("state_lost", reason=str(error))
             for file in files:
                 file.unlink()
             return []
-        return [Generation(stamp.round, stamp.digest) for stamp in stamps]
+        return found
 
 
 def _forget_old_runs(runs: Path) -> None:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 
-from edgeflock.client.link.contact import Contact
-from edgeflock.client.training.meter import Meter, RoundCost
-from edgeflock.v1 import aggregator_pb2 as pb
+from edgeflock.client.costs import RoundCost
 
 WITHIN_S = 1.0  # a round's costs wait so long for the next update's header to carry them
-LAST_WORDS_S = 4.0  # that a client which has heard the end waits for its reports, twice at most
 _MOST = 2  # rounds: of older ones the server takes no costs any more
+
+Tell = Callable[[RoundCost, Callable[[], None]], None]  # sends costs, and calls back when they were heard
 
 
 class Account:
     """Costs of one client in one run. A header carries them, or a call of their own; what is lost on the way
     is told again."""
 
-    def __init__(self, meter: Meter, contact: Contact) -> None:
-        self._meter, self._contact = meter, contact
+    def __init__(self, tell: Tell) -> None:
+        self._send = tell
         self._owed: dict[int, RoundCost] = {}  # by round
         self._last: RoundCost | None = None  # of the newest settled round
         self._waiting: deque[tuple[float, RoundCost]] = deque()  # until when for a header, in this order
@@ -30,14 +30,12 @@ class Account:
         """What the next header carries."""
         return self._owed.get(self._last.round) if self._last else None
 
-    def settle(self, round: int) -> RoundCost:
-        """A round has its verdict: return what it took; the next one begins."""
-        cost = self._meter.finish(round)
+    def owe(self, cost: RoundCost) -> None:
+        """A round has its verdict: this is what it took."""
         self._owe(cost)
         self._waiting.append((asyncio.get_running_loop().time() + WITHIN_S, cost))
         if len(self._waiting) == 1:
             self._look_again()
-        return cost
 
     def _look_again(self) -> None:
         asyncio.get_running_loop().call_at(self._waiting[0][0], self._look)
@@ -60,13 +58,11 @@ class Account:
         for cost in tuple(self._owed.values()):
             self._tell(cost)
 
-    async def close(self) -> None:
+    def close(self, rest: RoundCost) -> None:
         """The run is over: tell what is owed, and with the last round what came after its verdict."""
-        await self._contact.told(LAST_WORDS_S)  # what is on its way must not come after the last word
         if self._last is not None:
-            self._owe(self._last.with_rest(self._meter.finish(self._last.round)))
+            self._owe(self._last.with_rest(rest))
         self.tell()
-        await self._contact.told(LAST_WORDS_S)
 
     def _owes(self, cost: RoundCost) -> bool:
         return self._owed.get(cost.round) is cost
@@ -78,13 +74,4 @@ class Account:
 
     def _tell(self, cost: RoundCost) -> None:
         if self._owes(cost):  # no header has carried it meanwhile
-            self._contact.tell(pb.ReportRequest(cost=to_wire(cost)), partial(self.heard, cost))
-
-
-def to_wire(cost: RoundCost | None) -> pb.RoundCost | None:
-    """Return costs as a message."""
-    if cost is None:
-        return None
-    said = cost.fields()
-    del said["bytes_up"]  # the server counts that
-    return pb.RoundCost(**said)
+            self._send(cost, partial(self.heard, cost))

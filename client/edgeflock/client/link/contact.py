@@ -1,4 +1,4 @@
-"""The contact of one client with the server: the line of the moment, attempts over many, reports."""
+"""The contact of one client with the server over many lines: transfers, what is owed to it, reports."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ from typing import TypeVar
 import grpc
 import structlog
 
+from edgeflock.client.costs import RoundCost
 from edgeflock.client.deciding.backoff import Backoff
-from edgeflock.client.link.answers import Reason, ServerRefused
-from edgeflock.client.link.line import Line
-from edgeflock.client.link.transfer import Interrupted
+from edgeflock.client.keeping.outbox import OutboxEntry
+from edgeflock.client.link import wire
+from edgeflock.client.link.account import Account
+from edgeflock.client.link.line import Line, in_our_words
+from edgeflock.client.link.transfer import Incoming, Outgoing, Target, deliver, fetch
+from edgeflock.client.protocol import Interrupted, Parcel, ServerRefused, Settlement, Unreached
+from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.reason import Reason
 from edgeflock.v1 import aggregator_pb2 as pb
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-CALL_TIMEOUT_S = 10.0  # of a report
+LAST_WORDS_S = 4.0  # that a client which has heard the end waits for its reports, twice at most
+_REJOIN = (Reason.UNKNOWN_SESSION, Reason.SUPERSEDED)
 
 
 class _Hung(Exception):
@@ -35,30 +42,68 @@ class Contact:
         self._line: Line | None = None
         self._up = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
+        self._account = Account(self._tell_cost)
+        self._sent_bytes = 0
 
     def attach(self, line: Line) -> bool:
-        """Use this line from now on; return whether it is a new one."""
+        """Use this line from now on; return whether it is a new one, which is told what is owed."""
         if self._line is line:
             return False
         self._line = line
         self._up.set()
+        self._account.tell()
         return True
 
     def detach(self) -> None:
         self._line = None
         self._up.clear()
 
+    # ------------------------------------------------------------------------------- transfers
+
+    async def fetch(self, round: int, parcel: Parcel, target: Target) -> Incoming:
+        """Fetch what did not come with the task; raises ServerRefused if it is not to be had."""
+        incoming = Incoming(round, parcel.scope, parcel.package, target)
+        if not incoming.take_whole(parcel.payload):
+            await self.attempt(
+                lambda line: fetch(line.stub, line.session, incoming), lambda: incoming.position
+            )
+        return incoming
+
+    async def deliver(self, entry: OutboxEntry, payload: int) -> Settlement | None:
+        """Deliver an update, and the costs of the round before with it; `payload` is a descriptor.
+
+        Return None when the server has received it, or its settlement if there is one.
+
+        Raises ServerRefused if the server will never take it.
+        """
+        owed = self._account.previous
+        outgoing = Outgoing(entry, payload, owed)
+        try:
+            settlement = await self.attempt(
+                lambda line: deliver(line.stub, line.session, outgoing), lambda: outgoing.reached
+            )
+        finally:
+            self._sent_bytes += outgoing.sent_bytes
+        self._account.heard(owed)
+        return settlement
+
+    def take_sent_bytes(self) -> int:
+        """Return the payload that went up since the last call."""
+        taken, self._sent_bytes = self._sent_bytes, 0
+        return taken
+
     async def attempt(self, operation: Callable[[Line], Awaitable[T]], reached: Callable[[], int]) -> T:
-        """Try until it works; `reached` tells how far it has come. Raises Refused if that is final."""
+        """Try until it works; `reached` tells how far it has come. Raises ServerRefused if that is final."""
         backoff = Backoff(self._connecting.random)
         while True:
             line, before = await self._current(), reached()
             try:
-                done = await _while_up(line, operation(line))
+                with in_our_words(line.trust):
+                    done = await _while_up(line, operation(line))
                 self._connecting.reset()
                 return done
             except ServerRefused as refused:
-                if refused.reason in (Reason.REASON_UNKNOWN_SESSION, Reason.REASON_SUPERSEDED):
+                if refused.reason in _REJOIN:
                     line.lose(refused)
                     continue
                 if not refused.temporary:
@@ -68,7 +113,7 @@ class Contact:
             except Interrupted as error:
                 delay_s = backoff.next_s()
                 log.info("transfer_interrupted", reason=str(error), reached=reached())
-            except grpc.aio.AioRpcError as error:
+            except Unreached as error:
                 line.lose(error)
                 continue
             except (grpc.aio.UsageError, _Hung):  # the channel is closed, or as good as
@@ -86,25 +131,48 @@ class Contact:
             await self._up.wait()
         return self._line
 
-    def tell(self, request: pb.ReportRequest, heard: Callable[[], None] | None = None) -> None:
-        """Send a report that nobody waits for, if there is a line; `heard` is called when it was taken."""
-        if self._line and self._line.up:
-            call = asyncio.create_task(_report(self._line, request, heard))
-            self._calls.add(call)
-            call.add_done_callback(self._calls.discard)
+    # ------------------------------------------------------------------------------- reports
+
+    def progress(
+        self, round: int, *, done: int, total: int, cpu_s: float, temperature_c: float | None
+    ) -> None:
+        """Tell how far a training is."""
+        said = pb.Progress(
+            round=round, steps_done=done, steps_total=total, cpu_s=cpu_s, temperature_c=temperature_c
+        )
+        self._tell(pb.ReportRequest(progress=said))
+
+    def refuse(self, round: int, error: EdgeflockError) -> None:
+        """Say that this client cannot do the task; the round goes on without it."""
+        self._tell(pb.ReportRequest(refused=wire.task_refused(round, error)))
+
+    def owe(self, cost: RoundCost) -> None:
+        """A round has its verdict: this is what it took, told until it was heard."""
+        self._account.owe(cost)
+
+    def tell_owed(self) -> None:
+        self._account.tell()
 
     async def told(self, within_s: float) -> None:
         """Wait a little until the reports are there: who leaves is not listened to any more."""
         if self._calls:
             await asyncio.wait(tuple(self._calls), timeout=within_s)
 
+    async def close(self, rest: Callable[[], RoundCost]) -> None:
+        """The run is over: tell what is owed, and with the last round what came after its verdict."""
+        await self.told(LAST_WORDS_S)  # what is on its way must not come after the last word
+        self._account.close(rest())
+        await self.told(LAST_WORDS_S)
 
-async def ask(line: Line, request: pb.ReportRequest) -> None:
-    """Send a report that must arrive; raises Refused or grpc.aio.AioRpcError."""
-    request.session = line.session
-    answer = await line.stub.Report(request, timeout=CALL_TIMEOUT_S)
-    if answer.HasField("refusal"):
-        raise ServerRefused(answer.refusal)
+    def _tell_cost(self, cost: RoundCost, heard: Callable[[], None]) -> None:
+        self._tell(pb.ReportRequest(cost=wire.round_cost(cost)), heard)
+
+    def _tell(self, request: pb.ReportRequest, heard: Callable[[], None] | None = None) -> None:
+        """Send a report that nobody waits for, if there is a line; `heard` is called when it was taken."""
+        if self._line and self._line.up:
+            call = asyncio.create_task(_report(self._line, request, heard))
+            self._calls.add(call)
+            call.add_done_callback(self._calls.discard)
 
 
 async def _while_up(line: Line, operation: Awaitable[T]) -> T:
@@ -126,7 +194,7 @@ async def _while_up(line: Line, operation: Awaitable[T]) -> T:
 
 
 async def _report(line: Line, request: pb.ReportRequest, heard: Callable[[], None] | None) -> None:
-    with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError, ServerRefused):  # told when it can be
-        await ask(line, request)
+    with suppress(Unreached, grpc.aio.UsageError, ServerRefused):  # told when it can be
+        await line.report(request)
         if heard is not None:
             heard()

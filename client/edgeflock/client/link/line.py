@@ -1,17 +1,32 @@
-"""The line to the server: one channel shared by all hosted clients, a fresh one after a broken one."""
+"""The line to the server: one channel shared by all hosted clients, a fresh one after a broken one; a session
+on it, from Join until it is lost."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
 
 import grpc
 
+from edgeflock.client.config import ClientConfig
+from edgeflock.client.link import wire
 from edgeflock.client.link.stub import Stub
+from edgeflock.client.link.trouble import unreached
 from edgeflock.client.link.trust import Trust
+from edgeflock.client.protocol import Introduction, Unreached, View
+from edgeflock.common.run import RunDescription
+from edgeflock.common.wire.messages import run_from_wire
 from edgeflock.common.wire.transport import SMALL_CHUNK, channel_options
+from edgeflock.v1 import aggregator_pb2 as pb
+
+JOIN_TIMEOUT_S = 20.0
+REPORT_TIMEOUT_S = 10.0
+LEAVE_TIMEOUT_S = 2.0
+_LONGEST = 200  # characters of a farewell
 
 _OPTIONS = [*channel_options(), ("grpc.enable_retries", 0)]  # our back-off is the only one
 # After a download was cut: what lies unread when the next cut comes is sent twice, so little may. By itself
@@ -19,51 +34,84 @@ _OPTIONS = [*channel_options(), ("grpc.enable_retries", 0)]  # our back-off is t
 _CAREFUL = [*_OPTIONS, ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", SMALL_CHUNK)]
 
 
-class Channel:
-    """One connection; closed when it is broken and nobody uses it any more."""
-
-    def __init__(
-        self, target: str, credentials: grpc.ChannelCredentials | None = None, *, careful: bool = False
-    ) -> None:
-        options = _CAREFUL if careful else _OPTIONS
-        if credentials is None:
-            self.channel = grpc.aio.insecure_channel(target, options=options)
-        else:
-            self.channel = grpc.aio.secure_channel(target, credentials, options=options)
-        self.stub: Stub = Stub(self.channel)
-        self.users = 0
-        self.broken = False
-
-
 class Link:
     """Hands out the channel that is current."""
 
     def __init__(self, trust: Trust) -> None:
-        self.trust, self.target = trust, trust.address.target
-        self._credentials = trust.credentials()
+        self.address = trust.address
+        self._trust = trust
         self._current: Channel | None = None
+
+    @classmethod
+    def of(cls, config: ClientConfig) -> Link:
+        """Read the files that prove one to the other; raises UsageError with a sentence."""
+        return cls(Trust.of(config))
+
+    @property
+    def target(self) -> str:
+        return self.address.target
 
     @asynccontextmanager
     async def channel(self) -> AsyncIterator[Channel]:
-        """Use the current channel; who leaves with an error of gRPC has found it broken."""
+        """Use the current channel; who leaves because nothing was reached has found it broken."""
         channel = self._current
         if channel is None or channel.broken:
             careful = channel is not None and channel.stub.cut
-            channel = self._current = Channel(self.target, self._credentials, careful=careful)
+            channel = self._current = Channel(self._trust, careful=careful)
         channel.users += 1
         try:
             yield channel
-        except grpc.aio.AioRpcError:
+        except Unreached:
             channel.broken = True
             raise
         finally:
             channel.users -= 1
             if channel.broken and not channel.users:
-                await channel.channel.close()
+                await channel.close()
 
     async def close(self) -> None:
         if self._current and not self._current.users:
-            await self._current.channel.close()
+            await self._current.close()
+
+
+class Channel:
+    """One connection; closed when it is broken and nobody uses it any more."""
+
+    def __init__(self, trust: Trust, *, careful: bool = False) -> None:
+        options, credentials = _CAREFUL if careful else _OPTIONS, trust.credentials()
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(trust.address.target, options=options)
+        else:
+            self._channel = grpc.aio.secure_channel(trust.address.target, credentials, options=options)
+        self._trust = trust
+        self.stub: Stub = Stub(self._channel)
+        self.users = 0
+        self.broken = False
+
+    async def join(self, who: Introduction) -> tuple[Line, RunDescription]:
+        """Ask for a seat; return the session, and the run.
+
+        Raises ServerRefused, Unreached, or MalformedMessage for a run that cannot be.
+        """
+        with in_our_words(self._trust):
+            request = wire.join_request(who, _software())
+            answer = await self.stub.Join(request, timeout=JOIN_TIMEOUT_S)
+        if answer.HasField("refusal"):
+            raise wire.refused(answer.refusal)
+        admission = answer.admission
+        return Line(self.stub, admission.session, self._trust), run_from_wire(admission.run)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+@contextmanager
+def in_our_words(trust: Trust) -> Iterator[None]:
+    """Raise Unreached in place of what gRPC raises when a call breaks."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise unreached(error, trust) from None
 
 
 @dataclass
@@ -72,6 +120,7 @@ class Line:
 
     stub: Stub
     session: bytes
+    trust: Trust
     lost: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def lose(self, error: Exception) -> None:
@@ -83,3 +132,35 @@ class Line:
     @property
     def up(self) -> bool:
         return not self.lost.done()
+
+    async def views(self) -> AsyncIterator[View]:
+        """Watch: yield every view until the server ends the stream; raises ServerRefused or Unreached."""
+        with in_our_words(self.trust):
+            async for answer in self.stub.Watch(pb.WatchRequest(session=self.session)):
+                if answer.HasField("refusal"):
+                    raise wire.refused(answer.refusal)
+                yield wire.view(answer.view)
+
+    async def ready(self, samples: int, class_counts: Sequence[int], layout_digest: bytes) -> None:
+        """Say that data and model are there; raises ServerRefused or Unreached."""
+        ready = pb.Ready(samples=samples, class_counts=class_counts, layout_digest=layout_digest)
+        await self.report(pb.ReportRequest(ready=ready))
+
+    async def report(self, request: pb.ReportRequest) -> None:
+        """Send a report that must arrive; raises ServerRefused or Unreached."""
+        request.session = self.session
+        with in_our_words(self.trust):
+            answer = await self.stub.Report(request, timeout=REPORT_TIMEOUT_S)
+        if answer.HasField("refusal"):
+            raise wire.refused(answer.refusal)
+
+    async def leave(self, reason: str) -> None:
+        """Say farewell: a courtesy, the server notices a client that is gone by itself."""
+        request = pb.LeaveRequest(session=self.session, reason=reason[:_LONGEST])
+        with suppress(grpc.aio.AioRpcError):
+            await self.stub.Leave(request, timeout=LEAVE_TIMEOUT_S)
+
+
+@cache
+def _software() -> str:
+    return version("edgeflock")

@@ -6,34 +6,31 @@ import asyncio
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 from torch import Tensor
 
-from edgeflock.client.deciding.session import Settlement
+from edgeflock.client.costs import RoundCost
 from edgeflock.client.keeping.outbox import OutboxEntry
-from edgeflock.client.link.answers import ServerRefused, settlement
 from edgeflock.client.link.stub import Stub
+from edgeflock.client.link.wire import refused, settlement, update_header
+from edgeflock.client.protocol import Interrupted, ServerRefused, Settlement
 from edgeflock.common.errors import CorruptPayload, LayoutMismatch
 from edgeflock.common.payload.checksum import GRANULE, Marks, extend
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.memory import memory
 from edgeflock.common.payload.pack import unpack_section
-from edgeflock.common.payload.package import Kind, Package, Section
+from edgeflock.common.payload.package import Kind, Package, Scope, Section
 from edgeflock.common.wire import chunks
 from edgeflock.common.wire.chunks import Piece
-from edgeflock.common.wire.messages import package_from_wire, package_to_wire
+from edgeflock.common.wire.messages import SCOPES, package_from_wire
 from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import bundle_pb2 as bundle_pb
 
 Target = Callable[[Kind], tuple[Tensor, Layout]]  # where the numbers of a bundle go
-
-
-class Interrupted(Exception):
-    """A transfer ended early: go on at the offset reached."""
 
 
 # ------------------------------------------------------------------------------------------------ fetch
@@ -53,9 +50,7 @@ class _Destination:
 class Incoming:
     """A package on its way in; after a broken stream it goes on at the last granule that was verified."""
 
-    def __init__(
-        self, round: int, scope: pb.Scope.ValueType, package: Package | None, target: Target
-    ) -> None:
+    def __init__(self, round: int, scope: Scope, package: Package | None, target: Target) -> None:
         self.round = round
         self.scope = scope
         self.package = Package(())
@@ -150,12 +145,12 @@ def _place(section: Section, tensor: Tensor, layout: Layout) -> _Destination:
 async def fetch(stub: Stub, session: bytes, incoming: Incoming) -> None:
     """Fetch until the package is complete.
 
-    Raises Refused, Interrupted or grpc.aio.AioRpcError; another attempt goes on where this one ended.
+    Raises ServerRefused, Interrupted or grpc.aio.AioRpcError; another attempt goes on where this one ended.
     """
     request = pb.FetchRequest(
         session=session,
         round=incoming.round,
-        scope=incoming.scope,
+        scope=SCOPES[incoming.scope],
         digest=incoming.digest,
         offset=incoming.position,
         chunk_bytes=SMALL_CHUNK if incoming.interrupted else 0,
@@ -166,7 +161,7 @@ async def fetch(stub: Stub, session: bytes, incoming: Incoming) -> None:
             if isinstance(answer, Piece):
                 incoming.take(answer)
             elif answer.HasField("refusal"):
-                raise ServerRefused(answer.refusal)
+                raise refused(answer.refusal)
             elif answer.HasField("package"):
                 incoming.describe(package_from_wire(answer.package))
             else:
@@ -189,7 +184,7 @@ async def fetch(stub: Stub, session: bytes, incoming: Incoming) -> None:
 class Outgoing:
     """An update on its way out: what was sent, over all attempts."""
 
-    def __init__(self, entry: OutboxEntry, payload: int, previous: pb.RoundCost | None = None) -> None:
+    def __init__(self, entry: OutboxEntry, payload: int, previous: RoundCost | None = None) -> None:
         self.entry = entry
         self.previous = previous  # costs of the round before, to be told with the header
         self.payload = payload  # descriptor
@@ -222,11 +217,11 @@ class Outgoing:
 async def deliver(stub: Stub, session: bytes, outgoing: Outgoing) -> Settlement | None:
     """Deliver until the server has it all: None for RECEIVED, or the verdict if there is one already.
 
-    Raises Refused, Interrupted or grpc.aio.AioRpcError; another attempt goes on at what the server holds.
+    Raises ServerRefused, Interrupted or AioRpcError; another attempt goes on at what the server holds.
     """
     call, upload = stub.Deliver(), _Upload(outgoing)
     try:
-        await call.write(pb.DeliverRequest(header=_header(outgoing, session)))
+        await call.write(pb.DeliverRequest(header=update_header(outgoing.entry, session, outgoing.previous)))
         answer = await call.read()
         while answer is not grpc.aio.EOF:
             match answer.WhichOneof("message"):
@@ -237,7 +232,7 @@ async def deliver(stub: Stub, session: bytes, outgoing: Outgoing) -> Settlement 
                 case "outcome":
                     return settlement(answer.outcome)
                 case "refusal":
-                    raise ServerRefused(answer.refusal)
+                    raise refused(answer.refusal)
                 case _:
                     answer = await call.read()
         raise Interrupted("the server ended the delivery without an answer")
@@ -297,16 +292,3 @@ def _end(offset: int, end: int, size: int) -> int:
     """Let chunks end at granules, whose checksums are known, where the credit allows it."""
     granule = end - end % GRANULE
     return min(end, size) if end >= size or granule <= offset else granule
-
-
-def _header(outgoing: Outgoing, session: bytes) -> pb.UpdateHeader:
-    entry = outgoing.entry
-    return pb.UpdateHeader(
-        session=session,
-        round=entry.round,
-        package=package_to_wire(entry.package),
-        samples=entry.description.samples,
-        cost=pb.TrainCost(**entry.cost.fields()),
-        previous=outgoing.previous,
-        scores=[pb.ClientScore(**asdict(score)) for score in entry.description.scores],
-    )

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import grpc
+import structlog
+
+from edgeflock.client.link.trust import Trust
+from edgeflock.client.protocol import Unreached
+
+log = structlog.get_logger(__name__)
 
 # What stands in gRPC's text, and what it means; the first that fits counts.
 _MEANT = {
@@ -40,3 +46,15 @@ def in_words(error: grpc.aio.AioRpcError) -> str:
     code = error.code()
     found = next((words for said, words in _MEANT.items() if said in details), "")
     return found or _CODES.get(code) or f"gRPC status {code.name.lower().replace('_', ' ')}"
+
+
+def unreached(error: grpc.aio.AioRpcError, trust: Trust) -> Unreached:
+    """Return what gRPC says of a call that broke as what is raised for it."""
+    details, code = error.details() or "", error.code()
+    log.debug("grpc_says", code=code.name, details=details)
+    if passing := trust.passing(details):
+        return Unreached(passing)
+    if wrong := trust.wrong(details):
+        return Unreached(wrong, distrusted=True)
+    foreign = code is grpc.StatusCode.UNIMPLEMENTED
+    return Unreached(in_words(error), hint=trust.hint(details), foreign=foreign)

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 import grpc
 
 from edgeflock.client.config import ClientConfig
-from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.wire.address import Address, parse_address
 from edgeflock.common.wire.tls import Pair, read_authority, read_pair, system_authorities
 
@@ -30,10 +29,6 @@ _JOIN_FILE = "or --config with this device's join file"
 _PLAIN = f"if it speaks TLS, give --tls-ca, {_JOIN_FILE}"
 _CERTLESS = f"it may ask for a certificate: give --tls-cert and --tls-key, {_JOIN_FILE}"
 _UNVOUCHED = "the authority of its --tls-client-ca may be another than that of --tls-cert"
-
-
-class Distrusted(EdgeflockError):
-    """No connection to this server can be trusted, and waiting changes nothing."""
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from edgeflock.client.protocol import Task, WantedBundle
 from edgeflock.client.training.allowance import Allowance
-from edgeflock.client.training.exam import TestSamples, examine
+from edgeflock.client.training.data import Member
+from edgeflock.client.training.exam import examine
 from edgeflock.client.training.setup import Setup
 from edgeflock.common import seeds
 from edgeflock.common.errors import EdgeflockError, LayoutMismatch
@@ -20,14 +22,11 @@ from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.pack import Packed, pack
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
 from edgeflock.common.scores import ClientScore
-from edgeflock.common.wire.messages import choice_from_wire, kind_from_wire
 from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.base import Bundles
-from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.local import Local
-from edgeflock.methods.kit.values import Plan, State
+from edgeflock.methods.kit.values import State
 from edgeflock.methods.kit.workbench import Workbench
-from edgeflock.v1 import aggregator_pb2 as pb
 
 RESIDUAL = "residual of delta"  # error feedback of top-k, kept with the method's own state
 
@@ -46,20 +45,6 @@ class Progress:
     cpu_s: float = 0.0  # that the working thread has used for it
     stop: threading.Event = field(default_factory=threading.Event)
     allowance: Allowance = field(default_factory=Allowance)  # used up: the training ends, the update goes
-
-
-@dataclass(frozen=True)
-class Member:
-    """One hosted client as the training sees it: its seat and its data."""
-
-    index: int
-    data: LocalData
-    class_counts: tuple[int, ...]
-    tests: TestSamples = field(default_factory=lambda: TestSamples({}))
-
-    @property
-    def samples(self) -> int:
-        return len(self.data)
 
 
 @dataclass(frozen=True)
@@ -99,7 +84,7 @@ class Bench:
         for section in package.sections:
             self._received[section.kind] = self._rooms[section.kind]
 
-    def train(self, setup: Setup, member: Member, task: pb.Task, state: State, progress: Progress) -> Result:
+    def train(self, setup: Setup, member: Member, task: Task, state: State, progress: Progress) -> Result:
         """Train one local round and encode the update; its pieces are valid until the next round here.
 
         Raises Stopped, LayoutMismatch or another EdgeflockError.
@@ -112,8 +97,7 @@ class Bench:
             scores, exam_s = _exam(setup, member, task, work, progress)
             return Result(self._encode(setup, work, {}, {}), None, 0, 0, scores, exam_s)
         bundles = self._run(setup, work, progress)
-        uploads = {kind_from_wire(upload.kind): upload for upload in task.uploads}
-        wanted = {kind: _wanted(setup, kind, upload) for kind, upload in uploads.items()}
+        wanted = {upload.kind: _wanted(setup, upload) for upload in task.uploads}
         _feed_back(work, bundles, wanted)
         encoded = self._encode(setup, work, bundles, wanted)
         if not work.steps_done:
@@ -122,13 +106,13 @@ class Bench:
         scores, exam_s = _exam(setup, member, task, work, progress)
         return Result(encoded, work.new_state, work.steps_done, work.samples_done, scores, exam_s)
 
-    def _local(self, setup: Setup, member: Member, task: pb.Task, state: State) -> Local:
+    def _local(self, setup: Setup, member: Member, task: Task, state: State) -> Local:
         return Local(
             self._work,
             member.data,
-            plan_of(task),
+            task.plan,
             seed=setup.run.seed,
-            seat=member.index,
+            seat=member.seat,
             round=task.round,
             received=self._received,
             state=state,
@@ -170,7 +154,7 @@ class Bench:
 
 
 def _exam(
-    setup: Setup, member: Member, task: pb.Task, work: Local, progress: Progress
+    setup: Setup, member: Member, task: Task, work: Local, progress: Progress
 ) -> tuple[tuple[ClientScore, ...], float]:
     """Return the client's scores and the seconds that they took; raises Stopped."""
     began = time.monotonic()
@@ -180,25 +164,11 @@ def _exam(
     return scores, time.monotonic() - began
 
 
-def plan_of(task: pb.Task) -> Plan:
-    """Return the work that a task asks for."""
-    return Plan(
-        lr=task.lr,
-        epochs=task.epochs,
-        steps=task.steps if task.HasField("steps") else None,
-        batch_size=task.batch_size,
-        momentum=task.momentum,
-        weight_decay=task.weight_decay,
-        clip=task.clip,
-        flags=dict(task.flags),
-    )
-
-
-def _wanted(setup: Setup, kind: Kind, upload: pb.Upload) -> tuple[Layout, CodecChoice]:
-    layout = setup.layout(kind)
+def _wanted(setup: Setup, upload: WantedBundle) -> tuple[Layout, CodecChoice]:
+    layout = setup.layout(upload.kind)
     if upload.layout_digest != layout.digest:
-        raise LayoutMismatch(f"the server wants a {kind} of another layout than this client's")
-    return layout, choice_from_wire(upload.codec)
+        raise LayoutMismatch(f"the server wants a {upload.kind} of another layout than this client's")
+    return layout, upload.codec
 
 
 def _feed_back(work: Local, bundles: Bundles, wanted: Mapping[Kind, tuple[Layout, CodecChoice]]) -> None:

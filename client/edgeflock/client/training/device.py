@@ -9,8 +9,8 @@ import psutil
 import torch
 
 from edgeflock.client.config import ClientConfig
+from edgeflock.client.protocol import Device
 from edgeflock.common.errors import BadValue
-from edgeflock.v1 import aggregator_pb2 as pb
 
 
 def choose(name: str) -> torch.device:
@@ -25,9 +25,9 @@ def choose(name: str) -> torch.device:
     return torch.device(name)
 
 
-def describe(device: torch.device, config: ClientConfig) -> pb.Device:
+def describe(device: torch.device, config: ClientConfig) -> Device:
     """Return what the server is told about this machine, and what its operator said of the work on it."""
-    return pb.Device(
+    return Device(
         machine=platform.machine(),
         system=f"{platform.system()} {platform.release()}",
         cores=os.cpu_count() or 1,

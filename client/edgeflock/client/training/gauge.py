@@ -4,36 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TypeVar
 
+from edgeflock.client.costs import Readings, highest
 from edgeflock.common.energy import Share
 from edgeflock.common.sensors import MODEL, SOURCES, Sensors
 
-T = TypeVar("T", bool, int, float)
-
 SAMPLE_S = 2.0  # between two looks; a power sensor is asked twice as often
 _POWER_S = 1.0
-
-
-@dataclass(frozen=True)
-class Readings:
-    """What the sensors say of a round; None where there is none."""
-
-    peak_gpu_bytes: int | None = None
-    temperature_c: float | None = None  # the highest
-    throttled: bool | None = None
-    energy_j: float | None = None
-    energy_source: int = 0  # the wire's EnergySource
-
-    def with_rest(self, rest: Readings) -> Readings:
-        """Return these and what the sensors have said since."""
-        return Readings(
-            _highest(self.peak_gpu_bytes, rest.peak_gpu_bytes),
-            _highest(self.temperature_c, rest.temperature_c),
-            _highest(self.throttled, rest.throttled),
-            None if self.energy_j is None else self.energy_j + (rest.energy_j or 0.0),
-            self.energy_source,
-        )
 
 
 class Gauge:
@@ -84,11 +61,11 @@ class Probe:
         self._share = Share(self.gauge.sensors)
 
     def note(self, celsius: float | None, throttled: bool | None) -> None:
-        self.temperature_c = _highest(self.temperature_c, celsius)
-        self._throttled = _highest(self._throttled, throttled)
+        self.temperature_c = highest(self.temperature_c, celsius)
+        self._throttled = highest(self._throttled, throttled)
 
     def note_gpu(self, peak_bytes: int | None) -> None:
-        self._gpu_bytes = _highest(self._gpu_bytes, peak_bytes)
+        self._gpu_bytes = highest(self._gpu_bytes, peak_bytes)
 
     def energy_j(self, *, cpu_s: float, active_s: float) -> float | None:
         """Return the round's joules so far, for so many CPU seconds and seconds of work."""
@@ -114,10 +91,3 @@ class Probe:
         """Return what was noted in the round, and these joules."""
         source = 0 if energy_j is None else SOURCES.index(self.gauge.source) + 1
         return Readings(self._gpu_bytes, self.temperature_c, self._throttled, energy_j, source)
-
-
-def _highest(one: T | None, other: T | None) -> T | None:
-    """Return the higher of what is known."""
-    if one is None or other is None:
-        return other if one is None else one
-    return max(one, other)

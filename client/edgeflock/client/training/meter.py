@@ -1,4 +1,4 @@
-"""The meter: one exclusive time line per client, CPU seconds, peak memory, bytes."""
+"""The meter: one exclusive time line per client, CPU seconds, peak memory."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any, NamedTuple
 
-from edgeflock.client.training.gauge import Gauge, Readings
+from edgeflock.client.costs import Readings, RoundCost
+from edgeflock.client.training.gauge import Gauge
 from edgeflock.common.time_line import TimeLine
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -23,56 +22,6 @@ class Activity(StrEnum):
     TRAIN = "train"
     DELIVER = "deliver"
     WAIT = "wait"
-
-
-@dataclass(frozen=True)
-class TrainCost:
-    """Costs of the local work, known when the update is complete."""
-
-    train_s: float = 0.0
-    cpu_s: float = 0.0
-    peak_rss_bytes: int = 0
-    fetch_s: float = 0.0
-    samples_done: int = 0
-    used_up: str = ""  # the allowance that ended the training before its last step
-    readings: Readings = field(default_factory=Readings)
-
-    def fields(self) -> dict[str, Any]:
-        """Return what `asdict` would, many times faster."""
-        return {**vars(self), "readings": vars(self.readings)}
-
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> TrainCost:
-        """Return the costs that had these fields; other versions may have stored more or fewer."""
-        known = {one.name: stored[one.name] for one in fields(cls) if one.name in stored}
-        return cls(**{**known, "readings": Readings(**stored.get("readings", {}))})
-
-
-class RoundCost(NamedTuple):
-    """Costs of a round, known when its verdict is there. The four times sum to the round's wall time."""
-
-    round: int
-    fetch_s: float
-    train_s: float
-    deliver_s: float
-    wait_s: float
-    cpu_s: float
-    peak_rss_bytes: int
-    bytes_up: int
-    readings: Readings = Readings()
-
-    def fields(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
-        return {**self._asdict(), "readings": vars(self.readings)}
-
-    def with_rest(self, rest: RoundCost) -> RoundCost:
-        """Return these and what came after the verdict: a run's end has no round of its own."""
-        sums = {name: getattr(self, name) + getattr(rest, name) for name in _SUMS}
-        peak = max(self.peak_rss_bytes, rest.peak_rss_bytes)
-        return self._replace(**sums, peak_rss_bytes=peak, readings=self.readings.with_rest(rest.readings))
-
-
-_SUMS = ("fetch_s", "train_s", "deliver_s", "wait_s", "cpu_s", "bytes_up")
 
 
 def peak_rss_bytes() -> int:
@@ -93,7 +42,6 @@ class Meter:
     ) -> None:
         self._line = TimeLine(Activity.WAIT, clock)
         self.probe = (gauge or Gauge()).probe()
-        self.bytes_up = 0
         self._alone = alone
         self._thread_s = 0.0
         self._process_s = time.process_time()
@@ -132,10 +80,8 @@ class Meter:
             wait_s=seconds.get(Activity.WAIT, 0.0),
             cpu_s=cpu_s,
             peak_rss_bytes=peak_rss_bytes(),
-            bytes_up=self.bytes_up,
             readings=self.probe.finish(cpu_s=cpu_s, active_s=_active_s(seconds)),
         )
-        self.bytes_up = 0
         self._thread_s = 0.0
         self._process_s += cpu_s  # which only counts for one that is alone
         return cost

@@ -1,4 +1,4 @@
-"""The trainer of a process: worker threads, training slots, the data of the hosted clients."""
+"""The trainer of a process: its worker threads, its training slots, what all hosted clients share."""
 
 from __future__ import annotations
 
@@ -10,28 +10,22 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-import numpy as np
 import structlog
 import torch
 
-from edgeflock.client.config import ClientConfig, data_path
+from edgeflock.client.config import ClientConfig
 from edgeflock.client.training import device, setup
-from edgeflock.client.training.bench import Bench, Member
-from edgeflock.client.training.exam import TestSamples
+from edgeflock.client.training.bench import Bench
+from edgeflock.client.training.data import HostedData, Member
 from edgeflock.client.training.gauge import Gauge
+from edgeflock.client.training.meter import Meter
 from edgeflock.client.training.setup import Setup
-from edgeflock.common.datasets.kit import own
-from edgeflock.common.datasets.kit import registry as datasets
-from edgeflock.common.datasets.kit.base import Part
-from edgeflock.common.errors import BadData, UsageError
+from edgeflock.common.datasets.kit.own import OwnPart
+from edgeflock.common.errors import BadData
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.registry import build_net
-from edgeflock.common.partitions.kit.assign import cut, local_test
-from edgeflock.common.run import DataDescription, RunDescription
-from edgeflock.common.scores import LOCAL, POOLED
-from edgeflock.methods.kit.batches import LocalData
+from edgeflock.common.run import RunDescription
 from edgeflock.methods.kit.workbench import Workbench
-from edgeflock.v1 import aggregator_pb2 as pb
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +34,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class _RunAtHand:
+class _Place:
     """What the process keeps of the run that it is in."""
 
     setup: Setup
@@ -54,7 +48,7 @@ class Trainer:
         self._config = config
         self._device = device.choose(config.device)
         self.description = device.describe(self._device, config)
-        self.gauge = Gauge(watts=config.watts, slots=config.parallel)
+        self._gauge = Gauge(watts=config.watts, slots=config.parallel)
         if config.threads != 1:
             log.warning("threads_change_bits", threads=config.threads)
         torch.set_num_threads(config.threads)
@@ -63,11 +57,9 @@ class Trainer:
             config.parallel + 1, "work", initializer=torch.set_num_threads, initargs=(config.threads,)
         )
         self._slots = asyncio.Semaphore(config.parallel)
-        self._place: _RunAtHand | None = None
+        self._place: _Place | None = None
         self._placing = threading.Lock()
-        self._own: dict[str, own.OwnPart] = {}
-        self._pooled: dict[str, LocalData] = {}  # test samples by data set, once for all clients
-        self._pooling = threading.Lock()
+        self._data = HostedData(config, self._device)
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run in a worker thread. When cancelled, wait for it: what it holds is in use until it ends."""
@@ -79,6 +71,24 @@ class Trainer:
                 await asyncio.gather(asyncio.wrap_future(future), return_exceptions=True)
             raise
 
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # -------------------------------------------------------------------------------- the device
+
+    @property
+    def energy_source(self) -> str:
+        """Where joules come from; empty if they are not known."""
+        return self._gauge.source
+
+    async def watch_sensors(self) -> None:
+        """Look at the device's sensors now and then, if there are any."""
+        await self._gauge.run()
+
+    def meter(self, *, alone: bool) -> Meter:
+        """Return the meter of one client, who may be the only one of this process."""
+        return Meter(alone=alone, gauge=self._gauge)
+
     def forget_gpu_peak(self) -> None:
         """Begin to watch how much memory of the GPU is in use."""
         device.forget_peak(self._device)
@@ -87,18 +97,18 @@ class Trainer:
         """Return the highest since then; None without a GPU that tells."""
         return device.peak_bytes(self._device)
 
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
     # -------------------------------------------------------------------------------- the run
 
-    def setup(self, run: RunDescription) -> Setup:
+    async def setup(self, run: RunDescription) -> Setup:
         """Return this process's setup of the run, built once; raises an EdgeflockError if it does not fit."""
+        return await self.run(self._setup, run)
+
+    def _setup(self, run: RunDescription) -> Setup:
         with self._placing:
             if self._place is None or self._place.setup.run_id != run.run_id:
                 net = self._net(run)
                 work = self._workbench(net)
-                self._place = _RunAtHand(setup.make(run, net, work.model.layouts), [Bench(work)])
+                self._place = _Place(setup.make(run, net, work.model.layouts), [Bench(work)])
             return self._place.setup
 
     @asynccontextmanager
@@ -125,74 +135,10 @@ class Trainer:
 
     # -------------------------------------------------------------------------------- data
 
-    def own_data(self, client_id: str) -> pb.OwnData | None:
-        """Return what the server is told about the client's own data; raises MissingData or BadData."""
-        path = data_path(self._config, client_id)
-        if path is None:
-            return None
-        if client_id not in self._own:
-            self._own[client_id] = own.load_own(path)
-        mine = self._own[client_id]
-        return pb.OwnData(
-            samples=len(mine.train), input_shape=mine.input_shape, highest_label=mine.highest_label
-        )
+    async def own_data(self, client_id: str) -> OwnPart | None:
+        """Return the client's own data, if it has some; raises MissingData or BadData."""
+        return await self.run(self._data.own, client_id)
 
-    def member(self, wanted: Setup, client_id: str, index: int) -> Member:
-        """Return the client in its seat with its data: its own, or its shard of the run's data set."""
-        run = wanted.run
-        if client_id in self._own:
-            part = own.check(self._own[client_id].train, wanted.run.model.input_shape, run.model.classes)
-        elif run.data is not None:
-            part = self._shard(run.data, index)
-            if len(part) and part.input_shape != wanted.run.model.input_shape:
-                found = f"{run.data.dataset} has samples of {part.input_shape}"
-                raise BadData(f"{found}, this run needs {wanted.run.model.input_shape}")
-        else:
-            raise UsageError("this run needs data of your own: name yours with --data")
-        counts = np.bincount(part.y, minlength=run.model.classes)
-        return Member(
-            index, self._tensors(part), tuple(map(int, counts)), self._tests(wanted, client_id, index, part)
-        )
-
-    def _tests(self, wanted: Setup, client_id: str, index: int, part: Part) -> TestSamples:
-        """Return what the client's own model is tested on: most runs never ask for it."""
-        run, mine = wanted.run, self._own.get(client_id)
-
-        def local() -> LocalData | None:
-            if mine is not None:
-                if mine.test is None:
-                    return None
-                return self._tensors(own.check(mine.test, wanted.run.model.input_shape, run.model.classes))
-            if run.data is None:
-                return None
-            dataset = datasets.load(run.data.dataset, self._config.data_root)
-            return self._tensors(local_test(dataset, part, seed=run.data.seed, index=index))
-
-        return TestSamples({LOCAL: local, POOLED: lambda: self._pooled_test(wanted)})
-
-    def _pooled_test(self, wanted: Setup) -> LocalData | None:
-        """Return the test samples of the run's data set, the same tensors for every client."""
-        run = wanted.run
-        if run.data is None:
-            return None
-        with self._pooling:
-            if run.data.dataset not in self._pooled:
-                dataset = datasets.load(run.data.dataset, self._config.data_root)
-                test = own.check(dataset.ready(dataset.test), wanted.run.model.input_shape, run.model.classes)
-                self._pooled[run.data.dataset] = self._tensors(test)
-            return self._pooled[run.data.dataset]
-
-    def _shard(self, spec: DataDescription, index: int) -> Part:
-        return cut(
-            datasets.load(spec.dataset, self._config.data_root),
-            partition=spec.partition,
-            seed=spec.seed,
-            shards=spec.shards,
-            samples_per_client=spec.samples_per_client,
-            public_fraction=spec.public_fraction,
-            index=index,
-        )
-
-    def _tensors(self, part: Part) -> LocalData:
-        x, y = torch.from_numpy(np.ascontiguousarray(part.x, np.float32)), torch.from_numpy(part.y)
-        return LocalData(x.to(self._device), y.to(self._device))
+    async def member(self, wanted: Setup, client_id: str, seat: int) -> Member:
+        """Return the client in its seat with its data; raises an EdgeflockError if there are none."""
+        return await self.run(self._data.member, wanted.run, client_id, seat)

@@ -1,0 +1,57 @@
+"""How the files of a state directory are written: replaced whole, or over what was there."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from edgeflock.common.payload.checksum import Buffer
+
+
+def replace_file(path: Path, content: bytes, *, lasting: bool = False) -> None:
+    """Write a small file so that a reader finds the old content or the new, never a part.
+
+    If it is to be `lasting`, that holds after a power cut, too.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        if lasting:
+            file.flush()
+            os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def write_over(path: Path, content: bytes) -> bool:
+    """Write over the beginning of a small file in one call; return whether there is one.
+
+    What a longer content before leaves behind its end means nothing.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        if os.pwrite(descriptor, content, 0) != len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def write_pieces(path: Path, pieces: Iterable[Buffer]) -> None:
+    """Write a file in place: overwriting pages that are cached costs a tenth of fresh ones."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        end = 0
+        for piece in pieces:
+            view = memoryview(piece).cast("B")
+            while len(view):
+                count = os.pwrite(descriptor, view, end)
+                view, end = view[count:], end + count
+        if os.fstat(descriptor).st_size != end:
+            os.ftruncate(descriptor, end)
+    finally:
+        os.close(descriptor)

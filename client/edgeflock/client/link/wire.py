@@ -1,0 +1,153 @@
+"""Between messages and the client's values: what the server says, and what is told to it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from edgeflock.client.costs import RoundCost
+from edgeflock.client.keeping.outbox import OutboxEntry
+from edgeflock.client.protocol import (
+    Introduction,
+    Parcel,
+    Quarantine,
+    ServerRefused,
+    Settlement,
+    Task,
+    View,
+    WantedBundle,
+)
+from edgeflock.common.datasets.kit.own import OwnPart
+from edgeflock.common.errors import EdgeflockError, LayoutMismatch, MalformedMessage
+from edgeflock.common.reason import Reason
+from edgeflock.common.wire.messages import (
+    REASONS,
+    REASONS_BACK,
+    choice_from_wire,
+    kind_from_wire,
+    package_from_wire,
+    package_to_wire,
+    scope_from_wire,
+    verdict_from_wire,
+)
+from edgeflock.common.wire.transport import PROTOCOL
+from edgeflock.methods.kit.values import Plan
+from edgeflock.v1 import aggregator_pb2 as pb
+
+_LONGEST = 500  # characters of a sentence
+
+
+# ------------------------------------------------------------------------------------------------ heard
+
+
+def refused(message: pb.Refusal) -> ServerRefused:
+    """Return a refusal as what is raised for it."""
+    reason = REASONS_BACK.get(message.reason)
+    words = f"the server refused: {reason or f'reason {message.reason}'}"
+    return ServerRefused(
+        reason,
+        message.sentence or words,
+        temporary=message.temporary,
+        retry_after_ms=message.retry_after_ms,
+    )
+
+
+def settlement(message: pb.Outcome) -> Settlement:
+    return Settlement(message.round, message.digest, verdict_from_wire(message))
+
+
+def view(message: pb.View) -> View:
+    """Return the whole of a view."""
+    over = message.state == pb.RUN_STATE_FINISHED or message.HasField("ending")
+    quarantine = message.quarantine
+    return View(
+        round=message.round,
+        seat=message.seat.index if message.HasField("seat") else None,
+        draining=message.state == pb.RUN_STATE_DRAINING,
+        task=_task(message.task) if message.HasField("task") else None,
+        settled=tuple(map(settlement, message.outcomes)),
+        ending=(message.ending.reason or "the run is over") if over else None,
+        failed=message.ending.kind == pb.ENDING_KIND_FAILED,
+        quarantine=Quarantine(quarantine.until_round, quarantine.reason) if quarantine.until_round else None,
+        return_within_ms=message.return_within_ms,
+    )
+
+
+def _task(message: pb.Task) -> Task:
+    """Return a task; one that makes no sense is a task, too: it is refused."""
+    try:
+        return Task(
+            round=message.round,
+            plan=_plan(message),
+            parcels=tuple(map(_parcel, message.downloads)),
+            uploads=tuple(map(_wanted, message.uploads)),
+            closing=message.closing,
+            scores=tuple(message.scores),
+            allowances=dict(message.allowances),
+        )
+    except MalformedMessage as error:
+        return Task(round=message.round, closing=message.closing, fault=error)
+
+
+def _plan(message: pb.Task) -> Plan:
+    return Plan(
+        lr=message.lr,
+        epochs=message.epochs,
+        steps=message.steps if message.HasField("steps") else None,
+        batch_size=message.batch_size,
+        momentum=message.momentum,
+        weight_decay=message.weight_decay,
+        clip=message.clip,
+        flags=dict(message.flags),
+    )
+
+
+def _parcel(message: pb.Download) -> Parcel:
+    package = package_from_wire(message.package) if message.HasField("package") else None
+    return Parcel(scope_from_wire(message.scope), package, message.payload)
+
+
+def _wanted(message: pb.Upload) -> WantedBundle:
+    return WantedBundle(kind_from_wire(message.kind), message.layout_digest, choice_from_wire(message.codec))
+
+
+# ------------------------------------------------------------------------------------------------ told
+
+
+def join_request(who: Introduction, software: str) -> pb.JoinRequest:
+    return pb.JoinRequest(
+        protocol=PROTOCOL,
+        software=software,
+        client_id=who.client_id,
+        instance_id=who.instance,
+        own_data=None if who.own is None else _own_data(who.own),
+        device=pb.Device(**asdict(who.device)),
+    )
+
+
+def _own_data(own: OwnPart) -> pb.OwnData:
+    return pb.OwnData(samples=len(own.train), input_shape=own.input_shape, highest_label=own.highest_label)
+
+
+def update_header(entry: OutboxEntry, session: bytes, previous: RoundCost | None) -> pb.UpdateHeader:
+    """Return an update's header, with the costs of the round before, if these are owed."""
+    described = entry.description
+    return pb.UpdateHeader(
+        session=session,
+        round=described.round,
+        package=package_to_wire(described.package),
+        samples=described.samples,
+        cost=pb.TrainCost(**entry.cost.fields()),
+        previous=None if previous is None else round_cost(previous),
+        scores=[pb.ClientScore(**vars(score)) for score in described.scores],
+    )
+
+
+def round_cost(cost: RoundCost) -> pb.RoundCost:
+    return pb.RoundCost(**cost.fields())
+
+
+def task_refused(round: int, error: EdgeflockError) -> pb.TaskRefused:
+    """Return why this client cannot do a task."""
+    reason = Reason.WRONG_LAYOUT if isinstance(error, LayoutMismatch) else Reason.REFUSED_BY_CLIENT
+    refusal = pb.Refusal(reason=REASONS[reason], sentence=str(error)[:_LONGEST])
+    return pb.TaskRefused(round=round, refusal=refusal)

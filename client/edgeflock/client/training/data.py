@@ -1,0 +1,111 @@
+"""The data of the hosted clients: their own, or their shards of the run's, and their test samples."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from edgeflock.client.config import ClientConfig, data_path
+from edgeflock.client.training.exam import TestSamples
+from edgeflock.common.datasets.kit import own
+from edgeflock.common.datasets.kit import registry as datasets
+from edgeflock.common.datasets.kit.base import Part
+from edgeflock.common.datasets.kit.own import OwnPart
+from edgeflock.common.errors import BadData, UsageError
+from edgeflock.common.partitions.kit.assign import cut, local_test
+from edgeflock.common.run import DataDescription, RunDescription
+from edgeflock.common.scores import LOCAL, POOLED
+from edgeflock.methods.kit.batches import LocalData
+
+
+@dataclass(frozen=True)
+class Member:
+    """One hosted client as the training sees it: its seat and its data."""
+
+    seat: int
+    data: LocalData
+    class_counts: tuple[int, ...]
+    tests: TestSamples = field(default_factory=lambda: TestSamples({}))
+
+    @property
+    def samples(self) -> int:
+        return len(self.data)
+
+
+class HostedData:
+    """What the clients of a process have, read when it is first asked for. All calls from worker threads."""
+
+    def __init__(self, config: ClientConfig, device: torch.device) -> None:
+        self._config, self._device = config, device
+        self._own: dict[str, OwnPart] = {}
+        self._pooled: dict[str, LocalData] = {}  # test samples by data set, once for all clients
+        self._pooling = threading.Lock()
+
+    def own(self, client_id: str) -> OwnPart | None:
+        """Return the client's own data, if it has some; raises MissingData or BadData."""
+        path = data_path(self._config, client_id)
+        if path is None:
+            return None
+        if client_id not in self._own:
+            self._own[client_id] = own.load_own(path)
+        return self._own[client_id]
+
+    def member(self, run: RunDescription, client_id: str, seat: int) -> Member:
+        """Return the client in its seat with its data: its own, or its shard of the run's data set."""
+        if client_id in self._own:
+            part = own.check(self._own[client_id].train, run.model.input_shape, run.model.classes)
+        elif run.data is not None:
+            part = self._shard(run.data, seat)
+            if len(part) and part.input_shape != run.model.input_shape:
+                found = f"{run.data.dataset} has samples of {part.input_shape}"
+                raise BadData(f"{found}, this run needs {run.model.input_shape}")
+        else:
+            raise UsageError("this run needs data of your own: name yours with --data")
+        counts = np.bincount(part.y, minlength=run.model.classes)
+        tests = self._tests(run, client_id, seat, part)
+        return Member(seat, self._tensors(part), tuple(map(int, counts)), tests)
+
+    def _tests(self, run: RunDescription, client_id: str, seat: int, part: Part) -> TestSamples:
+        """Return what the client's own model is tested on: most runs never ask for it."""
+        mine = self._own.get(client_id)
+
+        def local() -> LocalData | None:
+            if mine is not None:
+                if mine.test is None:
+                    return None
+                return self._tensors(own.check(mine.test, run.model.input_shape, run.model.classes))
+            if run.data is None:
+                return None
+            dataset = datasets.load(run.data.dataset, self._config.data_root)
+            return self._tensors(local_test(dataset, part, seed=run.data.seed, index=seat))
+
+        return TestSamples({LOCAL: local, POOLED: lambda: self._pooled_test(run)})
+
+    def _pooled_test(self, run: RunDescription) -> LocalData | None:
+        """Return the test samples of the run's data set, the same tensors for every client."""
+        if run.data is None:
+            return None
+        with self._pooling:
+            if run.data.dataset not in self._pooled:
+                dataset = datasets.load(run.data.dataset, self._config.data_root)
+                test = own.check(dataset.ready(dataset.test), run.model.input_shape, run.model.classes)
+                self._pooled[run.data.dataset] = self._tensors(test)
+            return self._pooled[run.data.dataset]
+
+    def _shard(self, spec: DataDescription, seat: int) -> Part:
+        return cut(
+            datasets.load(spec.dataset, self._config.data_root),
+            partition=spec.partition,
+            seed=spec.seed,
+            shards=spec.shards,
+            samples_per_client=spec.samples_per_client,
+            public_fraction=spec.public_fraction,
+            index=seat,
+        )
+
+    def _tensors(self, part: Part) -> LocalData:
+        x, y = torch.from_numpy(np.ascontiguousarray(part.x, np.float32)), torch.from_numpy(part.y)
+        return LocalData(x.to(self._device), y.to(self._device))
