@@ -117,7 +117,7 @@ def test_a_look_reads_the_rows_behind_its_cursors_only(journal: Writer, tail: Ta
     commit(journal, 5)
     statements: list[str] = []
     assert tail._reader is not None
-    connection = tail._reader._connection
+    connection = tail._reader._file.connection
     connection.set_trace_callback(statements.append)
     look(tail)
     connection.set_trace_callback(None)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from edgeflock.common.errors import BadData, MissingData
-from edgeflock.common.scores import Summary
 from edgeflock.server.costs import catalogue
 from edgeflock.server.costs.catalogue import together
 from edgeflock.server.journal.events import write_event
-from edgeflock.server.journal.reader import Feed, Reader, require, snapshot
+from edgeflock.server.journal.reader import Feed, Reader, snapshot
+from support.old_runs import NAMES, unpack
 from support.told_run import insert, told_run, write_round, writing
 
 
@@ -105,37 +105,14 @@ def test_events_come_in_pages_and_backwards(run_dir: Path, reader: Reader) -> No
     assert [event.fields["n"] for event in reader.events_before(7, 2, ["odd"])] == [0, 2]
 
 
-def older(run_dir: Path, version: int) -> None:
-    """Make the journal one of an edgeflock that knew less."""
-    with writing(run_dir) as journal:
-        for table in ("client_scores", "bundle_bytes", "conduct"):
-            journal.execute(f"DROP TABLE {table}")
-        for name in ("wire_bytes_down", "energy_j", "energy_source", "flops", "throttled"):
-            journal.execute(f"ALTER TABLE costs DROP COLUMN {name}")
-        for name in ("members", "deviation", "worst_tenth"):
-            journal.execute(f"ALTER TABLE evaluations DROP COLUMN {name}")
-        journal.execute(f"PRAGMA user_version = {version}")
-
-
-def test_an_earlier_version_answers_what_it_knows(run_dir: Path) -> None:
-    with contextlib.closing(Reader(run_dir)) as today:
-        expected = today.totals("client")[1]
-    older(run_dir, 1)
-    with snapshot(run_dir) as reader:
-        assert reader.totals("client")[1] == expected
-        assert (reader.cells(0, 1)[0].costs["bytes_up"], reader.cells(0, 1)[0].costs["flops"]) == (900, None)
-        assert reader.evaluations()[0, 3]["global"] == Summary(0.3, 1.0 / 3, 50)
-        assert (reader.last_scores(), reader.bundles()) == ({}, {})
-        assert reader.costs_since(0, reader.last_cost())[0].sums["bytes_up"] == 2700
-        assert reader.verdicts_since(0, reader.last_verdict()) == [(0, "counted", 3, 3), (1, "counted", 3, 3)]
-
-
-def test_reading_an_earlier_version_leaves_it_as_it_is(run_dir: Path) -> None:
-    older(run_dir, 1)
-    path = run_dir / "journal.sqlite"
-    before = path.read_bytes()
-    require(run_dir)
-    assert path.read_bytes() == before
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_of_an_earlier_version_answers_what_it_knows(name: str, tmp_path: Path) -> None:
+    with snapshot(unpack(name, tmp_path).run_dir) as reader:
+        cells = [cell.costs for key in reader.every_round() for cell in reader.cells(*key)]
+        moved = sum(int(costs.get("bytes_up") or 0) for costs in cells)
+        assert moved == sum(total["bytes_up"] for total in reader.totals("client").values()) > 0
+        grown = reader.costs_since(0, reader.last_cost())
+        assert moved == sum(growth.sums["bytes_up"] for growth in grown.values())
 
 
 def test_a_feed_waits_for_its_journal_and_says_what_is_wrong_with_it(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from edgeflock.common.sensors import SOURCES
+from edgeflock.server.costs import catalogue
 from edgeflock.server.costs.budget import RESOURCES
 from edgeflock.server.costs.rows import Bundles, Costs, RoundRows, Row
 from edgeflock.server.costs.time_line import Seconds
@@ -63,22 +64,24 @@ def _written(row: Row) -> Iterable[float | int | str | None]:
     return row.values() if not source else {**row, "energy_source": SOURCES[int(source) - 1]}.values()
 
 
+def question(columns: str, which: str = "true", by: str = "") -> str:
+    """Return what is asked of the rows by client and round: of all or some, one by one or in groups."""
+    return f"SELECT {columns} FROM costs WHERE {which}{f' GROUP BY {by}' if by else ''}"
+
+
 def read_round(connection: sqlite3.Connection, epoch: int, round: int) -> dict[int, tuple[Row, Bundles]]:
     """Return what is written of a round's costs, by seat: the row, and the bytes by bundle."""
-    cursor = connection.execute("SELECT * FROM costs WHERE epoch = ? AND round = ?", (epoch, round))
-    names = [column[0] for column in cursor.description]
+    names, of_round = catalogue.names(catalogue.BY_CLIENT), "epoch = ? AND round = ?"
     found: dict[int, tuple[Row, Bundles]] = {}
-    for values in cursor.fetchall():
-        row = dict(zip(names, values, strict=True))
-        source = row["energy_source"]
-        row["energy_source"] = None if source is None else SOURCES.index(source) + 1
+    for seat, *values in connection.execute(question(f"idx, {', '.join(names)}", of_round), (epoch, round)):
+        row = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        if "energy_source" in row:
+            row["energy_source"] = SOURCES.index(row["energy_source"]) + 1
         bundles = connection.execute(
-            "SELECT direction, kind, codec, bytes FROM bundle_bytes "
-            "WHERE epoch = ? AND round = ? AND idx = ?",
-            (epoch, round, row["idx"]),
+            f"SELECT direction, kind, codec, bytes FROM bundle_bytes WHERE {of_round} AND idx = ?",
+            (epoch, round, seat),
         )
-        known = {name: value for name, value in row.items() if value is not None}
-        found[row["idx"]] = (known, {(way, kind, codec): size for way, kind, codec, size in bundles})
+        found[seat] = (row, {(way, kind, codec): size for way, kind, codec, size in bundles})
     return found
 
 

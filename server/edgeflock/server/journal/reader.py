@@ -8,29 +8,25 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from edgeflock.common.errors import BadData, MissingData
+from edgeflock.common.errors import MissingData
 from edgeflock.common.scores import Summary
 from edgeflock.common.sensors import MODEL
 from edgeflock.server.costs import catalogue
 from edgeflock.server.costs.catalogue import Rule
-from edgeflock.server.files.run_dir import JOURNAL
-from edgeflock.server.journal.costs import read_used
+from edgeflock.server.journal import costs
+from edgeflock.server.journal.file import JournalFile, Unready, Value
 from edgeflock.server.journal.past import Past
-from edgeflock.server.journal.schema import SCHEMA_VERSION, TABLES, check_seals, is_behind, read_only
 from edgeflock.server.journal.scores import read_best
 
 Key = tuple[int, int]  # of a round: epoch and number
 Numbers = Mapping[str, float]
-Value = float | int | str | None
 Held = tuple[str, str, str]  # direction, bundle kind and codec
 
-_OF_EVERY_VERSION = ("meta", "seats", "rounds", "events")
 _KEYS = {"round": "epoch, round", "client": "idx", "source": "idx, energy_source"}
 _COLUMNS = catalogue.names(catalogue.BY_CLIENT)
 _ADDED = catalogue.names(column for column in catalogue.NUMBERS if column.rule is Rule.SUM)
@@ -103,10 +99,6 @@ class Growth(NamedTuple):
     newest: Mapping[str, Value]  # the last of these rows
 
 
-class Unready(BadData):
-    """The journal cannot be read now: its server may be only just beginning to write it."""
-
-
 def require(run_dir: Path) -> Path:
     """Return the directory if it is that of a run that can be read here.
 
@@ -114,6 +106,14 @@ def require(run_dir: Path) -> Path:
     """
     Reader(run_dir).close()
     return run_dir
+
+
+def begun(run_dir: Path) -> Reader | None:
+    """Return a run's journal, None while there is none yet. Raises BadData if it cannot be read."""
+    try:
+        return Reader(run_dir)
+    except (MissingData, Unready):
+        return None
 
 
 @contextlib.contextmanager
@@ -137,11 +137,12 @@ class Feed:
 
     def read(self) -> list[Event]:
         """Return the new events; none while there is no journal yet. Raises BadData if it cannot be read."""
-        try:
-            self._reader = self._reader or Reader(self._run_dir)
-            events = self._reader.events(self.cursor)
-        except (MissingData, Unready):
+        self._reader = self._reader or begun(self._run_dir)
+        if self._reader is None:
             return []
+        events: list[Event] = []
+        with contextlib.suppress(Unready):
+            events = self._reader.events(self.cursor)
         self.cursor = events[-1].cursor if events else self.cursor
         return events
 
@@ -159,47 +160,30 @@ class Reader:
 
     def __init__(self, run_dir: Path) -> None:
         """Open the journal; raises what `require` does."""
-        self.path = run_dir / JOURNAL
-        try:
-            if not self.path.is_file():
-                raise MissingData(f"{run_dir} is not a run directory: {_lacking(run_dir)}")
-            self.path.open("rb").close()
-        except OSError as error:
-            raise BadData(f"{self.path} cannot be read: {error.strerror}") from None
-        self._open()
-
-    def _open(self) -> None:
-        with self._readable():
-            self._connection = read_only(self.path)
-        try:
-            with self._readable():
-                self._copied = not self._one("SELECT file FROM pragma_database_list")
-                self._check_tables()
-        except BaseException:
-            self.close()
-            raise
+        self._file = JournalFile(run_dir)
+        self._ask, self._one = self._file.ask, self._file.one
+        self.path = self._file.path
 
     def close(self) -> None:
-        self._connection.close()
+        self._file.close()
+
+    def check(self) -> None:
+        """Raise BadData unless every decision stands as it was written."""
+        self._file.check()
 
     @contextlib.contextmanager
     def moment(self) -> Iterator[None]:
         """Within this all answers are of one moment."""
-        self._keep_up()
-        self._connection.execute("BEGIN")
+        self._file.keep_up()
+        self._file.connection.execute("BEGIN")
         try:
             yield
         finally:
-            self._connection.execute("ROLLBACK")
-
-    def check(self) -> None:
-        """Raise BadData unless every decision stands as it was written."""
-        with self._readable():
-            check_seals(self._connection)
+            self._file.connection.execute("ROLLBACK")
 
     def changes(self) -> int:
         """Return a number that is another one after the server has written."""
-        self._keep_up()
+        self._file.keep_up()
         return int(self._one("PRAGMA data_version"))
 
     # ---------------------------------------------------------------------------------------- events
@@ -214,11 +198,11 @@ class Reader:
         return self._events(which, (cursor, *but), "DESC", at_most)[::-1]
 
     def _events(self, which: str, values: Iterable[Value], order: str, at_most: int) -> list[Event]:
-        self._keep_up()
+        self._file.keep_up()
         question = (
             f"SELECT cursor, at, name, fields FROM events WHERE {which} ORDER BY cursor {order} LIMIT ?"
         )
-        with self._readable():
+        with self._file.readable():
             return [
                 Event(int(cursor), float(at), str(name), _fields(text))
                 for cursor, at, name, text in self._ask(question, *values, at_most)
@@ -236,8 +220,8 @@ class Reader:
 
     def used(self) -> dict[str, float]:
         """Return what is used of the budgets, as it counts for them."""
-        with self._readable():
-            return read_used(self.meta())
+        with self._file.readable():
+            return costs.read_used(self.meta())
 
     def seats(self) -> list[SeatRow]:
         return [SeatRow(*row) for row in self._ask("SELECT idx, client_id, samples FROM seats ORDER BY idx")]
@@ -245,7 +229,7 @@ class Reader:
     def rounds(self) -> list[RoundRow]:
         """Return all rounds of all epochs."""
         columns = "epoch, round, cohort, extended, closing, committed"
-        with self._readable():
+        with self._file.readable():
             return _standing(
                 [
                     RoundRow(epoch, number, _members(cohort, added), closing or "", bool(committed), False)
@@ -275,8 +259,8 @@ class Reader:
 
     def digests(self, number: int) -> tuple[str, str] | None:
         """Return the digests of a committed round's model and state files, as the newest epoch knows them."""
-        with self._readable():
-            return Past(self._connection, self.epoch()).digests(number)
+        with self._file.readable():
+            return Past(self._file.connection, self.epoch()).digests(number)
 
     def verdicts(self, by: Literal["round", "client"]) -> dict[Any, dict[str, int]]:
         """Return how often each verdict was given, by epoch and round or by seat."""
@@ -309,8 +293,8 @@ class Reader:
 
     def best(self) -> tuple[float, int] | None:
         """Return accuracy and round of the best global model, None if none was tested."""
-        with self._readable():
-            return read_best(self._connection)
+        with self._file.readable():
+            return read_best(self._file.connection)
 
     def last_scores(self) -> dict[int, dict[str, Summary]]:
         """Return how clients' own models did in their last test, by seat and by name."""
@@ -334,7 +318,8 @@ class Reader:
         keys = _KEYS[by]
         for row in self._costs(f"{keys}, {', '.join(_TOTALS.values())}", by=keys):
             key, values = row[: -len(_TOTALS)], row[-len(_TOTALS) :]
-            found[_key(key)] = self._numbers(zip(_TOTALS, values, strict=True))
+            with self._file.readable():
+                found[_key(key)] = _numbers(zip(_TOTALS, values, strict=True))
         return found
 
     def cells(self, epoch: int, number: int) -> list[CellRow]:
@@ -372,7 +357,7 @@ class Reader:
 
     def _costs(self, columns: str, which: str = "true", *values: int, by: str = "") -> Iterator[Any]:
         """The one question to the ledger of clients and rounds."""
-        return self._ask(f"SELECT {columns} FROM costs WHERE {which}{f' GROUP BY {by}' * bool(by)}", *values)
+        return self._ask(costs.question(columns, which, by), *values)
 
     def round_costs(
         self, epoch: int | None = None, after: int = -1, upto: int = 2**62
@@ -417,60 +402,18 @@ class Reader:
         counted = f"SELECT {by}, sum(bytes) FROM bundle_bytes WHERE {which}"
         return self._ask(f"{counted} GROUP BY {by} HAVING sum(bytes) > 0", *values)
 
-    # ---------------------------------------------------------------------------------------- the file
-
-    def _ask(self, question: str, *values: Value) -> Iterator[Any]:
-        with self._readable():
-            rows = self._connection.execute(question, values)
-            while (row := rows.fetchone()) is not None:
-                yield row
-
-    def _one(self, question: str, *values: Value) -> Any:
-        return next(self._ask(question, *values))[0]
-
-    @contextlib.contextmanager
-    def _readable(self) -> Iterator[None]:
-        """Say of what cannot be read which file it is in."""
-        try:
-            yield
-        except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
-            busy = isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
-            kind = Unready if busy else BadData
-            raise kind(f"{self.path} cannot be read as a journal: {error}") from None
-
-    def _numbers(self, row: Iterable[tuple[str, float | None]]) -> dict[str, float]:
-        found = {name: value for name, value in row if value is not None}
-        if endless := [name for name, value in found.items() if not math.isfinite(value)]:
-            raise BadData(f"{self.path} cannot be read as a journal: {endless[0]} in it is no number")
-        return found
-
-    def _check_tables(self) -> None:
-        """Refuse what is no journal of a run that is known here."""
-        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            raise BadData(
-                f"{self.path} has schema version {version}, this edgeflock reads up to {SCHEMA_VERSION}"
-            )
-        tables = {row[0] for row in self._ask("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        none = f"{self.path} is not the journal of a run: it has no"
-        if version == 0 or not tables:
-            raise Unready(f"{none} tables")
-        if missing := [table for table in _OF_EVERY_VERSION if table not in tables]:
-            raise BadData(f"{none} table {missing[0]}")
-        if missing := [table for table in TABLES if table not in tables]:
-            raise sqlite3.DatabaseError(f"it has no table {missing[0]}")
-
-    def _keep_up(self) -> None:
-        """Of an earlier version a copy is read; once its server has brought it up to date, the journal."""
-        if self._copied and not self._connection.in_transaction and not is_behind(self.path):
-            self.close()
-            self._open()
-
 
 def _key(values: Iterable[Any]) -> Any:
     """Return one value as it is, several as a tuple."""
     found = tuple(values)
     return found[0] if len(found) == 1 else found
+
+
+def _numbers(row: Iterable[tuple[str, float | None]]) -> dict[str, float]:
+    found = {name: value for name, value in row if value is not None}
+    if endless := [name for name, value in found.items() if not math.isfinite(value)]:
+        raise ValueError(f"{endless[0]} in it is no number")
+    return found
 
 
 def _members(cohort: str, added: str | None) -> tuple[int, ...]:
@@ -500,9 +443,3 @@ def _fields(text: str) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise ValueError("an event has no fields")
     return fields
-
-
-def _lacking(run_dir: Path) -> str:
-    if not run_dir.exists():
-        return "it does not exist"
-    return f"it has no {JOURNAL}" if run_dir.is_dir() else "it is a file"

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgeflock.common.errors import MissingData
 from edgeflock.server.costs.time_line import OF_A_ROUND
-from edgeflock.server.journal.reader import Event, Growth, Reader, SeatRow, Unready
+from edgeflock.server.journal.reader import Event, Growth, Reader, SeatRow, begun
 
 _PAGE = 5000  # events of one look; a long run is caught up with in several
 _UNSETTLED_ROUNDS = 2  # clients may still add to the costs of the last rounds
@@ -42,9 +41,8 @@ class Tail:
 
     def look(self) -> News | None:
         """Return what is new, or None if nothing is. Raises BadData if the journal cannot be read."""
-        try:
-            self._reader = self._reader or Reader(self._run_dir)
-        except (MissingData, Unready):
+        self._reader = self._reader or begun(self._run_dir)
+        if self._reader is None:
             return None
         changes = self._reader.changes()
         if changes == self._seen:
