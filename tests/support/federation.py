@@ -15,6 +15,7 @@ from edgeflock.common.payload.pack import pack
 from edgeflock.common.payload.package import Kind
 from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.base import Method
+from edgeflock.methods.kit.local import Local
 from edgeflock.methods.kit.options import parse
 from edgeflock.methods.kit.registry import load
 from edgeflock.methods.kit.tools import Tools
@@ -131,8 +132,8 @@ class Federation:
             sent |= half.optional(state, work.round)
         return {kind: flat.clone() for kind, flat in sent.items()}
 
-    def _train(self, work: RoundWork, index: int, counts: bool) -> SpooledUpdate:
-        local = local_of(
+    def _local(self, work: RoundWork, index: int) -> Local:
+        return local_of(
             self._bench,
             self.data[index],
             work.plan,
@@ -141,6 +142,9 @@ class Federation:
             received=self._received(work, index),
             state=self.states[index],
         )
+
+    def _train(self, work: RoundWork, index: int, counts: bool) -> SpooledUpdate:
+        local = self._local(work, index)
         bundles = steps.run(self._client, local)
         own = {"samples": self.sizes[index], "steps": local.steps_done, "loss": local.mean_loss()}
         missing = torch.zeros(local.params.numel())  # of a round without a step
@@ -168,15 +172,7 @@ class Federation:
         return self.learner.step(opened)
 
     def _answer(self, work: RoundWork, index: int) -> SpooledUpdate:
-        local = local_of(
-            self._bench,
-            self.data[index],
-            work.plan,
-            round=work.round.number,
-            index=index,
-            received=self._received(work, index),
-            state=self.states[index],
-        )
+        local = self._local(work, index)
         self._client.close(local)
         package = pack({}, local.report(), lambda kind: torch.Generator()).package
         return spooled(index, package, b"", self._folder, work.layouts)
