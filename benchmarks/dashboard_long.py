@@ -112,7 +112,7 @@ class Journal:
         outcomes = [Outcome(index, digest, Verdict.COUNTED) for index in members]
         records.write_outcomes(connection, 0, round, outcomes)
         connection.executemany(
-            "INSERT INTO costs (epoch, round, idx, steps, bytes_down, bytes_up, fetch_s, train_s, cpu_s) "
+            "INSERT INTO costs (epoch, round, seat, steps, bytes_down, bytes_up, fetch_s, train_s, cpu_s) "
             "VALUES (0, ?, ?, 10, 30040, 30040, 0.01, 0.5, 0.4)",
             [(round, index) for index in members],
         )

@@ -219,7 +219,7 @@ def test_a_server_killed_between_the_decision_and_the_commit_keeps_to_it(flock: 
         server.process.join(LIMIT_S)
         tracer.close()
         assert server.process.exitcode == -signal.SIGKILL
-        assert flock.rows("SELECT closed, committed FROM rounds WHERE round = 1") == [("[0]", 0)]
+        assert flock.rows("SELECT counted, committed FROM rounds WHERE round = 1") == [("[0]", 0)]
         assert flock.rows("SELECT 1 FROM meta WHERE name = 'limit'") == [(1,)]
         clients[1].kill()
     server = flock.server(*(["--budget=time=1h"] if raised else []))

@@ -15,7 +15,7 @@ RUN = (
     "--partition=dirichlet:0.5", "--deadline=60", "--eval-clients=both",
 )  # fmt: skip
 SCORES = (
-    f"SELECT idx, model, samples, accuracy, loss FROM client_scores WHERE round = {ROUNDS + 1} ORDER BY 1, 2"
+    f"SELECT seat, model, samples, accuracy, loss FROM client_scores WHERE round = {ROUNDS + 1} ORDER BY 1, 2"
 )
 Left = tuple[str, list[tuple[object, ...]]]
 
@@ -47,7 +47,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Left:
         return left(flock)
 
 
-def wait_for_c2(flock: Flock, *flags: str, opened: str = "closing_opened") -> None:
+def wait_for_c2(flock: Flock, *flags: str, opened: str = "last_round_opened") -> None:
     """Play until the round after ROUNDS has everything but c2's part, who went after it had got its seat."""
     server = flock.server(*flags)
     absent = flock.client("c2")
@@ -72,7 +72,7 @@ def test_a_server_killed_in_the_closing_round_goes_on_with_the_answers_it_had(
     server, _, others = flock.programs[:3]
     server.kill()
     server = flock.server()
-    server.wait_for("closing_opened")
+    server.wait_for("last_round_opened")
     late = flock.client("c2")
     assert [server.ended(), others.ended(), late.ended()] == [0, 0, 0]
     assert left(flock) == undisturbed

@@ -42,7 +42,7 @@ def test_a_slow_client_holds_no_round_beyond_its_deadline(flock: Flock, figure: 
     ((longest,),) = flock.rows("SELECT max(value) FROM round_costs WHERE name = 'open_s'")
     figure("seconds beyond the deadline", over := longest - 1)
     assert over <= 1
-    counted = flock.rows("SELECT count(*) FROM outcomes WHERE verdict = 'counted' AND idx < 3")
+    counted = flock.rows("SELECT count(*) FROM outcomes WHERE verdict = 'counted' AND seat < 3")
     assert counted == [(15,)]
 
 
@@ -131,7 +131,7 @@ class Bench:
 
         They are known once another round was held.
         """
-        prompt = "SELECT fetch_s + deliver_s FROM costs JOIN seats USING (idx) WHERE client_id <> 'c3'"
+        prompt = "SELECT fetch_s + deliver_s FROM costs JOIN seats USING (seat) WHERE client_id <> 'c3'"
         server = "SELECT value FROM round_costs WHERE name = 'server_cpu_s'"
         work = [seconds for (seconds,) in self._flock.rows(f"{prompt} AND round = {number}")]
         ((cpu_s,),) = self._flock.rows(f"{server} AND round = {number}")

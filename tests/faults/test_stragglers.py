@@ -93,7 +93,7 @@ def test_a_failed_run_goes_on_with_fewer_updates_and_both_ends_agree(flock: Floc
     server = flock.server("--min-updates=1")
     sane, mad = flock.client("c0"), flock.client("c1", f"--data={tmp_path / 'huge.npz'}")
     assert [server.ended(), sane.ended(), mad.ended()] == [0, 0, 0]
-    told = flock.rows("SELECT epoch, round, idx, verdict FROM outcomes ORDER BY epoch, round, idx")
+    told = flock.rows("SELECT epoch, round, seat, verdict FROM outcomes ORDER BY epoch, round, seat")
     assert told == [
         (0, 1, 0, "discarded"), (0, 1, 1, "non_finite"),
         (1, 1, 0, "counted"), (1, 1, 1, "non_finite"),
@@ -149,7 +149,7 @@ def test_online_mode_draws_from_those_who_are_there(flock: Flock) -> None:
     for client in (first, third):
         client.signal(signal.SIGTERM)
     assert [first.ended(), third.ended()] == [0, 0]
-    seats = dict(flock.rows("SELECT client_id, idx FROM seats"))  # the first two came in any order
+    seats = dict(flock.rows("SELECT client_id, seat FROM seats"))  # the first two came in any order
     assert {seats["c0"], seats["c1"]} == {0, 1}
     assert seats["c2"] == 2
 

@@ -110,7 +110,7 @@ def test_a_run_equals_plain_sgd_on_the_union(flock: Flock, case: str) -> None:
 
 def test_nothing_crosses_a_wire_and_the_journal_says_so(flock: Flock) -> None:
     assert flock.begin_server(*ALONE, "--rounds=4", "--codec=int8").ended() == 0
-    assert flock.rows("SELECT idx, client_id FROM seats") == [(0, "server")]
+    assert flock.rows("SELECT seat, client_id FROM seats") == [(0, "server")]
     sizes = "bytes_down, bytes_up, resent_bytes, message_bytes_down, message_bytes_up"
     assert flock.rows(f"SELECT DISTINCT {sizes} FROM costs") == [(0, 0, 0, 0, 0)]
     worked = flock.rows("SELECT round, steps, samples_done, train_s > 0, cpu_s > 0 FROM costs ORDER BY round")

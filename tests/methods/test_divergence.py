@@ -28,7 +28,7 @@ def test_a_run_that_diverges_names_round_clients_and_method(tmp_path: Path, meth
         clients = [] if load(method).central else [made.client("c0,c1")]
         assert server.ended() == 1
         assert [client.ended() for client in clients] == [1] * len(clients)
-        seats = [name for (name,) in made.rows("SELECT client_id FROM seats ORDER BY idx")]
+        seats = [name for (name,) in made.rows("SELECT client_id FROM seats ORDER BY seat")]
         refused = ", ".join(rf"{name} \(non_finite\)" for name in seats)
         wanted = ELSEWHERE.get(method, f"round 1 of {method}: 0 good updates are fewer than .*{refused}")
         assert re.search(wanted, server.sentence()), server.sentence()

@@ -421,7 +421,7 @@ def test_a_real_run_keeps_to_its_budget_over_kills(tmp_path: Path) -> None:
         (ended,) = made.announced("run_ended")
         assert "the budget leaves no room for another round: time" in ended["reason"]
         rounds = made.announced("round_committed")
-        (closing,) = made.announced("closing_committed")
+        (closing,) = made.announced("last_round_committed")
         assert rounds[-1]["budget"]["time"][0] <= 4.0 + rounds[-1]["tau"] * 0.05 + 0.4
         assert len(rounds) > 5
         assert {"B_k", "H_k", "mu_bar", "tau", "rho", "beta", "delta", "G"} <= rounds[-1].keys()
@@ -447,7 +447,7 @@ def test_a_real_run_is_steered_by_other_budgets_too(tmp_path: Path, budget: str)
         ways = "leaves (no room for another|too little for a client's) round|is used up"
         assert re.search(ways, ended["reason"])
         assert name in ended["reason"]  # by FedADM's own word, or as any run ends by a budget
-        lines = made.announced("round_committed") + made.announced("closing_committed")
+        lines = made.announced("round_committed") + made.announced("last_round_committed")
         used, limit = lines[-1]["budget"][name]
         assert set(lines[-1]["budget"]) == {"time", name}
         assert used <= limit if name == "bytes" else used < 2 * limit

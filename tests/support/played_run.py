@@ -69,7 +69,7 @@ def play(folder: Path, shift: int = 0) -> Played:
     made.resume()
     with contextlib.closing(connect(made.journal_path)) as connection:
         seats = [(index, f"c{index}") for index in range(3)]
-        connection.executemany("INSERT INTO seats (idx, client_id, samples) VALUES (?, ?, 10)", seats)
+        connection.executemany("INSERT INTO seats (seat, client_id, samples) VALUES (?, ?, 10)", seats)
 
     async def rounds() -> None:
         async with made.run() as run:

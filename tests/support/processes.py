@@ -180,13 +180,13 @@ class Flock:
 
     def verdicts(self, client_id: str) -> dict[int, str]:
         """Return the outcomes of one client by round."""
-        query = "SELECT round, verdict FROM outcomes JOIN seats USING (idx) WHERE client_id = '{}'"
+        query = "SELECT round, verdict FROM outcomes JOIN seats USING (seat) WHERE client_id = '{}'"
         return dict(self.rows(query.format(client_id)))
 
     def decided(self) -> set[tuple[Any, ...]]:
         """Return what the journal has settled for good: committed rounds and verdicts."""
         rounds = "SELECT epoch, round, model_digest, state_digest FROM rounds WHERE committed = 1"
-        verdicts = "SELECT epoch, round, idx, digest, verdict FROM outcomes"
+        verdicts = "SELECT epoch, round, seat, digest, verdict FROM outcomes"
         try:
             return {*self.rows(rounds), *self.rows(verdicts)}
         except sqlite3.OperationalError:  # killed before there was a journal

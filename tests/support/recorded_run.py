@@ -59,7 +59,9 @@ def books(run_dir: Path) -> Books:
             return journal.execute(query).fetchall()
 
         verdicts: dict[int, dict[int, tuple[bytes, str]]] = {}
-        for round, index, *verdict in rows("SELECT round, idx, digest, verdict FROM outcomes ORDER BY epoch"):
+        for round, index, *verdict in rows(
+            "SELECT round, seat, digest, verdict FROM outcomes ORDER BY epoch"
+        ):
             verdicts.setdefault(round, {})[index] = tuple(verdict)
         return Books(
             {
@@ -68,7 +70,7 @@ def books(run_dir: Path) -> Books:
             },
             dict(rows("SELECT round, cohort FROM rounds WHERE cohort <> '[]'")),
             verdicts,
-            rows("SELECT idx, client_id FROM seats ORDER BY idx"),
+            rows("SELECT seat, client_id FROM seats ORDER BY seat"),
         )
 
 

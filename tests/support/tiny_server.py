@@ -198,7 +198,7 @@ class Home:
         """Let every client have its seat from the beginning."""
         self.resume()
         places = ", ".join(f"({seat}, 'c{seat}', 10)" for seat in range(self.rules.clients))
-        self.change(f"INSERT INTO seats (idx, client_id, samples) VALUES {places}")
+        self.change(f"INSERT INTO seats (seat, client_id, samples) VALUES {places}")
         return self
 
     def assemble(self) -> tuple[Resumed, Learner, Files]:

@@ -56,7 +56,7 @@ def told_run(
         if ended:
             meta |= {"ended_kind": "completed", "ended_reason": f"all {rounds} rounds are done"}
         insert(journal, "meta", *({"name": name, "value": value} for name, value in meta.items()))
-        insert(journal, "seats", *({"idx": i, "client_id": n, "samples": 100} for i, n in enumerate(names)))
+        insert(journal, "seats", *({"seat": i, "client_id": n, "samples": 100} for i, n in enumerate(names)))
         insert(journal, "rounds", {"epoch": 0, "round": 0, "cohort": "[]", "committed": 1})
         for round in range(1, rounds + 1):
             write_round(journal, 0, round, len(names))
@@ -70,8 +70,8 @@ def write_round(journal: sqlite3.Connection, epoch: int, round: int, members: in
     key = {"epoch": epoch, "round": round}
     insert(journal, "rounds", {**key, "cohort": json.dumps(list(range(members))), "committed": 1})
     for index in range(members):
-        insert(journal, "outcomes", {**key, "idx": index, "digest": b"", "verdict": "counted"})
-        insert(journal, "costs", {**key, "idx": index, **COST, "peak_rss_bytes": 1000 * (index + round)})
+        insert(journal, "outcomes", {**key, "seat": index, "digest": b"", "verdict": "counted"})
+        insert(journal, "costs", {**key, "seat": index, **COST, "peak_rss_bytes": 1000 * (index + round)})
     values = {
         "open_s": 4.0,
         "fold_s": 0.5,

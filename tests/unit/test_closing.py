@@ -137,7 +137,7 @@ def test_everybody_is_asked_once_more_and_the_answers_settle_the_result(tmp_path
     _, brain, _ = made.assemble()
     total = sum((10 + index) * wish(index) for index in range(CLIENTS))
     assert torch.equal(brain.state.vectors["chosen"], brain.state.model + total)
-    [committed] = made.events("closing_committed")
+    [committed] = made.events("last_round_committed")
     assert (committed["round"], committed["wishes"], committed["answered"]) == (3, total, 3)
     assert "loss" not in committed
 
@@ -147,10 +147,10 @@ def test_it_is_no_round_of_training(tmp_path: Path) -> None:
     play(made)
     assert len(made.events("round_committed")) == 2
     assert made.events("run_ended") == [{"kind": "completed", "reason": "all 2 rounds are done", "round": 2}]
-    assert made.rows("SELECT round, closing FROM rounds ORDER BY round") == [
+    assert made.rows("SELECT round, last FROM rounds ORDER BY round") == [
         (0, None), (1, None), (2, None), (3, "all 2 rounds are done"),
     ]  # fmt: skip
-    assert made.rows("SELECT idx, verdict FROM outcomes WHERE round = 3") == [
+    assert made.rows("SELECT seat, verdict FROM outcomes WHERE round = 3") == [
         (0, "counted"), (1, "counted"), (2, "counted"),
     ]  # fmt: skip
 
@@ -165,10 +165,10 @@ def test_who_answers_before_the_deadline_counts_even_if_nobody_does(tmp_path: Pa
             await ended(run)
 
         play(made, too_late)
-        [committed] = made.events("closing_committed")
+        [committed] = made.events("last_round_committed")
         assert committed["answered"] == len(answered)
         assert committed["wishes"] == sum((10 + index) * wish(index) for index in answered)
-        counted = made.rows("SELECT idx FROM outcomes WHERE round = 3 AND verdict = 'counted'")
+        counted = made.rows("SELECT seat FROM outcomes WHERE round = 3 AND verdict = 'counted'")
         assert counted == [(index,) for index in answered]
         assert made.events("run_ended")[0]["kind"] == "completed"
 
@@ -184,16 +184,16 @@ def test_an_answer_that_is_not_a_number_is_left_out(tmp_path: Path) -> None:
 
     with capture_logs():
         play(made, one_is_bad)
-    verdicts = dict(made.rows("SELECT idx, verdict FROM outcomes WHERE round = 3"))
+    verdicts = dict(made.rows("SELECT seat, verdict FROM outcomes WHERE round = 3"))
     assert verdicts == {0: Verdict.COUNTED, 1: Verdict.NON_FINITE, 2: Verdict.COUNTED}
-    assert made.events("closing_committed")[0]["wishes"] == 10 + 12
+    assert made.events("last_round_committed")[0]["wishes"] == 10 + 12
 
 
 def test_it_follows_when_the_method_wants_no_further_round(tmp_path: Path) -> None:
     made = home(tmp_path, StopsAfterTwo, rounds=50)
     play(made)
     assert made.events("run_ended")[0] == {"kind": "completed", "reason": "two are enough", "round": 2}
-    assert len(made.events("closing_committed")) == 1
+    assert len(made.events("last_round_committed")) == 1
 
 
 def test_a_method_with_nothing_to_ask_ends_without_it(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_a_pause_holds_it_until_resume(tmp_path: Path) -> None:
         await everybody_answers(run)
 
     play(made, pause_in_the_last_round, train=1)
-    assert len(made.events("closing_committed")) == 1
+    assert len(made.events("last_round_committed")) == 1
 
 
 def test_a_stop_ends_the_run_without_it_and_discards_the_answers(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_a_server_that_went_in_the_midst_of_it_goes_on_with_the_answers_it_had(
 
     play(made, rest)
     assert sha256(made) == undisturbed
-    assert (tell(made).epoch, len(made.events("closing_committed"))) == (0, 1)
+    assert (tell(made).epoch, len(made.events("last_round_committed"))) == (0, 1)
 
 
 def test_a_server_that_went_before_it_was_opened_opens_it(tmp_path: Path, undisturbed: str) -> None:
@@ -299,7 +299,7 @@ def test_a_method_that_stopped_is_asked_again_before_it_is_opened(tmp_path: Path
     made.change("DELETE FROM rounds WHERE committed = 0")
     play(made)
     assert made.events("run_ended")[0]["reason"] == "two are enough"
-    assert len(made.events("closing_committed")) == 1
+    assert len(made.events("last_round_committed")) == 1
 
 
 def test_a_server_that_went_before_it_could_say_the_end_says_it(tmp_path: Path, undisturbed: str) -> None:
@@ -309,7 +309,7 @@ def test_a_server_that_went_before_it_could_say_the_end_says_it(tmp_path: Path, 
     (made.run_dir / "model.safetensors").unlink()
     play(made, ended)
     assert sha256(made) == undisturbed
-    assert len(made.events("closing_committed")) == 1
+    assert len(made.events("last_round_committed")) == 1
 
 
 def test_its_damaged_checkpoint_is_rebuilt_from_the_answers(tmp_path: Path, undisturbed: str) -> None:
@@ -344,7 +344,7 @@ def test_a_run_that_goes_on_with_more_rounds_ends_as_if_asked_for_them_at_once(
         play(made)
     assert sha256(made) == sha256(at_once)
     assert tell(made).epoch == 1
-    assert len(made.events("closing_committed")) == (1 if open else 2)
+    assert len(made.events("last_round_committed")) == (1 if open else 2)
     assert made.events("run_ended")[-1]["round"] == 4
 
 
@@ -353,7 +353,7 @@ def test_without_more_rounds_a_stopped_method_stays_where_it_is(tmp_path: Path) 
     made = home(tmp_path, StopsAfterTwo, rounds=50)
     play(made)
     play(made, ended)
-    assert (tell(made).epoch, len(made.events("closing_committed"))) == (0, 1)
+    assert (tell(made).epoch, len(made.events("last_round_committed"))) == (0, 1)
 
 
 def test_with_fewer_rounds_the_open_one_gives_way_to_it(tmp_path: Path, undisturbed: str) -> None:

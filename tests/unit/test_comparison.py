@@ -43,7 +43,7 @@ def history(accuracies: Sequence[float | None], closing: float | None = None) ->
         RoundHistory(
             epoch=0,
             number=number,
-            closing="all rounds are done" if number > len(accuracies) else "",
+            last="all rounds are done" if number > len(accuracies) else "",
             committed=True,
             cohort=(0,),
             verdicts={},

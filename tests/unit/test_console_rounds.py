@@ -62,7 +62,7 @@ def test_a_round_that_is_not_evaluated_is_shown_at_once() -> None:
 
 def test_the_closing_task_has_a_line_of_its_own_with_its_evaluation() -> None:
     rows = Rows(rounds=10, eval_every=4)
-    closing = event("closing_committed", round=11, bytes_up=0, bytes_down=1500, seconds=0.25)
+    closing = event("last_round_committed", round=11, bytes_up=0, bytes_down=1500, seconds=0.25)
     assert shown(rows, closing) == []
     assert shown(rows, evaluated(11, 0.875)) == [
         "closing      accuracy 0.8750   test loss 0.4000     1.5 kB     0.25 s"
@@ -148,7 +148,7 @@ def test_the_summary_holds_the_whole_run(tmp_path: Path) -> None:
         evaluated(2, 0.8),
         evaluated(2, 0.99, model="personal"),
         event("evaluated", round=2, model="client_local", accuracy=0.5, **group),
-        event("closing_committed", round=3, bytes_up=0, bytes_down=500, seconds=0.25),
+        event("last_round_committed", round=3, bytes_up=0, bytes_down=500, seconds=0.25),
         event("run_ended", kind="completed", reason="all rounds done"),
     ]
     assert summary(tmp_path, events).splitlines() == [

@@ -80,10 +80,10 @@ def test_the_closing_round_is_no_round_of_training(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / "run")
     with writing(run_dir) as journal:
         write_round(journal, 0, 4, 2)
-        journal.execute("UPDATE rounds SET closing = 'enough' WHERE round = 4")
+        journal.execute("UPDATE rounds SET last = 'enough' WHERE round = 4")
     history = read(run_dir)
     assert [round.number for round in history.training] == [1, 2, 3]
-    assert history.rounds[-1].closing == "enough"
+    assert history.rounds[-1].last == "enough"
 
 
 def test_energy_is_that_of_clients_and_server_where_anybody_told(tmp_path: Path) -> None:
@@ -185,9 +185,9 @@ def change_behind_its_back(run_dir: Path, statement: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("UPDATE seats SET idx = 77 WHERE idx = 1", "a row of seats is not what was written"),
+        ("UPDATE seats SET seat = 77 WHERE seat = 1", "a row of seats is not what was written"),
         ("UPDATE meta SET value = 'no' WHERE name = 'ended_kind'", "a row of meta is not what was written"),
-        ("UPDATE costs SET train_s = 9e999 WHERE idx = 1", "train_s in it is no number"),
+        ("UPDATE costs SET train_s = 9e999 WHERE seat = 1", "train_s in it is no number"),
     ],
 )
 def test_a_row_that_nobody_wrote_is_refused(tmp_path: Path, statement: str, words: str) -> None:

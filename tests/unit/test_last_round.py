@@ -40,7 +40,7 @@ def test_after_the_last_round_everybody_is_asked_once_more() -> None:
     assert desk.records()[-1] == RoundOpened(3, (0, 1, 2), ALL_DONE)
     assert desk.of(PrepareRound)[-1] == PrepareRound(3, (0, 1, 2), last=True)
     assert (desk.machine.phase, desk.machine.trained) == (Phase.OPEN, 2)
-    assert Announce("closing_opened", {"round": 3, "cohort": ["c0", "c1", "c2"]}) in desk.done
+    assert Announce("last_round_opened", {"round": 3, "cohort": ["c0", "c1", "c2"]}) in desk.done
     assert desk.exits() == []
     desk.deliver(1, 0)
     assert desk.machine.phase is Phase.OPEN

@@ -27,8 +27,8 @@ def run_dir(tmp_path: Path) -> Path:
         insert(journal, "rounds", {"epoch": 1, "round": 2, "cohort": "[]", "committed": 1})
         write_round(journal, 1, 3, 2)
         insert(journal, "rounds", {"epoch": 1, "round": 4, "cohort": "[0, 1]"})
-        insert(journal, "costs", {"epoch": 1, "round": 4, "idx": 1, "bytes_down": 2**53 + 1})
-        journal.execute("UPDATE costs SET energy_j = 0.1, energy_source = 'rapl' WHERE idx = 0")
+        insert(journal, "costs", {"epoch": 1, "round": 4, "seat": 1, "bytes_down": 2**53 + 1})
+        journal.execute("UPDATE costs SET energy_j = 0.1, energy_source = 'rapl' WHERE seat = 0")
     return made
 
 

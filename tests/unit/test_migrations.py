@@ -16,7 +16,7 @@ from edgeflock.lab.history import read
 from edgeflock.methods.kit.registry import load
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.files.run_toml import from_toml, to_toml
-from edgeflock.server.journal.journal import Journal, resumed
+from edgeflock.server.journal.journal import Journal, consult
 from edgeflock.server.journal.reader import Feed, Reader
 from edgeflock.server.journal.schema import SCHEMA_VERSION, connect, read_only
 from edgeflock.server.start.resolve import combine
@@ -65,7 +65,7 @@ def test_the_tables_become_those_of_today(old: OldRun, tmp_path: Path) -> None:
 
 @every_version
 def test_what_was_decided_is_known_and_sealed_anew(old: OldRun) -> None:
-    before = resumed(old.journal)
+    before = consult(old.journal)
     with contextlib.closing(Journal(old.journal)) as journal:
         known = journal.ask(lambda past: past.resumed()).result()
     assert (known, known.seats) == (before, ((0, "c0"), (1, "c1")))
@@ -116,7 +116,7 @@ def test_a_row_that_nobody_wrote_is_not_sealed_anew(old: OldRun) -> None:
         behind_its_back.execute("UPDATE rounds SET model_digest = 'another' WHERE round = 1")
         behind_its_back.commit()
     before = old.journal.read_bytes()
-    for use in (Journal, resumed):
+    for use in (Journal, consult):
         with pytest.raises(CorruptCheckpoint, match="is damaged"):
             use(old.journal)
     with pytest.raises(BadData, match="a row of rounds is not what was written"):

@@ -46,8 +46,8 @@ def test_totals_are_what_the_cells_come_to(reader: Reader) -> None:
 def test_a_cell_has_the_clients_name_its_verdict_and_every_column(run_dir: Path, reader: Reader) -> None:
     with writing(run_dir) as journal:
         insert(journal, "rounds", {"epoch": 0, "round": 4, "cohort": "[0, 1]"})
-        insert(journal, "costs", {"epoch": 0, "round": 4, "idx": 1, "bytes_down": 7})
-        insert(journal, "outcomes", {"epoch": 0, "round": 4, "idx": 0, "digest": b"", "verdict": "late"})
+        insert(journal, "costs", {"epoch": 0, "round": 4, "seat": 1, "bytes_down": 7})
+        insert(journal, "outcomes", {"epoch": 0, "round": 4, "seat": 0, "digest": b"", "verdict": "late"})
     late, open = reader.cells(0, 4)
     assert (late.client, late.verdict, dict(late.costs)) == ("a", "late", {})
     assert (open.client, open.verdict, open.costs["bytes_down"]) == ("b", "", 7)
@@ -56,8 +56,8 @@ def test_a_cell_has_the_clients_name_its_verdict_and_every_column(run_dir: Path,
 
 def test_joules_are_summed_by_who_says_them(run_dir: Path, reader: Reader) -> None:
     with writing(run_dir) as journal:
-        journal.execute("UPDATE costs SET energy_j = 2.0, energy_source = 'model' WHERE idx = 0")
-        journal.execute("UPDATE costs SET energy_j = 3.0, energy_source = 'rapl' WHERE idx = 1")
+        journal.execute("UPDATE costs SET energy_j = 2.0, energy_source = 'model' WHERE seat = 0")
+        journal.execute("UPDATE costs SET energy_j = 3.0, energy_source = 'rapl' WHERE seat = 1")
     total = reader.totals("round")[0, 1]
     assert (total["energy_j"], total["model_j"], total["sensor_j"]) == (5.0, 2.0, 3.0)
     sources = {key: row["energy_j"] for key, row in reader.totals("source").items()}

@@ -82,9 +82,9 @@ def test_an_extended_round_has_its_new_members_apart(
 def test_who_is_ready_is_fixed_with_the_round(connection: sqlite3.Connection) -> None:
     """N and n of a round are those of its opening, whoever comes or changes afterwards."""
     tell(connection, SEATED)
-    connection.execute("UPDATE seats SET samples = 10 * idx WHERE idx IN (0, 3)")
+    connection.execute("UPDATE seats SET samples = 10 * seat WHERE seat IN (0, 3)")
     tell(connection, RoundOpened(1, (0, 3)))
-    connection.execute("UPDATE seats SET samples = 7 WHERE idx >= 2")
+    connection.execute("UPDATE seats SET samples = 7 WHERE seat >= 2")
     assert Past(connection, 0).roster(1) == {0: 0, 3: 30}
     commit(connection, 1)
     for round in (2, 3):

@@ -147,8 +147,8 @@ class Shared(ServerHalf[Params]):
 def test_n_of_a_round_is_that_of_its_opening_after_a_restart_and_in_a_rebuilt_round(home: Home) -> None:
     home.method = Method(name="shared", summary="", server=Shared)
     play(home, 2, then=1)
-    home.change("UPDATE seats SET samples = NULL WHERE idx = 1")
-    home.change("UPDATE seats SET samples = 99 WHERE idx = 2")
+    home.change("UPDATE seats SET samples = NULL WHERE seat = 1")
+    home.change("UPDATE seats SET samples = 99 WHERE seat = 2")
 
     async def look() -> dict[int, int]:
         async with home.run() as run:
@@ -272,7 +272,7 @@ def test_a_failed_run_that_is_tried_again_holds_its_last_round_anew(home: Home) 
         assert not (files.spool.root / "000003").exists()
         play(home, 3)
     assert "round_begins_anew" in [entry["event"] for entry in logs]
-    rows = home.rows("SELECT epoch, idx, verdict FROM outcomes WHERE round = 3")
+    rows = home.rows("SELECT epoch, seat, verdict FROM outcomes WHERE round = 3")
     failed = [(0, 0, "discarded"), (0, 1, "non_finite"), (0, 2, "non_finite")]
     assert rows == failed + [(1, index, "counted") for index in range(3)]
 

@@ -48,7 +48,7 @@ def test_a_method_that_steers_by_its_budgets_is_warned_of(tmp_path: Path) -> Non
 def test_who_did_not_count_is_up_to_the_moment(tmp_path: Path, verdict: str) -> None:
     run_dir = told_run(tmp_path / "run")
     with writing(run_dir) as journal:
-        journal.execute("UPDATE outcomes SET verdict = ? WHERE round > 1 AND idx = 0", (verdict,))
+        journal.execute("UPDATE outcomes SET verdict = ? WHERE round > 1 AND seat = 0", (verdict,))
     assert caution(read(run_dir)) == (
         f"In 2 rounds somebody did not count ({verdict}): who does is up to the moment."
     )

@@ -103,7 +103,7 @@ def test_names_of_any_kind_are_shown_and_never_run(tmp_path: Path) -> None:
         insert(journal, "round_costs", {"epoch": 0, "round": 1, "name": HOSTILE, "value": 1.0})
         key = {"epoch": 0, "round": 3, "model": "<i>../own", "accuracy": 0.5, "loss": 1, "samples": 5}
         insert(journal, "evaluations", key)
-        insert(journal, "client_scores", {**key, "idx": 0}, {**key, "idx": 1})
+        insert(journal, "client_scores", {**key, "seat": 0}, {**key, "seat": 1})
     page = page_of(tmp_path / "report", run_dir)
     assert not {"script", "b", "i", "img", "link", "iframe", "object"} & page.tags
     assert HOSTILE in page.texts

@@ -194,7 +194,7 @@ def test_the_table_of_clients_has_only_costs_that_somebody_had(tmp_path: Path) -
     before = tables.clients(read(run_dir))
     with writing(run_dir) as journal:
         journal.execute("UPDATE costs SET energy_j = 2.5, energy_source = 'rapl'")
-        journal.execute("UPDATE outcomes SET verdict = 'non_finite' WHERE round = 2 AND idx = 1")
+        journal.execute("UPDATE outcomes SET verdict = 'non_finite' WHERE round = 2 AND seat = 1")
     after = tables.clients(read(run_dir))
     assert before is not None
     assert after is not None
@@ -288,8 +288,8 @@ def test_a_run_that_nobody_told_the_energy_of_has_no_line_against_it(tmp_path: P
 def test_joules_are_told_by_who_says_them(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / "run")
     with writing(run_dir) as journal:
-        journal.execute("UPDATE costs SET energy_j = 2.0, energy_source = 'model' WHERE idx = 0")
-        journal.execute("UPDATE costs SET energy_j = 3.0, energy_source = 'rapl' WHERE idx = 1")
+        journal.execute("UPDATE costs SET energy_j = 2.0, energy_source = 'model' WHERE seat = 0")
+        journal.execute("UPDATE costs SET energy_j = 3.0, energy_source = 'rapl' WHERE seat = 1")
         insert(journal, "round_costs", {"epoch": 0, "round": 2, "name": "energy_j", "value": 4.0})
     history = read(run_dir)
     assert history.rounds[0].joules == {"sensor_j": 3.0, "model_j": 2.0}
@@ -309,7 +309,7 @@ def test_bytes_by_what_they_held_are_summed_and_named(tmp_path: Path) -> None:
             (1, "up", "delta", "int8", 600),
             (2, "up", "delta", "int8", 400),
         ):
-            key = {"epoch": 0, "round": round, "idx": 0, "direction": way, "kind": kind}
+            key = {"epoch": 0, "round": round, "seat": 0, "direction": way, "kind": kind}
             insert(journal, "bundle_bytes", {**key, "codec": codec, "bytes": size})
     history = read(run_dir, bundles=True)
     found = tables.bundles(history)

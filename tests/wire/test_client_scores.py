@@ -62,7 +62,7 @@ def test_those_of_the_counted_updates_are_written_and_summed_up(tmp_path: Path) 
     home = Home(tmp_path, min_updates=2, client_tests=ASKED)
     serve(home, talk)
     single = (
-        "SELECT idx, model, samples, accuracy, loss FROM client_scores WHERE round = 1 ORDER BY idx, model"
+        "SELECT seat, model, samples, accuracy, loss FROM client_scores WHERE round = 1 ORDER BY seat, model"
     )
     assert home.rows(single) == [
         (0, LOCAL, 10, 0.4, 0.5), (0, POOLED, 1000, 0.3, 2.0),
@@ -94,7 +94,7 @@ def test_they_survive_a_crash_of_the_server_with_the_update(tmp_path: Path) -> N
 
     serve(home, two)
     serve(home, the_third)
-    found = home.rows("SELECT idx, accuracy FROM client_scores ORDER BY idx")
+    found = home.rows("SELECT seat, accuracy FROM client_scores ORDER BY seat")
     assert found == [(0, 0.4), (1, 0.5), (2, 0.6)]
 
 
@@ -144,7 +144,7 @@ def test_a_client_is_scored_on_its_own_test_samples_with_its_own_model(tmp_path:
         server = flock.server(*flags, f"--eval-data={tmp_path / 'eval.npz'}")
         client = flock.client("c0", f"--data={tmp_path / 'own.npz'}")
         assert [server.ended(), client.ended()] == [0, 0]
-        found = flock.rows("SELECT round, idx, model, samples, accuracy FROM client_scores")
+        found = flock.rows("SELECT round, seat, model, samples, accuracy FROM client_scores")
         model = _weights(flock.run_dir / "model.safetensors")
     logits = x[200:300].reshape(100, -1) @ model["head.weight"].T + model["head.bias"]
     accuracy = float((logits.argmax(1) == y[200:300]).mean())
@@ -162,7 +162,7 @@ def test_testing_clients_changes_no_bits_and_leaves_out_who_has_no_samples(tmp_p
             client = flock.client("c0,c1,c2")
             assert [server.ended(), client.ended()] == [0, 0]
             hashes.append(flock.sha256())
-            found = flock.rows("SELECT round, idx, model, samples FROM client_scores ORDER BY 1, 2, 3")
+            found = flock.rows("SELECT round, seat, model, samples FROM client_scores ORDER BY 1, 2, 3")
     assert hashes[0] == hashes[1]
     test = len(datasets.load("digits", None).test)
     assert {(number, index) for number, index, _, _ in found} == {(n, i) for n in (1, 2) for i in range(3)}

@@ -27,7 +27,7 @@ def served(folder: Path, clients: list[tuple[str, ...]], home: Path) -> tuple[st
 
 
 def roster(made: Flock) -> list[str]:
-    return [name for (name,) in made.rows("SELECT client_id FROM seats ORDER BY idx")]
+    return [name for (name,) in made.rows("SELECT client_id FROM seats ORDER BY seat")]
 
 
 def test_four_clients_without_a_flag_are_the_same_four_again_and_leave_the_bits_of_named_ones(

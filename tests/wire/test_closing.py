@@ -32,7 +32,7 @@ def close(root: Path, talk: Talk) -> Home:
 
 
 def verdicts(home: Home) -> dict[int, str]:
-    return dict(home.rows("SELECT idx, verdict FROM outcomes WHERE round = 2"))
+    return dict(home.rows("SELECT seat, verdict FROM outcomes WHERE round = 2"))
 
 
 def test_everybody_sees_it_whoever_has_trained_and_hears_the_verdict_and_the_end(tmp_path: Path) -> None:

@@ -169,11 +169,11 @@ def test_the_end_of_a_run_shows_what_it_took(made: tuple[Path, str]) -> None:
 
 
 def costs(home: Home, what: str, round: int = 1) -> list[tuple[Any, ...]]:
-    return home.rows(f"SELECT {what} FROM costs WHERE round = {round} ORDER BY idx")
+    return home.rows(f"SELECT {what} FROM costs WHERE round = {round} ORDER BY seat")
 
 
 def bundles(home: Home) -> list[tuple[Any, ...]]:
-    query = "SELECT direction, sum(bytes) FROM bundle_bytes WHERE idx = 0 GROUP BY direction"
+    query = "SELECT direction, sum(bytes) FROM bundle_bytes WHERE seat = 0 GROUP BY direction"
     return home.rows(query)
 
 

@@ -106,7 +106,7 @@ def test_a_client_whose_updates_are_bad_is_left_out_told_why_and_comes_back(tmp_
         {"client": "c0", "until": 3, "refused": AFTER, "reason": "wrong_layout"}
     ]
     assert of.events("client_released") == [{"client": "c0", "reason": "its quarantine ends with round 3"}]
-    assert of.rows("SELECT idx, refused, in_row FROM conduct") == [(0, AFTER, 0)]
+    assert of.rows("SELECT seat, refused, in_row FROM conduct") == [(0, AFTER, 0)]
 
 
 def test_a_restart_forgets_neither_the_count_nor_the_quarantine(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_restart_forgets_neither_the_count_nor_the_quarantine(tmp_path: Path) 
     of = home(tmp_path)
     operate(of, before)
     operate(of, after)
-    query = "SELECT idx, verdict FROM outcomes WHERE round = 1 ORDER BY idx"
+    query = "SELECT seat, verdict FROM outcomes WHERE round = 1 ORDER BY seat"
     assert of.rows(query) == [(0, "quarantined"), (1, "quarantined"), (2, "counted")]
 
 

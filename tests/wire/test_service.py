@@ -615,7 +615,7 @@ def test_an_update_goes_on_where_it_was_cut(tmp_path: Path) -> None:
         answer = await peers[0].deliver(made)
         assert answer.WhichOneof("message") == "received"
         await served.finish_round(peers)
-        cost = served.home.rows("SELECT bytes_up, resent_bytes FROM costs WHERE round = 1 AND idx = 0")
+        cost = served.home.rows("SELECT bytes_up, resent_bytes FROM costs WHERE round = 1 AND seat = 0")
         assert cost == [(size, 0)]
 
     serve(Home(tmp_path, numbers=BIG), talk)
@@ -700,7 +700,7 @@ def test_an_upload_that_the_deadline_overtakes_reaches_no_other_round(tmp_path: 
         assert (outcome.counted, outcome.reason) == (False, pb.REASON_LATE)
         assert served.run.received == []
         await served.finish_round(peers)
-        assert served.home.rows("SELECT round, idx FROM outcomes WHERE verdict = 'counted'") == [
+        assert served.home.rows("SELECT round, seat FROM outcomes WHERE verdict = 'counted'") == [
             (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)
         ]  # fmt: skip
 
@@ -719,7 +719,7 @@ def test_a_member_that_an_extension_adds_delivers(tmp_path: Path) -> None:
         await served.run.until(lambda: served.run.cohort == (0, 1, 2))
         assert (await peers[added].deliver(served.made(added))).WhichOneof("message") == "received"
         await served.run.committed(1)
-        counted = served.home.rows("SELECT idx FROM outcomes WHERE verdict = 'counted' ORDER BY idx")
+        counted = served.home.rows("SELECT seat FROM outcomes WHERE verdict = 'counted' ORDER BY seat")
         assert counted == [(seat,) for seat in sorted((first, added))]
 
     serve(Home(tmp_path, cohort=2), talk)
@@ -916,7 +916,7 @@ def test_costs_of_a_round_reach_the_books_whatever_a_client_claims(tmp_path: Pat
         await served.run.open(2)
         await served.finish_round(peers)
         found = served.home.rows(
-            "SELECT round, wait_s, train_s, bytes_up FROM costs WHERE idx = 0 ORDER BY round"
+            "SELECT round, wait_s, train_s, bytes_up FROM costs WHERE seat = 0 ORDER BY round"
         )
         assert found == [(1, 1.5, 0.0, len(made.payload)), (2, None, 0.0, len(made.payload))]
 
@@ -931,7 +931,7 @@ def test_a_refused_task_does_not_hold_the_round_up(tmp_path: Path) -> None:
         for index in (0, 1):
             await peers[index].deliver(served.made(index))
         await served.run.committed(1)
-        assert served.home.rows("SELECT verdict FROM outcomes WHERE idx = 2") == [("refused_by_client",)]
+        assert served.home.rows("SELECT verdict FROM outcomes WHERE seat = 2") == [("refused_by_client",)]
 
     serve(Home(tmp_path, min_updates=2), talk)
 

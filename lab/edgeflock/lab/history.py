@@ -45,7 +45,7 @@ class RoundHistory:
 
     epoch: int
     number: int
-    closing: str  # why training was over; empty: a round of training
+    last: str  # why training was over; empty: a round of training
     committed: bool
     cohort: tuple[int, ...]  # seats, those that were added too
     verdicts: Mapping[str, int]  # how many members got each
@@ -120,7 +120,7 @@ class History:
     run_id: str
     meta: Mapping[str, str]
     clients: tuple[Client, ...]  # by seat
-    rounds: tuple[RoundHistory, ...]  # committed ones, as the run stands now; a closing round is the last
+    rounds: tuple[RoundHistory, ...]  # committed ones, as the run stands now; the last round too
     others: tuple[RoundHistory, ...]  # discarded, open, or of an epoch that was gone back on
     events: tuple[Event, ...]
     ending: Ending | None  # None: the run is not over
@@ -128,8 +128,8 @@ class History:
 
     @property
     def training(self) -> tuple[RoundHistory, ...]:
-        """Rounds of training: without the closing round."""
-        return tuple(round for round in self.rounds if not round.closing)
+        """Rounds of training: without the last round, where all are asked once more."""
+        return tuple(round for round in self.rounds if not round.last)
 
     @property
     def server(self) -> Mapping[str, Any]:
@@ -248,7 +248,7 @@ def _rounds(
         round = RoundHistory(
             epoch=row.epoch,
             number=row.number,
-            closing=row.closing,
+            last=row.last,
             committed=row.committed,
             cohort=row.cohort,
             verdicts=verdicts.get(key, {}),

@@ -41,7 +41,7 @@ def by_client(reader: Reader) -> LedgerTable:
 
 def by_round(reader: Reader) -> LedgerTable:
     """Return a row for every round: whether the run stands on it, and what it took as a whole."""
-    keys = {"epoch": int, "round": int, "stands": bool, "closing": str}
+    keys = {"epoch": int, "round": int, "stands": bool, "last": str}
     return LedgerTable(_columns(keys, catalogue.BY_ROUND), _rounds(reader))
 
 
@@ -58,8 +58,8 @@ def _rounds(reader: Reader) -> Iterator[Row]:
         row, said = known.get(key), every.get(key, {})
         costs = {one.name: one.kind(said[one.name]) for one in catalogue.BY_ROUND if one.name in said}
         if costs or row is None or row.cohort:  # the initial model, and where an epoch begins, are no rounds
-            stands, closing = (row.stands, row.closing) if row else (False, "")
-            yield {"epoch": key[0], "round": key[1], "stands": stands, "closing": closing, **costs}
+            stands, last = (row.stands, row.last) if row else (False, "")
+            yield {"epoch": key[0], "round": key[1], "stands": stands, "last": last, **costs}
 
 
 # ---------------------------------------------------------------------------------------------- files

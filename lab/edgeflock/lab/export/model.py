@@ -89,7 +89,7 @@ def _find(run_dir: Path, which: str) -> tuple[int, tuple[str, str], bool]:
         digests = reader.digests(round)
     if digests is None:
         raise BadData(f"{reader.path} names no model of round {round}")
-    return round, digests, any(row.number == round and row.closing for row in standing)
+    return round, digests, any(row.number == round and row.last for row in standing)
 
 
 def _best(run_dir: Path, reader: Reader) -> int:

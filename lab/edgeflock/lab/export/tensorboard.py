@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PLACE = Path("report") / "tensorboard"
 _CURSOR = ".cursor"  # the last event of the run that is in the files
 _INTERVAL_S = 1.0
-_COMMITTED = {"round_committed": "round", "closing_committed": "closing"}
+_COMMITTED = {"round_committed": "round", "last_round_committed": "closing"}
 
 Scalar = tuple[str, float]
 

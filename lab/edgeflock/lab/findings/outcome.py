@@ -41,11 +41,11 @@ class RunOutcome:
 def outcome(history: History, measure: str, targets: Sequence[float], rounds: int) -> RunOutcome:
     """Return the figures of a run's first rounds, as many as were asked for."""
     longer = any(round.number > rounds for round in history.training)
-    kept = [round for round in history.rounds if round.number <= rounds or (round.closing and not longer)]
+    kept = [round for round in history.rounds if round.number <= rounds or (round.last and not longer)]
     numbers = {round.number for round in kept}
     curve = tuple(point for point in history.curve(measure) if point.round in numbers)
     accuracies = [point.evaluation.accuracy for point in curve]
-    trained = max((round.number for round in kept if not round.closing), default=0)
+    trained = max((round.number for round in kept if not round.last), default=0)
     return RunOutcome(
         final=accuracies[-1] if accuracies else None,
         best=max(accuracies, default=None),

@@ -143,7 +143,7 @@ def warning(history: History) -> str:
 
 def _closing(history: History) -> str:
     """Return what follows the last round of training, if anything does."""
-    if not history.rounds or not history.rounds[-1].closing:
+    if not history.rounds or not history.rounds[-1].last:
         return ""
     return f"Round {history.rounds[-1].number} is the closing task, after the last round of training."
 

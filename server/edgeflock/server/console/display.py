@@ -31,9 +31,9 @@ _HINDERED = {  # what an operator should not overlook
 _SHOWN_ELSEWHERE = (
     "run_started",
     "round_opened",
-    "closing_opened",
+    "last_round_opened",
     "round_committed",
-    "closing_committed",
+    "last_round_committed",
     "evaluated",
     "clients_seated",
     "client_ready",

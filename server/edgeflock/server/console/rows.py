@@ -10,7 +10,7 @@ from edgeflock.common.command.terminal import Line, Piece, length
 from edgeflock.common.command.units import size
 from edgeflock.server.costs.budget import unmeasured
 
-COMMITTED = ("round_committed", "closing_committed")
+COMMITTED = ("round_committed", "last_round_committed")
 _GLOBAL = "global"  # the model that targets and curves mean
 _PATIENCE = 3  # rounds whose line waits for an evaluation, at most
 _NAMED = 3  # clients that are named, at most
@@ -114,7 +114,7 @@ class Rows:
             numeric(fields, "seconds") or 0.0,
             numeric(fields, "loss"),
             shares(fields),
-            closing=name == "closing_committed",
+            closing=name == "last_round_committed",
             missed=tuple(fields.get("not_counted") or ()),
         )
 

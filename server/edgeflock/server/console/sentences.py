@@ -18,7 +18,7 @@ _SENTENCES: dict[str, str] = {
     "clients_seated": "seats are given to {clients}",
     "round_opened": "round {round} opens for {cohort}",
     "round_extended": "round {round} is short of updates: it gets another deadline, and {added}",
-    "closing_opened": "training is over: {cohort} are asked once more, in round {round}",
+    "last_round_opened": "training is over: {cohort} are asked once more, in round {round}",
     "task_refused": "{client} refuses its task of round {round}: {reason}",
     "updates_rejected": "round {round}: updates are rejected: {clients}",
     "client_quarantined": (
@@ -39,7 +39,7 @@ _SENTENCES: dict[str, str] = {
     "round_discarded": "round {round} is discarded: {reason}",
     "run_ended": "the run is over after round {round} ({kind}): {reason}",
 }
-_COMMITTED = {"round_committed": "round {round} is done", "closing_committed": "the closing task is done"}
+_COMMITTED = {"round_committed": "round {round} is done", "last_round_committed": "the closing task is done"}
 
 
 def line(event: Event) -> str:

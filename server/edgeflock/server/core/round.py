@@ -67,7 +67,7 @@ class RoundMachine:
         """Let the members work."""
         self._position.become(Phase.OPEN)
         self.deadline = now + self._rules.deadline_s
-        name = "closing_opened" if self.last else "round_opened"
+        name = "last_round_opened" if self.last else "round_opened"
         opened = Announce(name, {"round": self.number, "cohort": self._names(self.cohort)})
         return [opened, Publish(), *(self.close() if self._full(self._able) else [])]
 

@@ -78,7 +78,7 @@ async def _write(means: Means, machine: RunMachine, opened: OpenRound, effect: C
         line = canonical_line(
             machine.roster.names, effect, metrics, bookkeeping.time_line.of(number), rows.rows
         )
-        name = "closing_committed" if round.closing else "round_committed"
+        name = "last_round_committed" if round.closing else "round_committed"
         done, said = Announce(name, line | costs.spent.fields()), scores.announcements(number)
         commit = Commit(
             round=number,

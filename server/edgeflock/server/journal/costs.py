@@ -30,7 +30,7 @@ def write(connection: sqlite3.Connection, epoch: int, costs: Costs) -> None:
 def _write_round(connection: sqlite3.Connection, epoch: int, of: RoundRows) -> None:
     write_rows(connection, epoch, {(of.round, seat): row for seat, row in of.rows.items()})
     connection.executemany(
-        "INSERT INTO bundle_bytes (epoch, round, idx, direction, kind, codec, bytes) "
+        "INSERT INTO bundle_bytes (epoch, round, seat, direction, kind, codec, bytes) "
         "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET bytes = excluded.bytes",
         [
             (epoch, of.round, seat, *what, size)
@@ -54,8 +54,8 @@ def _merge(names: tuple[str, ...]) -> str:
     marks = ", ".join("?" for _ in names)
     updates = ", ".join(f"{name} = excluded.{name}" for name in names)
     return (
-        f"INSERT INTO costs (epoch, round, idx, {', '.join(names)}) VALUES (?, ?, ?, {marks}) "
-        f"ON CONFLICT (epoch, round, idx) DO UPDATE SET {updates}"
+        f"INSERT INTO costs (epoch, round, seat, {', '.join(names)}) VALUES (?, ?, ?, {marks}) "
+        f"ON CONFLICT (epoch, round, seat) DO UPDATE SET {updates}"
     )
 
 
@@ -73,12 +73,12 @@ def read_round(connection: sqlite3.Connection, epoch: int, round: int) -> dict[i
     """Return what is written of a round's costs, by seat: the row, and the bytes by bundle."""
     names, of_round = catalogue.names(catalogue.BY_CLIENT), "epoch = ? AND round = ?"
     found: dict[int, tuple[Row, Bundles]] = {}
-    for seat, *values in connection.execute(question(f"idx, {', '.join(names)}", of_round), (epoch, round)):
+    for seat, *values in connection.execute(question(f"seat, {', '.join(names)}", of_round), (epoch, round)):
         row = {name: value for name, value in zip(names, values, strict=True) if value is not None}
         if "energy_source" in row:
             row["energy_source"] = SOURCES.index(row["energy_source"]) + 1
         bundles = connection.execute(
-            f"SELECT direction, kind, codec, bytes FROM bundle_bytes WHERE {of_round} AND idx = ?",
+            f"SELECT direction, kind, codec, bytes FROM bundle_bytes WHERE {of_round} AND seat = ?",
             (epoch, round, seat),
         )
         found[seat] = (row, {(way, kind, codec): size for way, kind, codec, size in bundles})

@@ -18,18 +18,18 @@ from edgeflock.server.core.decisions import (
     Seated,
 )
 
-_CONDUCT = "idx, refused, in_row, until, reason"
-READ_CONDUCT = f"SELECT {_CONDUCT} FROM conduct ORDER BY idx"
+_CONDUCT = "seat, refused, in_row, until, reason"
+READ_CONDUCT = f"SELECT {_CONDUCT} FROM conduct ORDER BY seat"
 
 
 def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
     """Write one record inside the caller's transaction."""
     match record:
         case Seated(seats=seats):
-            connection.executemany("INSERT INTO seats (idx, client_id) VALUES (?, ?)", seats)
+            connection.executemany("INSERT INTO seats (seat, client_id) VALUES (?, ?)", seats)
         case RoundOpened(round=round, cohort=cohort, last=last):
             connection.execute(
-                "INSERT INTO rounds (epoch, round, cohort, roster, closing) VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO rounds (epoch, round, cohort, roster, last) VALUES (?, ?, ?, ?, ?)",
                 (epoch, round, json.dumps(cohort), _write_roster(connection), last or None),
             )
         case RoundExtended(round=round, added=added):
@@ -39,7 +39,7 @@ def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
             )
         case RoundClosed(round=round, counted=counted, limit=limit):
             connection.execute(
-                "UPDATE rounds SET closed = ? WHERE epoch = ? AND round = ?",
+                "UPDATE rounds SET counted = ? WHERE epoch = ? AND round = ?",
                 (json.dumps(counted), epoch, round),
             )
             if limit:
@@ -47,7 +47,7 @@ def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
         case Conduct():
             _write_conduct(connection, record)
         case Released(seat=seat):  # what it has sent stays counted
-            connection.execute("UPDATE conduct SET in_row = 0, until = 0 WHERE idx = ?", (seat,))
+            connection.execute("UPDATE conduct SET in_row = 0, until = 0 WHERE seat = ?", (seat,))
         case Ended():
             write_outcomes(connection, epoch, record.round, record.discarded)
             write_meta(connection, ended_kind=str(record.kind), ended_reason=record.reason)
@@ -55,7 +55,7 @@ def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
 
 def _write_roster(connection: sqlite3.Connection) -> int:
     """Fix who is ready now and with how many samples; return the number of that roster."""
-    known = connection.execute("SELECT idx, samples FROM seats WHERE samples IS NOT NULL ORDER BY idx")
+    known = connection.execute("SELECT seat, samples FROM seats WHERE samples IS NOT NULL ORDER BY seat")
     samples = json.dumps(dict(known.fetchall()))
     connection.execute("INSERT OR IGNORE INTO rosters (samples) VALUES (?)", (samples,))
     found = connection.execute("SELECT number FROM rosters WHERE samples = ?", (samples,))
@@ -66,14 +66,14 @@ def _write_conduct(connection: sqlite3.Connection, one: Conduct) -> None:
     """Write what a client's updates were like, over what was there of it."""
     changes = ", ".join(f"{name} = excluded.{name}" for name in _CONDUCT.split(", ")[1:])
     connection.execute(
-        f"INSERT INTO conduct ({_CONDUCT}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (idx) DO UPDATE SET {changes}",
+        f"INSERT INTO conduct ({_CONDUCT}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (seat) DO UPDATE SET {changes}",
         (one.seat, one.refused, one.row, one.until, one.reason),
     )
 
 
 def write_ready(connection: sqlite3.Connection, seat: int, samples: int) -> None:
     """A member has its data."""
-    connection.execute("UPDATE seats SET samples = ? WHERE idx = ?", (samples, seat))
+    connection.execute("UPDATE seats SET samples = ? WHERE seat = ?", (samples, seat))
 
 
 def write_meta(connection: sqlite3.Connection, **values: str) -> None:
@@ -98,7 +98,7 @@ def write_outcomes(
     connection: sqlite3.Connection, epoch: int, round: int, outcomes: Iterable[Outcome]
 ) -> None:
     connection.executemany(
-        "INSERT INTO outcomes (epoch, round, idx, digest, verdict) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO outcomes (epoch, round, seat, digest, verdict) VALUES (?, ?, ?, ?, ?)",
         [(epoch, round, item.seat, item.digest, str(item.verdict)) for item in outcomes],
     )
 

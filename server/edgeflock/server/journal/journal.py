@@ -60,7 +60,14 @@ class Journal:
             connection.close()
             raise
         self._writer = Writer(connection)
-        self.listen, self.close = self._writer.listen, self._writer.close
+
+    def close(self) -> None:
+        """Write what is due and close the file, once."""
+        self._writer.close()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call listener (from the journal's thread) after every transaction."""
+        self._writer.listen(listener)
 
     def ask(self, question: Callable[[Past], T]) -> Future[T]:
         """Ask what is written."""
@@ -172,7 +179,7 @@ class Journal:
         return self._writer.submit(write)
 
 
-def resumed(path: Path) -> Resumed:
+def consult(path: Path) -> Resumed:
     """Return what a journal knows of its run without taking it up; raises CorruptCheckpoint as that does."""
     with schema.consulted(path) as connection:
         return Past(connection, decisions.read_epoch(connection)).resumed() if connection else Resumed()

@@ -78,8 +78,19 @@ def _conduct(connection: sqlite3.Connection) -> None:
     )
 
 
-def _options_one_by_one(connection: sqlite3.Connection) -> None:
-    """What makes the run this run names each option of the method: others may come."""
+def _words(connection: sqlite3.Connection) -> None:
+    """Names of today: seat, counted, last; what makes the run this run names each option of its method."""
+    for table in ("seats", "outcomes", "conduct", "costs", "bundle_bytes", "client_scores"):
+        connection.execute(f"ALTER TABLE {table} RENAME COLUMN idx TO seat")
+    for before, now in (("closed", "counted"), ("closing", "last")):
+        connection.execute(f"ALTER TABLE rounds RENAME COLUMN {before} TO {now}")
+    for name in ("opened", "committed"):
+        renamed = (f"last_round_{name}", f"closing_{name}")
+        connection.execute("UPDATE events SET name = ? WHERE name = ?", renamed)
+    ready = connection.execute("SELECT cursor, fields FROM events WHERE name = 'client_ready'").fetchall()
+    for cursor, text in ready:
+        now = text.replace('"index": ', '"seat": ')
+        connection.execute("UPDATE events SET fields = ? WHERE cursor = ?", (now, cursor))
     row = connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone()
     if row is not None:
         identity: dict[str, str] = json.loads(row[0])
@@ -94,5 +105,5 @@ STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (  # the first is from
     _seals,
     _bundles,
     _conduct,
-    _options_one_by_one,
+    _words,
 )

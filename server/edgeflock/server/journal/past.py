@@ -79,8 +79,8 @@ class Past:
         ask = self._connection.execute
         meta = dict(ask("SELECT name, value FROM meta"))
         resumed = Resumed(meta, epoch=self._epoch)
-        resumed.seats = tuple(ask("SELECT idx, client_id FROM seats ORDER BY idx"))
-        resumed.samples = dict(ask("SELECT idx, samples FROM seats WHERE samples IS NOT NULL"))
+        resumed.seats = tuple(ask("SELECT seat, client_id FROM seats ORDER BY seat"))
+        resumed.samples = dict(ask("SELECT seat, samples FROM seats WHERE samples IS NOT NULL"))
         resumed.conduct = tuple(Conduct(*row) for row in ask(decisions.READ_CONDUCT))
         self._read_rounds(resumed)
         if "ended_kind" in meta:
@@ -90,26 +90,26 @@ class Past:
     def _read_rounds(self, resumed: Resumed) -> None:
         base = int(resumed.meta.get("epoch_base", "0"))
         (found,) = self._connection.execute(
-            "SELECT max(round) FROM rounds WHERE epoch = ? AND committed = 1 AND closing IS NULL",
+            "SELECT max(round) FROM rounds WHERE epoch = ? AND committed = 1 AND last IS NULL",
             (self._epoch,),
         ).fetchone()
         resumed.committed = base if found is None else found
-        resumed.over = self._closing(resumed.committed + 1)
+        resumed.over = self._last(resumed.committed + 1)
         row = self._connection.execute(
-            "SELECT round, cohort, extended, closed, closing FROM rounds WHERE epoch = ? AND committed = 0",
+            "SELECT round, cohort, extended, counted, last FROM rounds WHERE epoch = ? AND committed = 0",
             (self._epoch,),
         ).fetchone()
         if row is None:
             return
-        round, cohort, extended, counted, closing = row
-        resumed.open_round = RoundOpened(round, tuple(json.loads(cohort)), closing or "")
+        round, cohort, extended, counted, last = row
+        resumed.open_round = RoundOpened(round, tuple(json.loads(cohort)), last or "")
         resumed.added = None if extended is None else tuple(json.loads(extended))
         resumed.counted = None if counted is None else tuple(json.loads(counted))
 
-    def _closing(self, round: int) -> str:
+    def _last(self, round: int) -> str:
         """Return why training was over if that is a committed last round, else nothing."""
         row = self._connection.execute(
-            "SELECT closing FROM rounds WHERE epoch = ? AND round = ? AND committed = 1", (self._epoch, round)
+            "SELECT last FROM rounds WHERE epoch = ? AND round = ? AND committed = 1", (self._epoch, round)
         ).fetchone()
         return "" if row is None else row[0] or ""
 
@@ -132,7 +132,7 @@ class Past:
     def outcomes(self, round: int) -> list[Outcome]:
         """Return what became of a round's updates, by ascending seat; nothing before it is settled."""
         rows = self._connection.execute(
-            "SELECT idx, digest, verdict FROM outcomes WHERE epoch = ? AND round = ? ORDER BY idx",
+            "SELECT seat, digest, verdict FROM outcomes WHERE epoch = ? AND round = ? ORDER BY seat",
             (self._held(round), round),
         )
         return [Outcome(seat, bytes(digest), Verdict(verdict)) for seat, digest, verdict in rows]

@@ -27,7 +27,7 @@ Key = tuple[int, int]  # of a round: epoch and number
 Numbers = Mapping[str, float]
 Held = tuple[str, str, str]  # direction, bundle kind and codec
 
-_KEYS = {"round": "epoch, round", "client": "idx", "source": "idx, energy_source"}
+_KEYS = {"round": "epoch, round", "client": "seat", "source": "seat, energy_source"}
 _COLUMNS = catalogue.names(catalogue.BY_CLIENT)
 _ADDED = catalogue.names(column for column in catalogue.NUMBERS if column.rule is Rule.SUM)
 _TOTALS = {
@@ -67,7 +67,7 @@ class RoundRow(NamedTuple):
     epoch: int
     number: int
     cohort: tuple[int, ...]  # seats, those that were added too
-    closing: str  # why training was over; empty: a round of training
+    last: str  # why training was over; empty: a round of training
     committed: bool
     stands: bool  # the run stands on it now: it is committed, and no later epoch has gone back on it
 
@@ -224,16 +224,18 @@ class Reader:
             return costs.read_used(self.meta())
 
     def seats(self) -> list[SeatRow]:
-        return [SeatRow(*row) for row in self._ask("SELECT idx, client_id, samples FROM seats ORDER BY idx")]
+        return [
+            SeatRow(*row) for row in self._ask("SELECT seat, client_id, samples FROM seats ORDER BY seat")
+        ]
 
     def rounds(self) -> list[RoundRow]:
         """Return all rounds of all epochs."""
-        columns = "epoch, round, cohort, extended, closing, committed"
+        columns = "epoch, round, cohort, extended, last, committed"
         with self._file.readable():
             return _standing(
                 [
-                    RoundRow(epoch, number, _members(cohort, added), closing or "", bool(committed), False)
-                    for epoch, number, cohort, added, closing, committed in self._ask(
+                    RoundRow(epoch, number, _members(cohort, added), last or "", bool(committed), False)
+                    for epoch, number, cohort, added, last, committed in self._ask(
                         f"SELECT {columns} FROM rounds ORDER BY epoch, round"
                     )
                 ],
@@ -271,7 +273,7 @@ class Reader:
 
     def verdicts_since(self, after: int, upto: int) -> list[tuple[int, str, int, int]]:
         """Return seat, verdict, how often and in which round last, of rows behind one and up to another."""
-        return list(self._verdicts("idx", "rowid > ? AND rowid <= ?", after, upto))
+        return list(self._verdicts("seat", "rowid > ? AND rowid <= ?", after, upto))
 
     def last_verdict(self, after: int = 0) -> int:
         """Return the number of the newest row of verdicts; `after`, if none is newer."""
@@ -301,7 +303,7 @@ class Reader:
         found: dict[int, dict[str, Summary]] = {}  # bare columns are of the row that has the maximum
         latest = "max(epoch * 1000000000 + round)"
         question = (
-            f"SELECT idx, model, accuracy, loss, samples, {latest} FROM client_scores GROUP BY idx, model"
+            f"SELECT seat, model, accuracy, loss, samples, {latest} FROM client_scores GROUP BY seat, model"
         )
         for seat, model, *score, _ in self._ask(question):
             found.setdefault(seat, {})[model] = Summary(*score)
@@ -327,9 +329,9 @@ class Reader:
         clients = {seat.number: seat.client for seat in self.seats()}
         which = "epoch = ? AND round = ?"
         found: dict[int, CellRow] = {}
-        for seat, *values in self._costs(f"idx, {', '.join(_COLUMNS)}", which, epoch, number):
+        for seat, *values in self._costs(f"seat, {', '.join(_COLUMNS)}", which, epoch, number):
             found[seat] = CellRow(seat, clients[seat], "", dict(zip(_COLUMNS, values, strict=True)))
-        for seat, verdict, *_ in self._verdicts("idx", which, epoch, number):
+        for seat, verdict, *_ in self._verdicts("seat", which, epoch, number):
             found[seat] = CellRow(seat, clients[seat], verdict, found[seat].costs if seat in found else {})
         return [found[seat] for seat in sorted(found)]
 
@@ -339,7 +341,7 @@ class Reader:
         which = "rowid > ? AND rowid <= ?"
         found = {}  # with one max() the bare columns are those of the row that has it
         for seat, _, *values in self._costs(
-            f"idx, max(rowid), {', '.join(columns)}", which, after, upto, by="idx"
+            f"seat, max(rowid), {', '.join(columns)}", which, after, upto, by="seat"
         ):
             sums = zip(_ADDED, values[: len(_ADDED)], strict=True)
             newest = zip(_COLUMNS, values[len(_ADDED) :], strict=True)
@@ -394,7 +396,7 @@ class Reader:
     def bundle_cells(self, epoch: int, number: int) -> list[BundleRow]:
         """Return the payload of every client in a round by what it held, by seat."""
         clients = {seat.number: seat.client for seat in self.seats()}
-        rows = self._bundles("idx", "epoch = ? AND round = ?", epoch, number)
+        rows = self._bundles("seat", "epoch = ? AND round = ?", epoch, number)
         return [BundleRow(seat, clients[seat], *rest) for seat, *rest in rows]
 
     def _bundles(self, by: str, which: str = "true", *values: int) -> Iterator[Any]:

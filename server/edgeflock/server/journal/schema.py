@@ -20,7 +20,7 @@ _COLUMNS = {column.name: f"{column.name} {_KINDS[column.kind]}" for column in BY
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER) STRICT;
 CREATE TABLE seats (
-  idx INTEGER PRIMARY KEY, client_id TEXT NOT NULL UNIQUE, samples INTEGER, seal INTEGER
+  seat INTEGER PRIMARY KEY, client_id TEXT NOT NULL UNIQUE, samples INTEGER, seal INTEGER
 ) STRICT;
 CREATE TABLE rosters (                        -- who was ready when a round was opened
   number INTEGER PRIMARY KEY,
@@ -29,22 +29,22 @@ CREATE TABLE rosters (                        -- who was ready when a round was 
 ) STRICT;
 CREATE TABLE rounds (
   epoch INTEGER NOT NULL, round INTEGER NOT NULL,
-  cohort TEXT NOT NULL,                       -- roster indices, JSON
+  cohort TEXT NOT NULL,                       -- seats, JSON
   roster INTEGER REFERENCES rosters (number),
-  extended TEXT,                              -- indices added, JSON; NULL: not extended
-  closed TEXT,                                -- the counted set as decided, JSON
-  closing TEXT,                               -- why training is over; NULL: a round of training
+  extended TEXT,                              -- seats added, JSON; NULL: not extended
+  counted TEXT,                               -- the seats that count as decided, JSON
+  last TEXT,                                  -- why training is over; NULL: a round of training
   committed INTEGER NOT NULL DEFAULT 0,
   model_digest TEXT, state_digest TEXT, seal INTEGER,
   PRIMARY KEY (epoch, round)
 ) STRICT;
 CREATE TABLE outcomes (
-  epoch INTEGER NOT NULL, round INTEGER NOT NULL, idx INTEGER NOT NULL REFERENCES seats (idx),
+  epoch INTEGER NOT NULL, round INTEGER NOT NULL, seat INTEGER NOT NULL REFERENCES seats (seat),
   digest BLOB NOT NULL, verdict TEXT NOT NULL, seal INTEGER,
-  PRIMARY KEY (epoch, round, idx)
+  PRIMARY KEY (epoch, round, seat)
 ) STRICT;
 CREATE TABLE conduct (                        -- clients that have sent bad updates
-  idx INTEGER PRIMARY KEY REFERENCES seats (idx),
+  seat INTEGER PRIMARY KEY REFERENCES seats (seat),
   refused INTEGER NOT NULL,                   -- bad updates in all
   in_row INTEGER NOT NULL,                    -- since the last that counted, or since its quarantine
   until INTEGER NOT NULL,                     -- in quarantine to the end of that round
@@ -52,13 +52,13 @@ CREATE TABLE conduct (                        -- clients that have sent bad upda
   seal INTEGER
 ) STRICT;
 CREATE TABLE costs (
-  epoch INTEGER NOT NULL, round INTEGER NOT NULL, idx INTEGER NOT NULL REFERENCES seats (idx), {columns},
-  PRIMARY KEY (epoch, round, idx)
+  epoch INTEGER NOT NULL, round INTEGER NOT NULL, seat INTEGER NOT NULL REFERENCES seats (seat), {columns},
+  PRIMARY KEY (epoch, round, seat)
 ) STRICT;
 CREATE TABLE bundle_bytes (                   -- the payload of `costs` by what it held, resends included
-  epoch INTEGER NOT NULL, round INTEGER NOT NULL, idx INTEGER NOT NULL REFERENCES seats (idx),
+  epoch INTEGER NOT NULL, round INTEGER NOT NULL, seat INTEGER NOT NULL REFERENCES seats (seat),
   direction TEXT NOT NULL, kind TEXT NOT NULL, codec TEXT NOT NULL, bytes INTEGER NOT NULL,
-  PRIMARY KEY (epoch, round, idx, direction, kind, codec)
+  PRIMARY KEY (epoch, round, seat, direction, kind, codec)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE round_costs (
   epoch INTEGER NOT NULL, round INTEGER NOT NULL, name TEXT NOT NULL, value REAL NOT NULL,
@@ -72,9 +72,9 @@ CREATE TABLE evaluations (
   PRIMARY KEY (epoch, round, model)
 ) STRICT;
 CREATE TABLE client_scores (                  -- clients' own models, on their own test samples or the pooled
-  epoch INTEGER NOT NULL, round INTEGER NOT NULL, idx INTEGER NOT NULL REFERENCES seats (idx),
+  epoch INTEGER NOT NULL, round INTEGER NOT NULL, seat INTEGER NOT NULL REFERENCES seats (seat),
   model TEXT NOT NULL, samples INTEGER NOT NULL, accuracy REAL NOT NULL, loss REAL NOT NULL,
-  PRIMARY KEY (epoch, round, idx, model)
+  PRIMARY KEY (epoch, round, seat, model)
 ) STRICT;
 CREATE TABLE events (
   cursor INTEGER PRIMARY KEY, at REAL NOT NULL, name TEXT NOT NULL, fields TEXT NOT NULL
@@ -84,13 +84,13 @@ TABLES = tuple(re.findall(r"CREATE TABLE (\w+)", _TABLES))
 
 _SEALED = {  # what is decided: each row carries a checksum, which SQLite's pages do not
     "meta": "name, value",
-    "seats": "idx, client_id, samples",
+    "seats": "seat, client_id, samples",
     "rosters": "number, samples",
     "rounds": (
-        "epoch, round, cohort, roster, extended, closed, closing, committed, model_digest, state_digest"
+        "epoch, round, cohort, roster, extended, counted, last, committed, model_digest, state_digest"
     ),
-    "outcomes": "epoch, round, idx, digest, verdict",
-    "conduct": "idx, refused, in_row, until, reason",
+    "outcomes": "epoch, round, seat, digest, verdict",
+    "conduct": "seat, refused, in_row, until, reason",
 }
 _TRIGGERS = tuple(
     f"CREATE TRIGGER {table}_{name} AFTER {change} ON {table} BEGIN "
@@ -144,10 +144,11 @@ def consulted(path: Path) -> Iterator[sqlite3.Connection | None]:
 
 def _make_or_bring_up(connection: sqlite3.Connection, path: Path) -> None:
     version = _known_version(connection, path)
-    if version in range(1, SCHEMA_VERSION):  # what is damaged is not sealed anew
+    if _is_todays(connection):
+        return
+    if version:  # what is damaged is not sealed anew
         verify(connection, path)
-    if not _is_todays(connection):
-        _change(connection, version)
+    _change(connection, version)
 
 
 def _known_version(connection: sqlite3.Connection, path: Path) -> int:
@@ -183,7 +184,8 @@ def _change(connection: sqlite3.Connection, version: int) -> None:
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # a full disk has ended it
+            connection.execute("ROLLBACK")
         raise
 
 
@@ -246,13 +248,14 @@ def read_only(path: Path) -> sqlite3.Connection:
 
     One that `is_behind` is read as of now, from a copy that is brought up to date.
     """
-    connection = _opened(path)
-    version = _version(connection)
-    if not 0 < version <= SCHEMA_VERSION or _is_todays(connection):
+    with contextlib.ExitStack() as otherwise:
+        connection = otherwise.enter_context(contextlib.closing(_opened(path)))
+        version = _version(connection)
+        if 0 < version <= SCHEMA_VERSION and not _is_todays(connection):
+            check_seals(connection)
+            return _brought_up(connection, version)
+        otherwise.pop_all()
         return connection
-    with contextlib.closing(connection):
-        check_seals(connection)
-        return _brought_up(connection, version)
 
 
 def is_behind(path: Path) -> bool:

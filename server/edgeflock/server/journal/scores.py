@@ -23,7 +23,7 @@ def write_client_scores(
 ) -> None:
     """Write the scores of clients' own models, by seat and name."""
     connection.executemany(
-        "INSERT INTO client_scores (epoch, round, idx, model, samples, accuracy, loss) "
+        "INSERT INTO client_scores (epoch, round, seat, model, samples, accuracy, loss) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
             (epoch, round, seat, name, score.samples, score.accuracy, score.loss)

@@ -24,8 +24,7 @@ from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.run_toml import from_toml, to_toml
 from edgeflock.server.files.spool import Spool
-from edgeflock.server.journal import journal as journals
-from edgeflock.server.journal.journal import FAREWELL, Journal
+from edgeflock.server.journal.journal import FAREWELL, Journal, consult
 from edgeflock.server.journal.past import Resumed
 from edgeflock.server.learning.learner import Learner
 from edgeflock.server.service.central import load_union
@@ -69,7 +68,7 @@ def already_over(run_dir: Path, config: ServerConfig) -> Ended | None:
     """Return how the run ended, if it has and its clients have had their time to hear it."""
     if not (run_dir / rundir.JOURNAL).exists():
         return None
-    resumed = journals.resumed(run_dir / rundir.JOURNAL)
+    resumed = consult(run_dir / rundir.JOURNAL)
     return _over(resumed, config, run_dir) if FAREWELL in resumed.meta else None
 
 

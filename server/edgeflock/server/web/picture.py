@@ -80,7 +80,7 @@ class Picture:
         match event.name:
             case "run_started":
                 self.started = fields
-            case "round_committed" | "closing_committed":
+            case "round_committed" | "last_round_committed":
                 self.curves.put(int(fields["round"]), {**fields, "at": event.at})
                 self._sum(fields)
             case "evaluated":
