@@ -14,7 +14,7 @@ from edgeflock.methods.kit.registry import load
 from edgeflock.methods.kit.tools import Tools
 from edgeflock.methods.kit.values import Plan, Setting
 from edgeflock.server.learning.fold import SpooledUpdate
-from edgeflock.server.learning.learner import Learner
+from edgeflock.server.learning.learner import Learner, Terms
 
 
 def begun(
@@ -32,17 +32,7 @@ def begun(
     """Return a learner with the first state of a run in it."""
     found = load(method) if isinstance(method, str) else method
     params = parse(found.params, options)
-    learner = Learner(
-        found,
-        params,
-        setting,
-        layouts,
-        plan,
-        lr_decay=lr_decay,
-        codec=codec,
-        codec_down="identity",
-        tools=tools,
-    )
+    learner = Learner(found, params, setting, layouts, Terms(plan, lr_decay, codec), tools)
     learner.begin(model)
     return learner
 

@@ -70,7 +70,8 @@ class Engine:
         self.opened: OpenRound | None = None  # the open round, or the one that was open last
         self.ended: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
         self._loop = Loop(machine, means.bookkeeping.time_line, self._carry_out)
-        self._closing = asyncio.Event()
+        self._opened = asyncio.Event()  # a round has been opened, or none will be
+        self._closing = False
         self._first = True  # the round to be opened is the first of this life
 
     async def begin(self, started: Started) -> None:
@@ -122,6 +123,7 @@ class Engine:
         self._let_go()
         self.opened = opened = await open_round(self.means, self.machine, effect, first=self._first)
         self._first = False
+        self._opened.set()
         if opened.preparing is not None:
             self._loop.start(_s0(opened.preparing), effect)  # why it fails is told by this effect
         received = tuple((seat, update.package.digest) for seat, update in opened.updates.items())
@@ -148,10 +150,12 @@ class Engine:
     # ------------------------------------------------------------------------------- beside the effects
 
     async def _keep(self) -> None:
-        """Write what is counted every few seconds: a kill loses no more of it."""
+        """Write what is counted every few seconds of a round: a kill loses no more of it."""
         bookkeeping = self.means.bookkeeping
-        while not await within(self._closing, bookkeeping.pause_s):
-            await bookkeeping.note(self.machine, self.opened)
+        while not self._closing:
+            self._opened.clear()
+            if not await within(self._opened, bookkeeping.pause_s):
+                await bookkeeping.note(self.machine, self.opened)
 
     async def _fold_ahead(self, opened: OpenRound) -> None:
         ready = await prepared(opened)
@@ -190,7 +194,8 @@ class Engine:
         means, bookkeeping = self.means, self.means.bookkeeping
         self._audience.let_go(self.machine.roster.names.values())
         means.learner.hurry()
-        self._closing.set()
+        self._closing = True
+        self._opened.set()
         bookkeeping.watch.close()
         await self._loop.settle()
         await means.scoring.finish()

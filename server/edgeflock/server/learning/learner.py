@@ -6,7 +6,7 @@ Everything here runs in one thread of its own, never on the event loop.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -34,6 +34,17 @@ from edgeflock.server.learning.fold import Fold, SpooledUpdate, finite
 from edgeflock.server.learning.work import RoundWork, UploadSpec
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What holds in every round, before the method has a say."""
+
+    plan: Plan
+    lr_decay: float = 1.0
+    codec: str = str(IDENTITY)  # of updates
+    codec_down: str = str(IDENTITY)
+    passes: tuple[int, int] | None = None  # operations of a sample's forward and backward pass, if known
+
+
 class Learner:
     """The state of the run and the operations of a round on it."""
 
@@ -43,21 +54,15 @@ class Learner:
         params: Params,
         setting: Setting,
         layouts: ModelLayouts,
-        plan: Plan,
-        *,
-        lr_decay: float,
-        codec: str,
-        codec_down: str,
+        terms: Terms,
         tools: Tools | None = None,
-        passes: tuple[int, int] | None = None,
     ) -> None:
         self.method, self.params, self.setting, self.layouts = method, params, setting, layouts
         self.half = method.server(params, setting, tools)
-        self.passes = passes  # operations of one sample's forward and backward pass; None: not known
         self.state = State()
         self.written: Written | None = None  # of the checkpoint that holds `state`
-        self._plan, self._lr_decay = plan, lr_decay
-        self._up, self._down = choice.parse(codec), choice.parse(codec_down)
+        self._terms, self._plan = terms, terms.plan
+        self._up, self._down = choice.parse(terms.codec), choice.parse(terms.codec_down)
         self._fold = Fold(self.half, layouts, lambda samples: method.weight(params, samples))
         self._stepped = 0  # the round whose commit has been computed
         self._metrics: dict[str, float] = {}  # of that commit
@@ -90,8 +95,8 @@ class Learner:
     def described(self) -> dict[str, str]:
         """Return the size of the model and the operations of one sample's passes, for the journal."""
         told = {"parameters": self.setting.layout.elements}
-        if self.passes is not None:
-            told |= dict(zip(("forward_flops", "backward_flops"), self.passes, strict=True))
+        if self._terms.passes is not None:
+            told |= dict(zip(("forward_flops", "backward_flops"), self._terms.passes, strict=True))
         return {name: str(number) for name, number in told.items()}
 
     def _operations(self, *, steps: int, samples: int, held: int) -> Mapping[str, float]:
@@ -100,10 +105,10 @@ class Learner:
 
         `samples` are those of all steps together, `held` those that the client has.
         """
-        if self.passes is None:
+        if self._terms.passes is None:
             return {}
         elements, features = self.setting.layout.elements, self.setting.features
-        effort = Effort(elements, features, *self.passes, steps=steps, samples=samples, held=held)
+        effort = Effort(elements, features, *self._terms.passes, steps=steps, samples=samples, held=held)
         own = self.method.extra_flops(self.params, effort) if steps else 0.0
         passes = self.method.extra_flops(self.params, effort.bare()) if steps else 0.0
         return {"flops": effort.training() + own, "method_flops": own, "method_pass_flops": passes}
@@ -120,7 +125,7 @@ class Learner:
     def round(
         self, number: int, cohort: Collection[int], samples: Mapping[int, int], *, closing: bool = False
     ) -> Round:
-        lr = self._plan.lr * self._lr_decay ** (number - 1)
+        lr = self._plan.lr * self._terms.lr_decay ** (number - 1)
         return Round(number, lr, tuple(sorted(cohort)), dict(samples), closing=closing)
 
     def wants_no(self, round: Round) -> str:

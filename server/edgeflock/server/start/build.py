@@ -29,7 +29,7 @@ from edgeflock.server.core.rules import Rules
 from edgeflock.server.costs import budget
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.learning.evaluator import Evaluator
-from edgeflock.server.learning.learner import Learner
+from edgeflock.server.learning.learner import Learner, Terms
 from edgeflock.server.learning.tools import ServerTools
 
 log = structlog.get_logger()
@@ -108,18 +108,14 @@ def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatMod
     tools = ServerTools(config, lambda: build_net(config, test), LocalData(test.x, test.y), test.classes)
     if method.public_data:
         tools.public_data()  # what is wrong with them is said now
-    learner = Learner(
-        method,
-        params,
-        setting,
-        flat.layouts,
+    terms = Terms(
         build_plan(config),
         lr_decay=config.lr_decay or 1.0,
         codec=_wired(config, config.codec),
         codec_down=_wired(config, config.codec_down),
-        tools=tools,
         passes=_passes(net, test),
     )
+    learner = Learner(method, params, setting, flat.layouts, terms, tools)
     learner.begin(flat)
     return learner, flat
 
