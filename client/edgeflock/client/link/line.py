@@ -1,5 +1,4 @@
-"""The line to the server: one channel shared by all hosted clients, a fresh one after a broken one; a session
-on it, from Join until it is lost."""
+"""The line to the server: a session on a channel that hosted clients share; a fresh one after a broken one."""
 
 from __future__ import annotations
 

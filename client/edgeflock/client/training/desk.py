@@ -34,6 +34,7 @@ class Fetched(Protocol):
     @property
     def encoded(self) -> bool:
         """Whether `decode` has anything to do."""
+        ...
 
     def decode(self) -> None:
         """Turn what is encoded into numbers, in a worker thread; raises CorruptPayload."""
