@@ -1,4 +1,4 @@
-"""The line to the server: a session on a channel that hosted clients share; a fresh one after a broken one."""
+"""The line to the server: a session on a channel that hosted clients share; a fresh one when it breaks."""
 
 from __future__ import annotations
 
