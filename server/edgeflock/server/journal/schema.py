@@ -133,6 +133,7 @@ def consulted(path: Path) -> Iterator[sqlite3.Connection | None]:
     Raises CorruptCheckpoint as `connect` and `verify` do.
     """
     try:
+        _roll_back(path)
         with contextlib.closing(_opened(path)) as there:
             if version := _known_version(there, path):
                 verify(there, path)
@@ -140,6 +141,12 @@ def consulted(path: Path) -> Iterator[sqlite3.Connection | None]:
             yield connection if version else None
     except _UNREADABLE as error:
         raise _unusable(path, error) from None
+
+
+def _roll_back(path: Path) -> None:
+    """Undo what a power cut has left half done; who may only read cannot."""
+    with contextlib.closing(sqlite3.connect(path, timeout=10)) as connection:
+        _version(connection)
 
 
 def _make_or_bring_up(connection: sqlite3.Connection, path: Path) -> None:
