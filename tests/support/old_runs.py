@@ -9,7 +9,8 @@ from pathlib import Path
 
 _FOLDER = Path(__file__).resolve().parents[1] / "data" / "runs"
 NAMES = tuple(sorted(path.name.removesuffix(".tar.xz") for path in _FOLDER.glob("*.tar.xz")))
-PARKED = tuple(name for name in NAMES if name != "v6-last-round")  # in their second round of three
+_ENDED = ("v6-last-round", "v7-ended")
+PARKED = tuple(name for name in NAMES if name not in _ENDED)  # in their second round of three
 
 
 @dataclass(frozen=True)

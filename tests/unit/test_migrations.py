@@ -106,7 +106,7 @@ def test_a_reader_goes_on_when_the_run_is_taken_up(old: OldRun) -> None:
             assert [event.fields for event in feed.read()] == [{"life": 2}]
 
 
-@pytest.mark.parametrize("name", ["v4", "v5", "v6"])
+@pytest.mark.parametrize("name", ["v4", "v5", "v6", "v7"])
 def test_a_row_that_nobody_wrote_is_not_sealed_anew(old: OldRun) -> None:
     with contextlib.closing(sqlite3.connect(old.journal)) as behind_its_back:
         for (trigger,) in behind_its_back.execute(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -147,3 +148,11 @@ def test_rows_together_are_sums_and_of_peaks_the_highest() -> None:
     rows = [{"bytes_up": 2, "temperature_c": -3.0}, {"bytes_up": 5, "temperature_c": -4.0, "novel": 1.5}]
     assert together(rows) == {"bytes_up": 7, "temperature_c": -3.0, "novel": 1.5}
     assert together([]) == {}
+
+
+def test_a_loss_that_was_not_a_number_is_read_as_one(run_dir: Path) -> None:
+    with writing(run_dir) as journal:
+        journal.execute("UPDATE evaluations SET loss = NULL WHERE round = 3")
+    with contextlib.closing(Reader(run_dir)) as reader:
+        found = reader.evaluations()[(0, 3)]["global"]
+    assert (found.accuracy, math.isnan(found.loss)) == (0.3, True)

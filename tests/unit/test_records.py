@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeflock.common.scores import Summary
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import (
     Ended,
@@ -24,7 +25,7 @@ from edgeflock.server.journal import costs, scores
 from edgeflock.server.journal import decisions as records
 from edgeflock.server.journal.decisions import write
 from edgeflock.server.journal.past import Past, Resumed
-from edgeflock.server.journal.schema import connect
+from edgeflock.server.journal.schema import check_seals, connect
 
 SEATED = Seated(((0, "c0"), (1, "c1"), (2, "c2"), (3, "c3")))
 
@@ -241,5 +242,15 @@ def test_costs_of_a_round_come_in_parts(connection: sqlite3.Connection) -> None:
 def test_the_best_evaluation_is_the_earliest_of_the_most_accurate(connection: sqlite3.Connection) -> None:
     assert scores.read_best(connection) is None
     found = [(1, "global", 0.5), (2, "global", 0.9), (3, "global", 0.9), (4, "personal", 1.0)]
-    connection.executemany("INSERT INTO evaluations VALUES (0, ?, ?, ?, 0.1, 100, 1, 0, 0)", found)
+    connection.executemany("INSERT INTO evaluations VALUES (0, ?, ?, ?, 0.1, 100, 1, 0, 0, NULL)", found)
     assert scores.read_best(connection) == (0.9, 2)
+
+
+def test_a_loss_that_is_not_a_number_is_written_all_the_same(connection: sqlite3.Connection) -> None:
+    """So is the accuracy beside it, which may end the run; and its row is sealed, as a decision's is."""
+    scores.write_score(connection, 0, 1, "global", Summary(0.5, float("nan"), 100))
+    assert connection.execute("SELECT accuracy, loss FROM evaluations").fetchall() == [(0.5, None)]
+    check_seals(connection)
+    connection.execute("UPDATE evaluations SET seal = 0")
+    with pytest.raises(sqlite3.DatabaseError, match="a row of evaluations is not what was written"):
+        check_seals(connection)

@@ -24,6 +24,16 @@ SEALED = {
     4: _SEALED_4,
     5: _SEALED_4,
     6: {**_SEALED_4, "conduct": "idx, refused, in_row, until, reason"},
+    7: {
+        "meta": "name, value",
+        "seats": "seat, client_id, samples",
+        "rosters": "number, samples",
+        "rounds": (
+            "epoch, round, cohort, roster, extended, counted, last, committed, model_digest, state_digest"
+        ),
+        "outcomes": "epoch, round, seat, digest, verdict",
+        "conduct": "seat, refused, in_row, until, reason",
+    },
 }
 
 
@@ -99,6 +109,20 @@ def _words(connection: sqlite3.Connection) -> None:
         connection.execute("UPDATE meta SET value = ? WHERE name = 'identity'", (json.dumps(identity),))
 
 
+def _scores(connection: sqlite3.Connection) -> None:
+    """A score may end a run, so it carries a checksum; a loss may be NaN, which is NULL."""
+    connection.execute("ALTER TABLE evaluations RENAME TO evaluations_7")
+    connection.execute(
+        "CREATE TABLE evaluations (epoch INTEGER NOT NULL, round INTEGER NOT NULL, model TEXT NOT NULL, "
+        "accuracy REAL NOT NULL, loss REAL, samples INTEGER NOT NULL, members INTEGER NOT NULL DEFAULT 1, "
+        "deviation REAL NOT NULL DEFAULT 0, worst_tenth REAL NOT NULL DEFAULT 0, seal INTEGER, "
+        "PRIMARY KEY (epoch, round, model)) STRICT"
+    )
+    columns = "epoch, round, model, accuracy, loss, samples, members, deviation, worst_tenth"
+    connection.execute(f"INSERT INTO evaluations ({columns}) SELECT {columns} FROM evaluations_7")
+    connection.execute("DROP TABLE evaluations_7")
+
+
 STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (  # the first is from version 1 to 2
     _groups_of_models,
     _rosters,
@@ -106,4 +130,5 @@ STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (  # the first is from
     _bundles,
     _conduct,
     _words,
+    _scores,
 )

@@ -286,11 +286,12 @@ class Reader:
     def evaluations(self) -> dict[Key, dict[str, Summary]]:
         """Return how models did, by round and by name."""
         found: dict[Key, dict[str, Summary]] = {}
-        for epoch, number, model, *score in self._ask(
+        for epoch, number, model, accuracy, loss, *more in self._ask(
             "SELECT epoch, round, model, accuracy, loss, samples, members, deviation, worst_tenth "
             "FROM evaluations"
         ):
-            found.setdefault((epoch, number), {})[model] = Summary(*score)
+            summary = Summary(accuracy, math.nan if loss is None else loss, *more)
+            found.setdefault((epoch, number), {})[model] = summary
         return found
 
     def best(self) -> tuple[float, int] | None:

@@ -66,9 +66,10 @@ CREATE TABLE round_costs (
 ) STRICT;
 CREATE TABLE evaluations (
   epoch INTEGER NOT NULL, round INTEGER NOT NULL, model TEXT NOT NULL,
-  accuracy REAL NOT NULL, loss REAL NOT NULL, samples INTEGER NOT NULL,
+  accuracy REAL NOT NULL, loss REAL, samples INTEGER NOT NULL, -- NULL: not a number
   members INTEGER NOT NULL DEFAULT 1,         -- models of that name; accuracy and loss are means
   deviation REAL NOT NULL DEFAULT 0, worst_tenth REAL NOT NULL DEFAULT 0, -- of their accuracy
+  seal INTEGER,
   PRIMARY KEY (epoch, round, model)
 ) STRICT;
 CREATE TABLE client_scores (                  -- clients' own models, on their own test samples or the pooled
@@ -91,6 +92,7 @@ _SEALED = {  # what is decided: each row carries a checksum, which SQLite's page
     ),
     "outcomes": "epoch, round, seat, digest, verdict",
     "conduct": "seat, refused, in_row, until, reason",
+    "evaluations": "epoch, round, model, accuracy, loss, samples, members, deviation, worst_tenth",
 }
 _TRIGGERS = tuple(
     f"CREATE TRIGGER {table}_{name} AFTER {change} ON {table} BEGIN "
