@@ -92,6 +92,25 @@ def test_of_a_run_that_went_on_longer_only_the_first_rounds_count() -> None:
     assert (found.final, found.total["bytes"], found.reached[0.7]) == (0.6, 200, None)
 
 
+def test_what_was_spent_after_the_last_committed_round_is_the_whole_run_s_too() -> None:
+    """A budget has discarded a third round; the report tells the same total."""
+    run = history([0.5, 0.6, 0.7])
+    cut = replace(run, rounds=run.rounds[:2], others=(replace(run.rounds[2], committed=False),))
+    found = outcome(cut, "global", (0.6,), rounds=9)
+    assert (found.total["rounds"], found.total["bytes"], found.total["seconds"]) == (2, 300, 6)
+    assert (found.reached[0.6] or {})["bytes"] == 200
+    assert found.total["bytes"] == cut.total["bytes"]
+
+
+def test_of_a_run_without_a_committed_round_the_costs_are_known(grid: Grid) -> None:
+    run = history([0.5])
+    lost = replace(run, rounds=(), others=(replace(run.rounds[0], committed=False),))
+    made = [CellResult(cell, outcome(lost, "global", grid.targets, 1)) for cell in grid.cells]
+    whole = findings(made, grid).over_seeds()[-1]
+    assert "bytes" in whole.columns
+    assert findings(made, grid).notes()[0].endswith("no round was committed.")
+
+
 def test_a_method_whose_models_take_long_to_test_is_named(
     grid: Grid, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -202,6 +202,13 @@ def test_a_row_gives_way_to_a_narrow_terminal(width: int, text: str) -> None:
     assert text_of(row.line(width)) == text
 
 
+def test_of_rounds_that_were_gone_back_on_the_table_tells_nothing(tmp_path: Path) -> None:
+    told = [committed(1), evaluated(1, 0.4), committed(2), evaluated(2, 0.9), committed(3)]
+    back = [*told, event("epoch_raised", epoch=1, round=1, lost_up_to=3), committed(2), evaluated(2, 0.5)]
+    found = dict(table(tmp_path, back))
+    assert (found["rounds"], found["final accuracy"], found["best accuracy"]) == ("2", "0.5000", "0.5000")
+
+
 def test_what_the_journal_knows_of_an_open_round_counts_for_every_budget() -> None:
     done = event("round_committed", round=1, budget={"time": [2.0, 60.0], "cpu": [0.5, 9.0]})
     meta = {"used_time": "9.04", "used_cpu": "0.75", "used_bytes": "7.0", "used_energy": "0.0"}

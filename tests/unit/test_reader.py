@@ -86,6 +86,14 @@ def test_the_run_stands_on_no_round_that_was_gone_back_on(run_dir: Path, reader:
     assert [reader.last_held(number) for number in (3, 1, 9)] == [1, 0, None]
 
 
+def test_the_best_model_is_one_of_the_rounds_that_the_run_stands_on(run_dir: Path, reader: Reader) -> None:
+    with writing(run_dir) as journal:
+        insert(journal, "rounds", {"epoch": 1, "round": 1, "cohort": "[]", "committed": 1})
+        score = {"model": "global", "accuracy": 0.15, "loss": 1.0, "samples": 50}
+        insert(journal, "evaluations", {"epoch": 1, "round": 1, **score})
+    assert reader.best() == (0.15, 1)
+
+
 def test_sums_of_rounds_know_what_does_not_add_up(run_dir: Path, reader: Reader) -> None:
     with writing(run_dir) as journal:
         for round, most in ((1, 7.0), (2, 9.0), (3, 8.0)):

@@ -148,6 +148,17 @@ def test_pause_lets_the_open_round_finish_and_opens_no_other() -> None:
     assert (desk.machine.phase, desk.machine.round, desk.machine.pause) == (Phase.OPEN, 2, "")
 
 
+def test_after_a_resume_nobody_is_told_that_the_operator_has_paused() -> None:
+    desk = Desk(2, cohort=2, online=True, rounds=5).gather("a", "b")
+    desk.post(PauseAsked(0.0))
+    desk.post(Offline("b", 0.0))
+    desk.deliver(0, 1)
+    assert desk.machine.pause == "paused by the operator"
+    effects = desk.post(ResumeAsked(2.0))
+    assert desk.machine.pause == "too few clients are online"
+    assert Publish() in effects
+
+
 def test_a_pause_during_the_commit_lets_the_round_that_is_decided_go_on() -> None:
     desk = Desk(2, rounds=3).gather()
     desk.holding = (CommitRound,)

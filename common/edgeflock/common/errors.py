@@ -73,6 +73,7 @@ class JournalBroken(EdgeflockError):
         super().__init__(f"the journal cannot be written: {cause}")
         text = str(cause).lower()
         self.no_space = "full" in text or "no space" in text
+        self.passing = self.no_space or "locked" in text  # what is written later may be written
 
 
 class CorruptState(EdgeflockError):

@@ -121,7 +121,7 @@ class History:
     meta: Mapping[str, str]
     clients: tuple[Client, ...]  # by seat
     rounds: tuple[RoundHistory, ...]  # committed ones, as the run stands now; the last round too
-    others: tuple[RoundHistory, ...]  # discarded, open, or of an epoch that was gone back on
+    others: tuple[RoundHistory, ...]  # discarded, open, gone back on, or that to which a run went back
     events: tuple[Event, ...]
     ending: Ending | None  # None: the run is not over
     used: Numbers = field(default_factory=dict)  # of the budgets, by resource
@@ -130,6 +130,13 @@ class History:
     def training(self) -> tuple[RoundHistory, ...]:
         """Rounds of training: without the last round, where all are asked once more."""
         return tuple(round for round in self.rounds if not round.last)
+
+    @property
+    def total(self) -> Numbers:
+        """What the whole run has cost so far: rounds that were given up, or never opened, were paid too."""
+        every = (*self.rounds, *self.others)
+        last = max(every, key=lambda round: (round.epoch, round.number), default=None)
+        return {} if last is None else last.spent
 
     @property
     def server(self) -> Mapping[str, Any]:
@@ -224,7 +231,8 @@ def _history(run_dir: Path, config: ServerConfig, reader: Reader, *, bundles: bo
         others=tuple(
             round
             for round in every
-            if (round.cohort or not round.opened) and (round.epoch, round.number) not in standing
+            if (round.cohort or not round.opened or round.costs or round.values)
+            and (round.epoch, round.number) not in standing
         ),
         events=events,
         ending=Ending(meta["ended_kind"], meta.get("ended_reason", "")) if ended else None,

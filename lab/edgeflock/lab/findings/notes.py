@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgeflock.lab.findings.outcome import overlap
+from edgeflock.lab.findings.outcome import RunOutcome, overlap
 from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.grid.grid import Grid
 from edgeflock.methods.kit import registry
@@ -37,12 +37,14 @@ def urgent(results: Sequence[CellResult], grid: Grid) -> list[str]:
 
 def _silent(results: Sequence[CellResult], measure: str) -> list[str]:
     """Say which methods have no accuracy of the model that counts, and which they have."""
-    silent = {r.cell.method: r.outcome.models for r in results if r.outcome and r.outcome.final is None}
-    return [
-        f"{name} has no accuracy of {measure!r}, "
-        + (f"--measure can be {', '.join(models)}." if models else "no model was evaluated (eval_every).")
-        for name, models in silent.items()
-    ]
+    silent = {r.cell.method: r.outcome for r in results if r.outcome and r.outcome.final is None}
+    return [f"{name} has no accuracy of {measure!r}, {_why(found)}." for name, found in silent.items()]
+
+
+def _why(found: RunOutcome) -> str:
+    if found.models:
+        return f"--measure can be {', '.join(found.models)}"
+    return "no model was evaluated (eval_every)" if found.total["rounds"] else "no round was committed"
 
 
 def _missed(results: Sequence[CellResult], grid: Grid) -> list[str]:

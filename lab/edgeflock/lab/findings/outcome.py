@@ -49,7 +49,7 @@ def outcome(history: History, measure: str, targets: Sequence[float], rounds: in
     return RunOutcome(
         final=accuracies[-1] if accuracies else None,
         best=max(accuracies, default=None),
-        total=_costs(trained, kept[-1].spent if kept else {}),
+        total=_costs(trained, kept[-1].spent if longer and kept else history.total),
         reached={target: _reached(curve, target, trained) for target in targets},
         curve=curve,
         models=tuple(history.models()),

@@ -9,13 +9,6 @@ from edgeflock.server.costs.catalogue import MODEL_J, SENSOR_J, together
 FINAL, SO_FAR = "final accuracy", "accuracy so far"
 
 
-def total(history: History, name: str) -> float | None:
-    """Return what the run has spent, rounds that were given up included; None if nobody told."""
-    rounds = (*history.rounds, *history.others)
-    last = max(rounds, key=lambda round: (round.epoch, round.number), default=None)
-    return None if last is None else last.spent.get(name)
-
-
 def figures(history: History) -> list[tuple[str, str, str]]:
     """Return the numbers that stand first: what, how much, a word more."""
     points = measured(history)
@@ -33,14 +26,14 @@ def figures(history: History) -> list[tuple[str, str, str]]:
             f"after {round_name(history, best.round)}" if best else "",
         ),
         ("rounds", f"{trained:,}", f"of {history.config.rounds:,} asked for"),
-        ("bytes", amount("bytes", total(history, "bytes")), _ways(history)),
-        ("time", amount("seconds", total(history, "seconds")), _gathering(history)),
-        ("CPU time", amount("seconds", total(history, "cpu_s")), _server_cpu(history)),
+        ("bytes", amount("bytes", history.total.get("bytes")), _ways(history)),
+        ("time", amount("seconds", history.total.get("seconds")), _gathering(history)),
+        ("CPU time", amount("seconds", history.total.get("cpu_s")), _server_cpu(history)),
     ]
-    if total(history, "flops"):
-        found.append(("operations", amount("flops", total(history, "flops")), _own_operations(history)))
-    if total(history, "energy_j"):
-        found.append(("energy", amount("energy", total(history, "energy_j")), _sources(history)))
+    if history.total.get("flops"):
+        found.append(("operations", amount("flops", history.total.get("flops")), _own_operations(history)))
+    if history.total.get("energy_j"):
+        found.append(("energy", amount("energy", history.total.get("energy_j")), _sources(history)))
     return found
 
 
@@ -60,7 +53,7 @@ def _of_values(history: History, name: str) -> float:
 
 
 def _own_operations(history: History) -> str:
-    own = total(history, "method_flops")
+    own = history.total.get("method_flops")
     return "of all clients" + (f"; {amount('flops', own)} the method's own" if own else "")
 
 
@@ -99,5 +92,5 @@ def _model(history: History) -> str:
 
 
 def _ways(history: History) -> str:
-    down, up = (amount("bytes", total(history, name)) for name in ("bytes_down", "bytes_up"))
+    down, up = (amount("bytes", history.total.get(name)) for name in ("bytes_down", "bytes_up"))
     return f"{down} down, {up} up"

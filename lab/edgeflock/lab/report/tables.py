@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from edgeflock.common.command.units import UNKNOWN, amount, decimal
 from edgeflock.lab.history import History, Point
 from edgeflock.lab.plots.names import elided
-from edgeflock.lab.report.key_figures import FINAL, SO_FAR, figures, measured, round_name, total
+from edgeflock.lab.report.key_figures import FINAL, SO_FAR, figures, measured, round_name
 from edgeflock.lab.report.subject import Subject
 from edgeflock.server.costs import catalogue, target
 
@@ -52,7 +52,7 @@ def bundles(history: History) -> Table | None:
         ("both", words, "", amount("bytes", size), f"{size / payload:.1%}")
         for words, size in (
             ("all payload", payload),
-            ("sent once more, within it", total(history, "resent_bytes")),
+            ("sent once more, within it", history.total.get("resent_bytes")),
             ("with the messages around it", _both_ways(history, "message_bytes")),
             ("on the wire, as estimated", _both_ways(history, "wire_bytes")),
         )
@@ -62,7 +62,7 @@ def bundles(history: History) -> Table | None:
 
 
 def _both_ways(history: History, name: str) -> float:
-    return sum(total(history, f"{name}_{way}") or 0.0 for way in ("down", "up"))
+    return sum(history.total.get(f"{name}_{way}") or 0.0 for way in ("down", "up"))
 
 
 def runs(subjects: Sequence[Subject], differences: Sequence[str]) -> Table:

@@ -63,9 +63,9 @@ def is_over(run_dir: Path) -> bool:
 
 
 def tested(events: Iterable[Event]) -> list[ModelTest]:
-    """Return the tests of the global model by round; what was gone back on has been tested again."""
+    """Return the tests of the global model by round; the last one of a round that was tested again."""
     found = {}
-    for event in events:
+    for event in standing(events):
         figures = [event.number(name) for name in ("round", "accuracy", "loss")]
         if event.name == "evaluated" and is_global(event.fields) and None not in figures:
             round, accuracy, loss = (float(figure or 0.0) for figure in figures)
@@ -73,9 +73,21 @@ def tested(events: Iterable[Event]) -> list[ModelTest]:
     return [found[round] for round in sorted(found)]
 
 
+def standing(events: Iterable[Event]) -> list[Event]:
+    """Return the events without the rounds that the run has gone back on, and what was said of them."""
+    found: list[Event] = []
+    for event in events:
+        if event.name == "epoch_raised":
+            base = event.number("round") or 0
+            undone = (*COMMITTED, "evaluated")
+            found = [one for one in found if one.name not in undone or (one.number("round") or 0) <= base]
+        found.append(event)
+    return found
+
+
 def rows(run_dir: Path, events: Iterable[Event], goal: float | None = None) -> Table:
     """Return the table; `goal` is the accuracy the run was to reach."""
-    events, ledger = list(events), totals(run_dir)
+    events, ledger = standing(events), totals(run_dir)
     committed = [event for event in events if event.name in COMMITTED]
     rounds = [event for event in committed if event.name == "round_committed"]
     tested = [event for event in events if event.name == "evaluated" and is_global(event.fields)]

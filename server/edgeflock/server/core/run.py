@@ -48,7 +48,7 @@ class RunMachine:
         # Invariant: once the last round is opened, over is its reason.
         self.over = ""  # why training is over, if one more round is to come, at hand or committed
         self.limit = ""  # the budget that is used up: no round follows the one at hand
-        self.hold = ""  # why none is opened between two rounds
+        self._held = False  # between two rounds nothing may be opened
         self._gather_until: float | None = None
         self._pause_asked = False
         self._stop_asked = ""
@@ -86,6 +86,13 @@ class RunMachine:
     def pause(self) -> str:
         """Why no round goes on; empty if none."""
         return self.space.missing or self.hold or self.current.shortage
+
+    @property
+    def hold(self) -> str:
+        """Why no round is opened between two; empty if one may be."""
+        if not self._held:
+            return ""
+        return "paused by the operator" if self._pause_asked else "too few clients are online"
 
     @property
     def wake_at(self) -> float | None:
@@ -257,7 +264,7 @@ class RunMachine:
         if self.draining:
             return self._departure.park(self.round)
         self.current = self._round(RoundOpened(self.committed, ()))
-        self.hold = "paused by the operator" if self._pause_asked else "too few clients are online"
+        self._held = True
         paused = Announce("run_paused", {"round": self.committed, "reason": self.pause})
         return self._proceed() or [paused, Publish()]
 
@@ -273,7 +280,7 @@ class RunMachine:
             opened = self.roster.choose(number)
         else:
             return []
-        self.hold = ""
+        self._held = False
         self._position.become(Phase.OPENING)
         return [Persist((opened,))]
 
@@ -410,7 +417,7 @@ class RunMachine:
         if self.phase is Phase.OPEN and self.current.shortage:
             self.current.give_time(now)
             return [resumed, Publish()]
-        return [resumed, *self._proceed()]
+        return [resumed, *(self._proceed() or [Publish()])]
 
     def _stop(self, reason: str) -> list[Effect]:
         self._stop_asked = reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -98,10 +99,10 @@ def add_seconds(connection: sqlite3.Connection, epoch: int, rounds: Seconds) -> 
 
 
 def write_values(connection: sqlite3.Connection, epoch: int, round: int, values: Mapping[str, float]) -> None:
-    """Write what is no sum."""
+    """Write what is no sum; what is not a number is not known."""
     connection.executemany(
         "INSERT OR REPLACE INTO round_costs (epoch, round, name, value) VALUES (?, ?, ?, ?)",
-        [(epoch, round, name, value) for name, value in values.items()],
+        [(epoch, round, name, value) for name, value in values.items() if not math.isnan(value)],
     )
 
 

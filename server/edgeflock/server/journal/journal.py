@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from edgeflock.common.errors import JournalBroken
 from edgeflock.common.scores import Score, Summary
 from edgeflock.server.core.decisions import Conduct, Outcome, Record, RoundOpened
 from edgeflock.server.core.effects import Announce
@@ -24,6 +26,7 @@ from edgeflock.server.journal.past import Past, Resumed
 from edgeflock.server.journal.writer import Writer
 
 T = TypeVar("T")
+Event = tuple[str, Mapping[str, object], float]  # and when it was
 FAREWELL = "farewell"  # in meta: the clients have had their time to hear of the end
 
 
@@ -60,6 +63,7 @@ class Journal:
             connection.close()
             raise
         self._writer = Writer(connection)
+        self._untold: deque[Event] = deque()  # that found no room, oldest first
 
     def close(self) -> None:
         """Write what is due and close the file, once."""
@@ -76,9 +80,27 @@ class Journal:
     # ------------------------------------------------------------------------------- while it goes on
 
     def note(self, name: str, **fields: object) -> Future[None]:
-        """Append an event; it says when this was called."""
-        at = time.time()
-        return self._writer.submit(lambda connection: write_event(connection, name, fields, at), urgent=False)
+        """Append an event; it says when this was called. One that finds no room comes with a later one."""
+        before, now = self._take_untold(), (name, fields, time.time())
+
+        def write(connection: sqlite3.Connection) -> None:
+            for event in (*before, now):
+                write_event(connection, *event)
+
+        def settle(written: Future[None]) -> None:
+            if (error := written.exception()) is not None:
+                later = isinstance(error, JournalBroken) and error.passing
+                self._untold.extend((*before, now) if later else before)
+
+        written = self._writer.submit(write, urgent=False)
+        written.add_done_callback(settle)
+        return written
+
+    def _take_untold(self) -> list[Event]:
+        taken = []
+        while self._untold:
+            taken.append(self._untold.popleft())
+        return taken
 
     def ready(self, seat: int, samples: int) -> Future[None]:
         """A member has its data."""

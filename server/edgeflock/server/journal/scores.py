@@ -46,8 +46,14 @@ def read_accuracies(connection: sqlite3.Connection, epoch: int, round: int) -> d
 
 
 def read_best(connection: sqlite3.Connection) -> tuple[float, int] | None:
-    """Return accuracy and round of the best evaluation so far."""
+    """Return accuracy and round of the best evaluation of a round that the run stands on.
+
+    What an epoch has said of rounds beyond those that a later one goes on from is no more.
+    """
     row = connection.execute(
-        "SELECT accuracy, round FROM evaluations WHERE model = 'global' ORDER BY accuracy DESC, round LIMIT 1"
+        "WITH bases AS (SELECT epoch, min(round) AS base FROM rounds WHERE epoch > 0 GROUP BY epoch) "
+        "SELECT accuracy, round FROM evaluations AS one WHERE model = 'global' AND NOT EXISTS "
+        "(SELECT 1 FROM bases WHERE bases.epoch > one.epoch AND bases.base < one.round) "
+        "ORDER BY accuracy DESC, round LIMIT 1"
     ).fetchone()
     return None if row is None else (row[0], row[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 
@@ -46,4 +47,5 @@ class Evaluator:
             hits += int(self._net.hits(logits, y))
             loss += float(self._net.loss(logits, y)) * len(y)
         samples = len(self._y)
-        return Score(hits / samples, loss / samples, samples)
+        # Not a number comes of logits beyond all numbers; no row can hold it, and the hits are as they are.
+        return Score(hits / samples, math.inf if math.isnan(loss) else loss / samples, samples)
