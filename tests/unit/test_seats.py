@@ -91,16 +91,18 @@ def test_an_identity_that_is_there_already_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"nonsense", b'id = "a"\n'])
-def test_a_damaged_seat_is_passed_over_and_named(tmp_path: Path, content: bytes) -> None:
-    seat(tmp_path).close()
+def test_a_damaged_seat_gets_its_id_back_and_is_named(tmp_path: Path, content: bytes) -> None:
+    """With another id the client would be a stranger to a run whose seats are taken."""
+    first = seat(tmp_path)
+    first.close()
     (tmp_path / "default" / "identity.toml").write_bytes(content)
     with capture_logs() as logs:
-        state = seat(tmp_path)
-    assert state.path.name == "default-2"
+        again = seat(tmp_path)
+    assert (again.path, again.identity.client_id) == (first.path, first.identity.client_id)
     assert [(line["event"], "default/identity.toml" in line["reason"]) for line in logs] == [
-        ("seat_passed_over", True)
+        ("identity_renewed", True)
     ]
-    state.close()
+    again.close()
 
 
 @pytest.mark.parametrize("name", ["machine", "default/server"])

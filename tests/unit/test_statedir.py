@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from edgeflock.client.keeping.files import replace_file
+from edgeflock.client.keeping.machine import machine_digest
 from edgeflock.client.keeping.statedir import StateDir, Unwritable
 from edgeflock.common.errors import BadValue, CorruptState, Locked
 
@@ -100,6 +102,50 @@ def test_a_cut_identity_is_refused_not_replaced(tmp_path: Path, length: int) -> 
     with pytest.raises(CorruptState):
         StateDir.open(tmp_path)
     assert file.read_bytes() == cut
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 60, b'id = "c"\ninstance = "0011'])
+def test_a_torn_identity_of_a_client_that_is_named_is_made_anew(tmp_path: Path, content: bytes) -> None:
+    before = StateDir.open(tmp_path, "c")
+    before.close()
+    (tmp_path / "identity.toml").write_bytes(content)
+    with capture_logs() as logs:
+        state = StateDir.open(tmp_path, "c")
+    assert state.identity.client_id == "c"
+    assert state.identity.instance != before.identity.instance
+    assert [line["event"] for line in logs] == ["identity_renewed"]
+    state.close()
+    again = StateDir.open(tmp_path)
+    assert again.identity == state.identity
+    again.close()
+
+
+def test_a_directory_that_comes_to_another_machine_gets_an_instance_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be one of two: with one instance they would take each other's session over for ever."""
+    machines = iter(["", "here", "here", "there", "there", ""])
+    monkeypatch.setattr("edgeflock.client.keeping.statedir.machine_digest", lambda: next(machines))
+    with capture_logs() as logs:
+        found = []
+        for _ in range(6):
+            state = StateDir.open(tmp_path, "c")
+            found.append((state.identity.client_id, state.identity.instance))
+            state.close()
+    assert len(set(found[:3])) == len(set(found[3:])) == 1
+    assert found[3] == ("c", found[3][1])
+    assert found[3] != found[2]
+    assert [line["event"] for line in logs] == ["image_copied"]
+
+
+def test_a_machine_is_told_by_its_board_and_its_installation(tmp_path: Path) -> None:
+    board, installed, missing = tmp_path / "board", tmp_path / "installed", tmp_path / "missing"
+    board.write_bytes(b"10000000abcdef01\0")
+    installed.write_text("0123\n")
+    both, one = machine_digest((board, installed)), machine_digest((missing, installed))
+    assert len({both, one, ""}) == 3
+    installed.write_text("\n")
+    assert machine_digest((missing, installed)) == ""
 
 
 def test_a_file_in_its_place_is_one_sentence(tmp_path: Path) -> None:

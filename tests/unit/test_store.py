@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -145,6 +147,39 @@ def test_runs_long_past_are_forgotten(tmp_path: Path) -> None:
         Store(tmp_path, f"run{number}")
     assert len(list((tmp_path / "runs").iterdir())) == 4
     assert (tmp_path / "runs" / "run8").is_dir()
+
+
+@pytest.mark.parametrize("ahead_s", [-1e9, 0, 1e9])
+def test_the_run_at_hand_is_never_forgotten_whatever_the_clock_says(tmp_path: Path, ahead_s: float) -> None:
+    """A device without a battery for its clock is back in the year of its image with every start."""
+    for number in range(6):
+        count_round(Store(tmp_path, f"run{number}"), 1)
+    for folder in (tmp_path / "runs").iterdir():
+        os.utime(folder, (0, time.time() + ahead_s * (folder.name != "run5")))
+    for _ in range(3):
+        assert value(Store(tmp_path, "run5")) == 1
+    assert value(Store(tmp_path, "run3")) == 1  # it is the last one now
+    count_round(Store(tmp_path, "run6"), 1)
+    left = {folder.name for folder in (tmp_path / "runs").iterdir()}
+    assert left == {"run4", "run5", "run3", "run6"}
+
+
+@pytest.mark.parametrize("note", [b"", b"\xff\n\0", b"run1\nrun2\nrun3\nrun0"])
+def test_a_torn_note_of_the_runs_costs_no_state_of_the_run_at_hand(tmp_path: Path, note: bytes) -> None:
+    for number in range(5):
+        count_round(Store(tmp_path, f"run{number}"), 1)
+    (tmp_path / "runs.order").write_bytes(note)
+    assert value(Store(tmp_path, "run4")) == 1
+    assert value(Store(tmp_path, "run4")) == 1
+
+
+def test_states_are_in_the_order_of_their_rounds_after_the_millionth(tmp_path: Path) -> None:
+    store = Store(tmp_path, RUN)
+    for round in (999_999, 1_000_000):
+        count_round(store, round)
+    again = Store(tmp_path, RUN)
+    assert [kept.round for kept in again.generations()] == [999_999, 1_000_000]
+    assert value(again) == 1_000_000
 
 
 @pytest.mark.parametrize("run", ["", "..", "a/b", ".hidden", "a" * 65, "a\0", "ä"])

@@ -29,6 +29,10 @@ _SENTENCES = {
     "round_abandoned": "round {round}: given up, nobody waits for it any more",
     "try_again": "the server is busy: {reason}",
     "transfer_interrupted": "a transfer was interrupted and goes on where it was: {reason}",
+    "identity_renewed": "this client's identity is made anew: {reason}",
+    "image_copied": (
+        "{state_dir} was made on another machine: if that one still runs, give one of the two another --id"
+    ),
     "seat_passed_over": "a seat is passed over: {reason}",
 }
 _UNTOLD = ("energy_source", "client_failed")  # of no use here; told when the process ends

@@ -46,7 +46,7 @@ def _place(config: ClientConfig, link: Link) -> StateDir:
     """Open the state directory that was named, by itself or by the client's name, else take a seat."""
     if config.state_dir is None:
         return take_seat(state_home(), link.address)
-    return StateDir.open(config.state_dir, config.id)
+    return StateDir.open(config.state_dir, config.id or next(iter(config.ids), None))
 
 
 async def _host(config: ClientConfig, state: StateDir, link: Link, console: ClientConsole) -> int:

@@ -10,10 +10,10 @@ from pathlib import Path
 from edgeflock.common.payload.checksum import Buffer
 
 
-def replace_file(path: Path, content: bytes, *, lasting: bool = False) -> None:
+def replace_file(path: Path, content: bytes, *, lasting: bool = True) -> None:
     """Write a small file so that a reader finds the old content or the new, never a part.
 
-    If it is to be `lasting`, that holds after a power cut, too.
+    If it is to be `lasting`, that holds after a power cut, too, and what was written is there then.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("wb") as file:
@@ -22,6 +22,26 @@ def replace_file(path: Path, content: bytes, *, lasting: bool = False) -> None:
             file.flush()
             os.fsync(file.fileno())
     temporary.replace(path)
+    if lasting:
+        _flush_names(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those that it lies in, for their owner alone; a power cut takes none away again."""
+    if path.is_dir():
+        return
+    if not path.parent.is_dir():
+        make_folder(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+    _flush_names(path.parent)
+
+
+def _flush_names(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_over(path: Path, content: bytes) -> bool:

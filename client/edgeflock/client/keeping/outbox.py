@@ -66,7 +66,7 @@ class Outbox:
         self.clear()
         write_pieces(self._payload, pieces)
         if not write_over(self._meta, _encode(entry)):
-            replace_file(self._meta, _encode(entry))
+            replace_file(self._meta, _encode(entry), lasting=False)
         self.entry = entry
 
     def clear(self) -> None:

@@ -13,13 +13,14 @@ import secrets
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
 import structlog
 
-from edgeflock.client.keeping.files import replace_file
+from edgeflock.client.keeping.files import make_folder, replace_file
+from edgeflock.client.keeping.machine import machine_digest
 from edgeflock.common.client_id import checked_id
 from edgeflock.common.errors import BadValue, CorruptState, EdgeflockError, Locked
 from edgeflock.common.wire.address import Address
@@ -46,6 +47,7 @@ class DeviceIdentity:
 
     client_id: str
     instance: bytes
+    machine: str = ""  # digest of the machine that it was made on; empty: that is not known
 
 
 class StateDir:
@@ -60,10 +62,11 @@ class StateDir:
     def open(cls, path: Path, client_id: str | None = None) -> StateDir:
         """Lock the directory, made if it is missing, and read or make its identity.
 
+        One that cannot be read is made anew if the client is named.
         Raises Locked, CorruptState or Unwritable.
         """
         try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(path)
             lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise Unwritable(path, error) from None
@@ -98,23 +101,48 @@ def _lock(lock: int, path: Path) -> None:
 
 
 def _identity(path: Path, client_id: str | None) -> DeviceIdentity:
-    file = path / IDENTITY
+    file, here = path / IDENTITY, machine_digest()
     if not file.exists():
-        made = DeviceIdentity(
-            client_id or f"client-{secrets.token_hex(4)}", secrets.token_bytes(INSTANCE_BYTES)
-        )
-        checked_id(made.client_id)
-        text = f'id = "{made.client_id}"\ninstance = "{made.instance.hex()}"\n'
-        replace_file(file, text.encode(), lasting=True)
-    return _read(file)
+        return _made(file, client_id or f"client-{secrets.token_hex(4)}", here)
+    try:
+        found = _read(file)
+    except CorruptState as error:  # as an older version, or a disk that lies, leaves it after a power cut
+        if client_id is None:
+            raise
+        log.warning("identity_renewed", reason=str(error))
+        return _made(file, client_id, here)
+    return found if not here or found.machine == here else _here(file, found, here)
+
+
+def _here(file: Path, found: DeviceIdentity, here: str) -> DeviceIdentity:
+    """Note where the directory is now; on another machine than before it may be one of two copies."""
+    if not found.machine:  # a version before did not note it
+        return _written(file, replace(found, machine=here))
+    log.warning("image_copied", state_dir=str(file.parent), client=found.client_id)
+    return _made(file, found.client_id, here)
+
+
+def _made(file: Path, client_id: str, here: str) -> DeviceIdentity:
+    return _written(file, DeviceIdentity(checked_id(client_id), secrets.token_bytes(INSTANCE_BYTES), here))
+
+
+def _written(file: Path, identity: DeviceIdentity) -> DeviceIdentity:
+    text = f'id = "{identity.client_id}"\ninstance = "{identity.instance.hex()}"\n'
+    machine = f'machine = "{identity.machine}"\n' if identity.machine else ""
+    replace_file(file, (text + machine).encode())
+    return identity
 
 
 def _read(file: Path) -> DeviceIdentity:
     try:
         fields = tomllib.loads(file.read_bytes().decode())
-        identity = DeviceIdentity(checked_id(str(fields["id"])), bytes.fromhex(fields["instance"]))
+        instance, machine = bytes.fromhex(fields["instance"]), str(fields.get("machine", ""))
+        identity = DeviceIdentity(checked_id(str(fields["id"])), instance, machine)
     except (ValueError, KeyError, TypeError, BadValue) as error:
-        raise CorruptState(f"{file} cannot be read ({error}): delete it to get a new identity") from None
+        raise CorruptState(
+            f"{file} cannot be read ({error}): give --id the name of this client, or delete the file "
+            "to get a new identity"
+        ) from None
     if len(identity.instance) != INSTANCE_BYTES:
         raise CorruptState(
             f"{file} holds an instance of {len(identity.instance)} bytes, not {INSTANCE_BYTES}"
@@ -136,7 +164,8 @@ def take_seat(home: Path, server: Address) -> StateDir:
         machine = _machine(home)
         for number in _in_order(home, where):
             if (state := _opened(home / _name(number), f"client-{machine}-{number}")) is not None:
-                replace_file(state.path / _LAST, where.encode())
+                if _last(state.path) != where:
+                    replace_file(state.path / _LAST, where.encode())
                 return state
     raise AssertionError("unreachable: there is always a next number")
 
@@ -178,7 +207,7 @@ def _opened(seat: Path, client_id: str) -> StateDir | None:
 def _one_at_a_time(home: Path) -> Iterator[None]:
     """Let nobody else choose meanwhile: whoever looks at a seat has it locked for an instant."""
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(home)
         lock = os.open(home / "seats.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise Unwritable(home, error) from None
@@ -197,5 +226,5 @@ def _machine(home: Path) -> str:
     text = file.read_text("utf-8", "replace").strip() if file.exists() else ""
     if not _MACHINE.fullmatch(text):
         text = secrets.token_hex(4)
-        replace_file(file, f"{text}\n".encode(), lasting=True)
+        replace_file(file, f"{text}\n".encode())
     return text

@@ -18,6 +18,7 @@ log = structlog.get_logger(__name__)
 
 GENERATIONS = 2
 RUNS_KEPT = 4  # folders of earlier runs; a run that comes back after more starts as on first participation
+_ORDER = "runs.order"  # a client's runs, the last one it came to at the end
 _RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _FILE = re.compile(r"state-(\d{6,})\.safetensors")
 
@@ -34,8 +35,7 @@ class Store:
             raise BadValue("run id", run_id, "1 to 64 letters, digits, dots, dashes and underscores")
         self._folder = client_folder / "runs" / run_id
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._folder.touch()
-        _forget_old_runs(self._folder.parent)
+        _forget_old_runs(client_folder, run_id)
         self._candidate = self._folder / "candidate.safetensors"
         self._spare = self._folder / "spare.safetensors"
         self._kept = self._listed()
@@ -132,7 +132,8 @@ class Store:
         self.rewind(None)
 
     def _listed(self) -> list[Generation]:
-        files = sorted(file for file in self._folder.iterdir() if _FILE.fullmatch(file.name))
+        states = (_FILE.fullmatch(file.name) for file in self._folder.iterdir())
+        files = [self._file(number) for number in sorted(int(state[1]) for state in states if state)]
         try:
             found = [statefile.read_generation(file) for file in files]
             if [self._file(one.round) for one in found] != files:
@@ -145,7 +146,25 @@ class Store:
         return found
 
 
-def _forget_old_runs(runs: Path) -> None:
-    by_age = sorted(runs.iterdir(), key=lambda folder: folder.stat().st_mtime, reverse=True)
-    for folder in by_age[RUNS_KEPT:]:
-        shutil.rmtree(folder)
+def _forget_old_runs(client_folder: Path, run_id: str) -> None:
+    """Keep the run that the client is in, and the last ones before it in the order in which it was there.
+
+    Files' dates say nothing of that: a device may have no clock.
+    """
+    there = {path.name for path in (client_folder / "runs").iterdir()}
+    if there == {run_id}:
+        return
+    noted = _noted(client_folder / _ORDER)
+    unknown = there.difference(noted, (run_id,))  # the note was torn, or is of before there was one
+    order = [*sorted(unknown), *(name for name in noted if name in there and name != run_id), run_id]
+    if order[-RUNS_KEPT:] != noted:  # lasting it need not be: the run at hand is never forgotten
+        replace_file(client_folder / _ORDER, "\n".join(order[-RUNS_KEPT:]).encode(), lasting=False)
+    for name in order[:-RUNS_KEPT]:
+        shutil.rmtree(client_folder / "runs" / name)
+
+
+def _noted(file: Path) -> list[str]:
+    try:
+        return file.read_text("utf-8", "replace").split("\n")
+    except OSError:
+        return []
