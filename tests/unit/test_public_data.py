@@ -14,13 +14,17 @@ from edgeflock.common.command.settings_file import identity_difference
 from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.errors import BadData, MissingData, UsageError
 from edgeflock.common.partitions.kit.assign import assign, public_split
+from edgeflock.common.partitions.kit.base import Indices
+from edgeflock.common.payload.checksum import extend
 from edgeflock.methods.kit.batches import LocalData
+from edgeflock.methods.kit.registry import names
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.files.run_toml import from_toml, to_toml
 from edgeflock.server.learning.tools import ServerTools
 from edgeflock.server.start.build import build_learner, describe_data, load_test_set
 from edgeflock.server.start.describe import describe_method
 from edgeflock.server.start.resolve import combine, resolve
+from edgeflock.server.start.startup import build, taken_up
 
 DIGITS = ServerConfig(method="pfedmo")
 
@@ -61,10 +65,8 @@ def test_a_share_of_the_data_set_is_the_server_s_and_no_client_s() -> None:
     _, held = public_split(len(digits.train), 0.05, config.seed)
     spec = describe_data(config)
     assert spec is not None
-    assert spec.public_fraction == 0.05
-    shards = assign(
-        digits, partition="iid", seed=0, shards=4, samples_per_client=0, public_fraction=spec.public_fraction
-    )
+    assert (spec.public_fraction, spec.public_from_shards) == (0, 0.05)
+    shards = assign(digits, partition="iid", seed=0, shards=4, public_from_shards=spec.public_from_shards)
     assert not set(held) & set(np.concatenate(shards))
     tools = tools_of(config)
     assert len(tools.public_data()) + len(tools.score_data()) == len(held)
@@ -84,7 +86,7 @@ def test_a_file_of_public_data_leaves_the_clients_all_of_theirs(tmp_path: Path) 
     config = changed(public_data=write(tmp_path / "p.npz"))
     spec = describe_data(config)
     assert spec is not None
-    assert spec.public_fraction == 0
+    assert (spec.public_fraction, spec.public_from_shards) == (0, 0)
     tools = tools_of(config)
     assert (len(tools.public_data()), len(tools.score_data())) == (18, 2)
     assert tools.public_data().x.shape[1:] == (1, 8, 8)
@@ -107,6 +109,33 @@ def test_the_test_data_are_scored_on_if_that_is_asked_for(tmp_path: Path) -> Non
 def test_the_method_s_description_names_the_flag() -> None:
     assert "--public-data" in describe_method("pfedmo")
     assert "--public-data" not in describe_method("fedavg")
+
+
+def assigned(config: ServerConfig) -> tuple[Indices, ...]:
+    """Return every seat's samples, as a client cuts them from what the server tells it."""
+    spec = describe_data(config)
+    assert spec is not None
+    which: dict[str, Any] = {name: value for name, value in vars(spec).items() if name != "dataset"}
+    return assign(datasets.load(spec.dataset), **which)
+
+
+@pytest.mark.parametrize("partition", ["iid", "dirichlet:0.3", "classes:3", "dirichlet-draws:0.5"])
+@pytest.mark.parametrize("samples", [0, 200])
+def test_its_shards_are_those_of_every_other_method_less_the_public_samples(
+    partition: str, samples: int
+) -> None:
+    shared: dict[str, Any] = {"partition": partition, "samples_per_client": samples, "seed": 4}
+    others = assigned(resolve(ServerConfig(method="fednag", **shared)))
+    for mine, other in zip(assigned(changed(**shared)), others, strict=True):
+        assert set(mine) < set(other)
+        assert 0.9 * len(other) <= len(mine)
+
+
+@pytest.mark.parametrize("method", [name for name in names() if name != "pfedmo"])
+def test_every_other_method_has_the_same_shards(method: str) -> None:
+    mine = assigned(resolve(ServerConfig(method=method, partition="dirichlet:0.3", seed=2)))
+    reference = assigned(resolve(ServerConfig(partition="dirichlet:0.3", seed=2)))
+    assert all(np.array_equal(one, other) for one, other in zip(mine, reference, strict=True))
 
 
 # ------------------------------------------------------------------------------------- refusals
@@ -176,6 +205,36 @@ def test_a_run_is_resumed_only_with_the_same_data_wherever_they_lie(tmp_path: Pa
     other = write(tmp_path / "other.npz", samples=21)
     with pytest.raises(UsageError, match="different in public data sha256"):
         combine({"run_dir": tmp_path / "run", "public_data": other})
+
+
+def test_a_run_whose_share_was_held_back_before_the_cut_goes_on_with_its_own_shards(tmp_path: Path) -> None:
+    """So did an edgeflock before; its run.toml knows of no other way."""
+    new = changed(run_dir=tmp_path, partition="dirichlet:0.3")
+    lines = to_toml(replace(new, public_fraction=0.05)).split("\n# crc32c ")[0].splitlines(keepends=True)
+    text = "".join(line for line in lines if not line.startswith("public_from_shards"))
+    seal = f"\n# crc32c {extend(0, text.encode()):08x} of all above: options are changed by flags, not here\n"
+    (tmp_path / "run.toml").write_text(text + seal)
+    old = combine({"run_dir": tmp_path, "rounds": 30})
+    spec = describe_data(old)
+    assert spec is not None
+    assert (spec.public_fraction, spec.public_from_shards) == (0.05, 0)
+    assert not np.array_equal(assigned(old)[0], assigned(new)[0])
+    assert identity_difference(old, resolve(old)) == ""
+    assert "public fraction" in identity_difference(old, new)
+
+
+def test_without_its_run_toml_such_a_run_does_not_go_on_with_other_shards(tmp_path: Path) -> None:
+    new = changed(run_dir=tmp_path, model="linear")
+    old = replace(new, public_fraction=0.05, public_from_shards=0.0)
+    with taken_up(build(old), tmp_path):
+        pass
+    with taken_up(build(resolve(old)), tmp_path):
+        pass
+    with (
+        pytest.raises(UsageError, match="cut the shards of pfedmo otherwise"),
+        taken_up(build(new), tmp_path),
+    ):
+        pass
 
 
 def test_resolving_twice_changes_nothing_and_run_toml_holds_it_all(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_an_integer_layout_and_an_empty_one_come_back() -> None:
         assert messages.layout_from_wire(messages.layout_to_wire(layout)) == layout
 
 
-@pytest.mark.parametrize("data", [None, DataDescription("digits", "dirichlet:0.5", 3, 9, 0, 0.05)])
+@pytest.mark.parametrize("data", [None, DataDescription("digits", "dirichlet:0.5", 3, 9, 0, 0.05, 0.1)])
 @pytest.mark.parametrize("buffers", [NO_BUFFERS, Layout.single("mean", 4)])
 def test_the_description_of_a_run_comes_back(data: DataDescription | None, buffers: Layout) -> None:
     model = ModelDescription("mlp", (1, 8, 8), 10, {"hidden": "32"})

@@ -82,9 +82,9 @@ def test_the_labels_that_clients_told_are_those_of_the_partition(run_dir: Path) 
 
     history = read(run_dir)
     config = history.config
-    assert config.public_fraction == 0.05
+    assert config.public_from_shards == 0.05
     expected = describe(
-        datasets.load("digits", None), partition="dirichlet:0.5", clients=3, seed=0, public_fraction=0.05
+        datasets.load("digits", None), partition="dirichlet:0.5", clients=3, seed=0, public_from_shards=0.05
     )
     assert distribution(history, None) == tuple(row.classes for row in expected.rows)
 

@@ -29,7 +29,8 @@ class DataDescription:
     seed: int
     shards: int
     samples_per_client: int  # 0: as many as the partition gives
-    public_fraction: float  # held back for the server
+    public_fraction: float  # held back for the server before the cut: runs of an earlier edgeflock
+    public_from_shards: float = 0.0  # the server's share, taken out of the shards after the cut
 
 
 @dataclass(frozen=True)

@@ -596,6 +596,7 @@ class DataSpec(_message.Message):
     SHARDS_FIELD_NUMBER: _builtins.int
     SAMPLES_PER_CLIENT_FIELD_NUMBER: _builtins.int
     PUBLIC_FRACTION_FIELD_NUMBER: _builtins.int
+    PUBLIC_FROM_SHARDS_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     partition: _builtins.str
     """e.g. "dirichlet:0.5" """
@@ -604,7 +605,9 @@ class DataSpec(_message.Message):
     samples_per_client: _builtins.int
     """0: as many as the partition gives"""
     public_fraction: _builtins.float
-    """share held back for the server, in [0, 1)"""
+    """share held back for the server before the cut, in [0, 1)"""
+    public_from_shards: _builtins.float
+    """share of the server that is taken out of the shards after the cut"""
     def __init__(
         self,
         *,
@@ -614,10 +617,11 @@ class DataSpec(_message.Message):
         shards: _builtins.int = ...,
         samples_per_client: _builtins.int = ...,
         public_fraction: _builtins.float = ...,
+        public_from_shards: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "partition", b"partition", "public_fraction", b"public_fraction", "samples_per_client", b"samples_per_client", "seed", b"seed", "shards", b"shards"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "partition", b"partition", "public_fraction", b"public_fraction", "public_from_shards", b"public_from_shards", "samples_per_client", b"samples_per_client", "seed", b"seed", "shards", b"shards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -176,7 +176,20 @@ class ServerConfig:
         None, TEXT, "content of the file", group=_DATA, identity=True, internal=True
     )
     public_fraction: float = option(
-        0.0, NUMBER, "share of the data kept by the server", group=_DATA, identity=True, internal=True
+        0.0,
+        NUMBER,
+        "share of the data kept by the server before the cut: runs of an earlier edgeflock",
+        group=_DATA,
+        identity=True,
+        internal=True,
+    )
+    public_from_shards: float = option(
+        0.0,
+        NUMBER,
+        "share of the data kept by the server, of every shard after the cut",
+        group=_DATA,
+        identity=True,
+        internal=True,
     )
     central: bool = option(
         False, FLAG, "the server trains; no client is contacted", group=_DATA, identity=True, internal=True

@@ -103,6 +103,7 @@ class HostedData:
             shards=spec.shards,
             samples_per_client=spec.samples_per_client,
             public_fraction=spec.public_fraction,
+            public_from_shards=spec.public_from_shards,
             index=seat,
         )
 

@@ -51,6 +51,7 @@ def describe(
     seed: int,
     samples_per_client: int = 0,
     public_fraction: float = 0.0,
+    public_from_shards: float = 0.0,
 ) -> PartitionRows:
     """Return what every client would hold, of what a server leaves that keeps a share for itself."""
     shards = assign(
@@ -60,8 +61,9 @@ def describe(
         shards=clients,
         samples_per_client=samples_per_client,
         public_fraction=public_fraction,
+        public_from_shards=public_from_shards,
     )
-    pool, _ = public_split(len(dataset.train), public_fraction, seed)
+    pool, _ = public_split(len(dataset.train), public_fraction or public_from_shards, seed)
     labels, holders = dataset.train.y, np.zeros(len(dataset.train), np.int64)
     rows = []
     for client, shard in enumerate(shards):

@@ -36,6 +36,7 @@ def _computed(history: History, data_root: Path | None) -> Table:
             seed=config.seed,
             samples_per_client=config.samples_per_client,
             public_fraction=config.public_fraction,
+            public_from_shards=config.public_from_shards,
         )
     except EdgeflockError as error:
         raise MissingData(f"the data set cannot be had: {error}") from None

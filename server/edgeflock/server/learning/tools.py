@@ -65,10 +65,11 @@ class ServerTools:
         config = self._config
         if config.public_data is not None:
             return self._file("--public-data", config.public_data)
-        if config.dataset is None or not config.public_fraction:
+        share = config.public_fraction or config.public_from_shards
+        if config.dataset is None or not share:
             raise UsageError(f"{config.method} needs public data on the server, which holds none")
         dataset = datasets.load(config.dataset, config.data_root)
-        return _tensors(public(dataset, public_fraction=config.public_fraction, seed=config.seed))
+        return _tensors(public(dataset, public_fraction=share, seed=config.seed))
 
     def _file(self, flag: str, path: Path) -> LocalData:
         """Read samples in the run's shape; raises BadData that names the flag."""

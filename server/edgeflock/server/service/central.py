@@ -52,6 +52,7 @@ def load_union(config: ServerConfig) -> LocalData:
         shards=config.clients,
         samples_per_client=config.samples_per_client,
         public_fraction=config.public_fraction,
+        public_from_shards=config.public_from_shards,
     )
     return LocalData(torch.from_numpy(np.ascontiguousarray(part.x, np.float32)), torch.from_numpy(part.y))
 

@@ -72,6 +72,7 @@ def _check_partition(config: ServerConfig, dataset: Dataset) -> None:
         shards=config.clients,
         samples_per_client=config.samples_per_client,
         public_fraction=config.public_fraction,
+        public_from_shards=config.public_from_shards,
     )
 
 
@@ -213,4 +214,5 @@ def describe_data(config: ServerConfig) -> DataDescription | None:
         shards=config.clients,
         samples_per_client=config.samples_per_client,
         public_fraction=config.public_fraction,
+        public_from_shards=config.public_from_shards,
     )

@@ -103,7 +103,13 @@ def _over(old: ServerConfig, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_method_options(config: ServerConfig, method: Method) -> ServerConfig:
     params = parse(method.params, config.set)
-    return replace(config, set=texts(params), public_fraction=getattr(params, "public_fraction", 0.0))
+    share: dict[str, Any] = {_share_of(config): getattr(params, "public_fraction", 0.0)}
+    return replace(config, set=texts(params), **share)
+
+
+def _share_of(config: ServerConfig) -> str:
+    """Return which of the two shares a run has; one begun by an earlier edgeflock keeps its shards."""
+    return "public_fraction" if config.public_fraction else "public_from_shards"
 
 
 def _with_budget(config: ServerConfig, method: Method) -> ServerConfig:
@@ -240,6 +246,7 @@ def _with_public(config: ServerConfig, method: Method) -> ServerConfig:
     return replace(
         config,
         public_fraction=0.0 if config.public_data else config.public_fraction,
+        public_from_shards=0.0 if config.public_data else config.public_from_shards,
         public_data_sha256=content_digest(config.public_data) if config.public_data else None,
         score_data_sha256=content_digest(config.score_data) if config.score_data else None,
     )

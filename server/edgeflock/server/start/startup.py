@@ -185,6 +185,11 @@ def _check_identity(there: dict[str, str], here: dict[str, str], run_dir: Path) 
         for name, value in there.items()
         if here.get(name, value) != value
     ]
+    if float(there.get("public_fraction", 0)) and not float(here["public_fraction"]):
+        raise UsageError(
+            f"{run_dir} is a run of an earlier edgeflock that cut the shards of {here['method']} otherwise: "
+            "it goes on with its own run.toml alone; restore that, or give another --run-dir"
+        )
     if different:
         raise UsageError(
             f"{run_dir / rundir.JOURNAL} is of another run, different in {', '.join(different)}: "

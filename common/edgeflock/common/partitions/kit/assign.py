@@ -87,15 +87,21 @@ def assign(
     partition: str,
     seed: int,
     shards: int,
-    samples_per_client: int,
-    public_fraction: float,
+    samples_per_client: int = 0,
+    public_fraction: float = 0.0,
+    public_from_shards: float = 0.0,
 ) -> tuple[Indices, ...]:
-    """Return every client's samples as rows of the training part; computed once per process."""
+    """Return every client's samples as rows of the training part; computed once per process.
+
+    No client has any of the server's public samples. `public_from_shards` takes them out of the shards that
+    the same run has without them; `public_fraction` holds them back before the cut, which makes other shards.
+    """
     train = dataset.train
     pool, _ = public_split(len(train), public_fraction, seed)
+    _, taken = public_split(len(train), public_from_shards, seed)
     groups = None if train.groups is None else train.groups[pool]
     split = parse(partition).split(train.y[pool], groups, shards, seed, samples_per_client)
-    return tuple(pool[shard] for shard in split)
+    return tuple(rows[~np.isin(rows, taken)] for rows in (pool[shard] for shard in split))
 
 
 def cut(
@@ -106,6 +112,7 @@ def cut(
     shards: int,
     samples_per_client: int = 0,
     public_fraction: float = 0.0,
+    public_from_shards: float = 0.0,
     index: int,
 ) -> Part:
     """Return one client's shard, ready to train on."""
@@ -118,6 +125,7 @@ def cut(
         shards=shards,
         samples_per_client=samples_per_client,
         public_fraction=public_fraction,
+        public_from_shards=public_from_shards,
     )
     return dataset.ready(dataset.train.take(assigned[index]))
 
@@ -130,6 +138,7 @@ def union(
     shards: int,
     samples_per_client: int = 0,
     public_fraction: float = 0.0,
+    public_from_shards: float = 0.0,
 ) -> Part:
     """Return all samples that any client holds, each once, ready to train on (the centralized baseline)."""
     assigned = assign(
@@ -139,6 +148,7 @@ def union(
         shards=shards,
         samples_per_client=samples_per_client,
         public_fraction=public_fraction,
+        public_from_shards=public_from_shards,
     )
     return dataset.ready(dataset.train.take(np.unique(np.concatenate(assigned))))
 
