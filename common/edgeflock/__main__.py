@@ -6,6 +6,8 @@ import importlib
 import importlib.metadata
 import sys
 
+from edgeflock.common.command import streams
+
 _COMMANDS = {
     "server": "serve one run to its end",
     "client": "take part in a run, on a device",
@@ -15,6 +17,7 @@ _COMMANDS = {
 
 def main() -> None:
     """Become `fl-server`, `fl-client` or `fl-lab`, as the first argument says."""
+    streams.secure()
     name = sys.argv[1].removeprefix("fl-") if len(sys.argv) > 1 else ""
     if name in _COMMANDS:
         sys.argv[:2] = [f"fl-{name}"]

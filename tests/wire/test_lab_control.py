@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from edgeflock.server.journal.events import write_event
 from support.commands import run, start
 from support.processes import flock
+from support.told_run import told_run, writing
 
 
 def lab(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -47,6 +49,18 @@ def test_a_run_is_paused_resumed_and_stopped(run_dir: Path) -> None:
     names = [json.loads(line)["event"] for line in done.stdout.splitlines()]
     assert (names[0], names[-1]) == ("run_started", "run_ended")
     assert json.loads(done.stdout.splitlines()[-1])["reason"] == "stopped by the operator"
+
+
+@pytest.mark.parametrize("after", [0, 99])
+def test_whoever_follows_a_run_that_is_over_is_told_of_it_and_let_go(tmp_path: Path, after: int) -> None:
+    """Also where clients went after the end, and behind the last event."""
+    run_dir = told_run(tmp_path / "run")
+    with writing(run_dir) as journal:
+        write_event(journal, "run_ended", {"kind": "completed", "reason": "done", "round": 3}, 2.0)
+        write_event(journal, "client_leaving", {"client": "a", "reason": "the run is over"}, 3.0)
+    done = lab("events", run_dir, "--json", "--follow", "--after", after)
+    names = [json.loads(line)["event"] for line in done.stdout.splitlines()]
+    assert names == ([] if after else ["client_joined", "client_joined", "run_ended", "client_leaving"])
 
 
 def test_the_events_from_a_cursor_on(run_dir: Path) -> None:

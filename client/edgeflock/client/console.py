@@ -112,7 +112,7 @@ class ClientConsole:
     """What a person at fl-client sees. Told of every line of the log, from whatever thread."""
 
     def __init__(self, terminal: Terminal | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.terminal = terminal or Terminal(sys.stderr, patient=True)
+        self.terminal = terminal or Terminal(sys.stderr)
         self._plainly = tell_plainly(self.terminal)
         self._clock, self._lock = clock, threading.RLock()
         self._hosted = 1  # clients

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import click
 
-from edgeflock.common.command import signals
+from edgeflock.common.command import signals, streams
 from edgeflock.common.command.log import debugging
 from edgeflock.common.command.processor import refuse_a_torch_that_cannot_run
 from edgeflock.common.command.terminal import safe
@@ -25,16 +25,15 @@ _STDERR = 2
 
 def run_command(command: click.Command, name: str) -> NoReturn:
     """Run a command of that name with this process's arguments, then exit."""
-    with suppress(OSError, ValueError, RuntimeError):  # without a stderr
-        faulthandler.enable()  # a crash in native code leaves words, too
+    streams.secure()
+    faulthandler.enable()  # a crash in native code leaves words, too
     signals.on_leaving(partial(_leave, name))
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines on stderr are no sentences of ours
     code = _run(command, name)
-    with suppress(OSError):  # a log on a full disk changes nothing
-        sys.stderr.flush()
+    sys.stderr.flush()
     try:
         sys.stdout.flush()
-    except OSError:  # nobody reads it any more, or its disk is full
+    except OSError:  # its disk is full
         code = code or 1
     os._exit(code)  # not by way of the interpreter: gRPC's threads wait up to 20 s for a peer that is gone
 
@@ -52,8 +51,6 @@ def _run(command: click.Command, name: str) -> int:
         return _fail(name, _usage(error), 2)
     except (click.Abort, KeyboardInterrupt) as error:
         return _interrupted(name, error.__cause__ or error)
-    except BrokenPipeError:  # the reader of our output is gone
-        return 1
     except OSError as error:
         _trace()
         where = f" {error.filename!r}" if error.filename else ""
@@ -105,8 +102,7 @@ def _fail(name: str, sentence: str, code: int) -> int:
 
 
 def _end(words: str, code: int) -> int:
-    with suppress(OSError):
-        click.echo(words, err=True)
+    click.echo(words, err=True)
     return code
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
-from contextlib import suppress
-from typing import Any, TextIO, cast
+from typing import Any
 
 from edgeflock.common.command.kinds import TEXT
 from edgeflock.common.command.options import option
@@ -50,21 +49,6 @@ class _Library(logging.Handler):
 
         logger = structlog.get_logger()
         logger.log(record.levelno, "library_message", library=record.name, text=record.getMessage())
-
-
-class _Patient:
-    """A stream whose disk may be full: then a line is lost, not the run."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> None:
-        with suppress(OSError):
-            self._stream.write(text)
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            self._stream.flush()
 
 
 class _Told:
@@ -120,12 +104,12 @@ def configure(level: str = "info", form: str = "auto", tell: Tell | None = None)
     render: list[Any] = [*stamp, structlog.processors.format_exc_info]
     render.append(structlog.processors.JSONRenderer(default=str))
     if for_people(form):
-        tell = tell or tell_plainly(Terminal(sys.stderr, patient=True))
+        tell = tell or tell_plainly(Terminal(sys.stderr))
         render = [structlog.processors.format_exc_info, _Told(tell)]
     structlog.configure(
         processors=[structlog.contextvars.merge_contextvars, structlog.processors.add_log_level, *render],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Patient(sys.stderr))),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[_Library()], force=True)

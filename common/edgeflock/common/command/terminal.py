@@ -22,14 +22,11 @@ _WORD = re.compile(r"\s*\S+|\s+")
 class Terminal:
     """One stream for people. A pipe or a file gets the lines that stay, without a control code.
 
-    A `patient` one belongs to a daemon: if nobody can read it, a line is lost and nothing else.
     Whatever it is given may be the words of somebody else: none of them moves the cursor.
     """
 
-    def __init__(
-        self, stream: TextIO, environ: Mapping[str, str] = os.environ, *, patient: bool = False
-    ) -> None:
-        self._stream, self._patient = stream, patient
+    def __init__(self, stream: TextIO, environ: Mapping[str, str] = os.environ) -> None:
+        self._stream = stream
         self._ends = stream.isatty()  # so do its lines
         self.moves = self._ends and environ.get("TERM", "dumb") not in ("", "dumb")
         self.coloured = self.moves and not environ.get("NO_COLOR")
@@ -90,12 +87,8 @@ class Terminal:
         text = "".join(texts)
         if not self.unicode:
             text = text.encode(self._stream.encoding or "ascii", "replace").decode("ascii", "replace")
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except OSError:
-            if not self._patient:
-                raise
+        self._stream.write(text)
+        self._stream.flush()
 
 
 def safe(text: str) -> str:

@@ -56,15 +56,15 @@ def tensorboard(run: Path, follow: bool, attached: bool, out: Path | None) -> in
 
 def write(feed: Feed, files: _Files, patience: _Patience | None) -> int:
     """Write what the files do not hold yet, with patience on to the run's end; return how many scalars."""
-    count, ended = 0, False
+    count = 0
     while True:
-        last = patience is None or patience.over  # asked before reading: what is there by now is written
+        # Asked before reading: what is there by now is written.
+        last = patience is None or patience.over or feed.over()
         for event in (new := feed.read()):
             count += files.add(event)
-            ended = event.name == "run_ended" or (ended and event.name != "run_started")
         if new:
             files.keep(feed.cursor)
-        if last or ended or patience is None:
+        if last or patience is None:
             return count
         patience.wait()
 

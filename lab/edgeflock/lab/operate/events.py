@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 from pathlib import Path
 
 import click
 
+from edgeflock.common.command import streams
 from edgeflock.server.console import sentences
 from edgeflock.server.journal.reader import Event, Feed, require
 
@@ -27,17 +29,14 @@ def events(run: Path, follow: bool, after: int, as_json: bool) -> int:
     Times are UTC.
     """
     tell = line if as_json else sentences.line
-    feed = Feed(require(run), after)
-    try:
+    with closing(Feed(require(run), after)) as feed:
         while True:
-            new = feed.read()
-            for event in new:
+            over = feed.over()
+            for event in feed.read():
                 click.echo(tell(event))
-            if not follow or (new and new[-1].name == "run_ended"):
+            if not follow or over or not streams.heard():
                 return 0
             time.sleep(_INTERVAL_S)
-    finally:
-        feed.close()
 
 
 def line(event: Event) -> str:

@@ -34,7 +34,7 @@ class ServerConsole:
     """What a person at fl-server sees. Told of every line of the log, from whatever thread."""
 
     def __init__(self, terminal: Terminal | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.terminal = terminal or Terminal(sys.stderr, patient=True)
+        self.terminal = terminal or Terminal(sys.stderr)
         self._plainly = tell_plainly(self.terminal)
         self._display = Display(self.terminal, _COMINGS)
         self._clock = clock

@@ -146,6 +146,13 @@ class Feed:
         self.cursor = events[-1].cursor if events else self.cursor
         return events
 
+    def over(self) -> bool:
+        """Whether the run has ended, as its journal holds it: what is read after that holds its last word."""
+        self._reader = self._reader or begun(self._run_dir)
+        with contextlib.suppress(Unready):
+            return self._reader is not None and self._reader.ended()
+        return False
+
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
@@ -213,6 +220,12 @@ class Reader:
     def meta(self) -> dict[str, str]:
         """Return what is said of the run as a whole, by name."""
         return dict(self._ask("SELECT name, value FROM meta"))
+
+    def ended(self) -> bool:
+        """Whether the run is over."""
+        self._file.keep_up()
+        with self._file.readable():
+            return "ended_kind" in self.meta()
 
     def epoch(self) -> int:
         """Return the newest epoch."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from edgeflock.common.command import log
+from edgeflock.common.command import log, streams
 from edgeflock.server.web.live import Live
 from edgeflock.server.web.metrics import Metrics
 from edgeflock.server.web.pages import Pages
@@ -24,6 +24,7 @@ _GRACE_S = 0.5  # for questions and answers at the end
 
 def main() -> None:
     """Serve until the parent closes the pipe, or is gone."""
+    streams.secure()
     asked = _arguments()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     log.configure(asked.log_level, asked.log_format)
