@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run demo test test-long faults hour promises lint format bench stubs check-stubs compose pi clean distclean
+.PHONY: help setup run demo test test-long faults hour promises mutants lint format bench stubs check-stubs compose pi clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -57,6 +57,12 @@ hour: $(STAMP)  ## a server that is away for an hour, three times at once; it ne
 
 promises: $(STAMP)  ## put the table of the last `make faults` into docs/reliability.md
 	PYTHONPATH=tests $(BIN)/python -m support.promises build/promises.json docs/reliability.md
+
+# Which test reaches which line is seen once; `rm -r build/mutants` after the code or the tests have changed.
+mutants: $(STAMP)  ## hours: break the code a little, MUTANTS=300 times, and list what no test notices
+	[ -d build/mutants/reach ] || PYTHONPATH=tests $(BIN)/python -m support.mutants reach
+	PYTHONPATH=tests $(BIN)/python -m support.mutants try --sample $(or $(MUTANTS),300) $(MUTANTS_ARGS)
+	PYTHONPATH=tests $(BIN)/python -m support.mutants table
 
 lint: check-stubs
 	$(BIN)/ruff format --check .
