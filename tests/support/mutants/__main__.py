@@ -33,7 +33,7 @@ JUDGED = ROOT / "tests" / "data" / "equivalent_mutants.toml"
 _BEFORE_PROCESSES_S = 90.0  # of tests that reach it in their own process, the quickest
 _LIMIT_S = 600.0
 
-# A place belongs to the first that fits. Each has the tests that reach it in processes, whose lines go unseen.
+# The places of each, the first that fits, and the tests that reach them in processes, where no line is seen.
 STRATA: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "fold, aggregation": (("server/edgeflock/server/learning",), ("tests/faults/test_determinism.py",)),
     "the run's machine": (
