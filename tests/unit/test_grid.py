@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edgeflock.common.command.kinds import INTEGER, NUMBER, SECONDS
+from edgeflock.common.command.options import Option, options
 from edgeflock.common.errors import UsageError
-from edgeflock.lab.grid.grid import Grid, make_grid, read_grid
+from edgeflock.lab.grid import identity
+from edgeflock.lab.grid.grid import CELLS, Grid, make_grid, read_grid, run_dir
+from edgeflock.server.config import ServerConfig
+from edgeflock.server.files.run_toml import to_toml
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -78,10 +84,80 @@ def test_a_cell_keeps_its_digest_when_others_are_added_or_it_is_to_go_on() -> No
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [('hidden = "20"', 'hidden = "30"'), ("processes = 1", "processes = 2"), ("rounds = 5", "clients = 3")],
+    [
+        ('hidden = "20"', 'hidden = "30"'),
+        ("processes = 1", "processes = 2"),
+        *(
+            ("rounds = 5", f"rounds = 5\n{other}")
+            for other in (
+                "clients = 3",
+                "budget = { time = '3s' }",
+                "eval_every = 2",
+                "eval_clients = 'local'",
+                "deadline = '30s'",
+                "min_updates = 4",
+                "target = { accuracy = 0.5 }",
+            )
+        ),
+    ],
 )
 def test_another_option_of_the_run_is_another_cell(old: str, new: str) -> None:
     assert digests(GRID).isdisjoint(digests(GRID.replace(old, new)))
+
+
+OTHERWISE = {  # of every option that changes the outcome, a value that is not the default
+    "method": "fedprox",
+    "set": {"clip": "3"},
+    "budget": {"bytes": "1 GB"},
+    "target": {"accuracy": "0.5"},
+    "participation": "online",
+    "cohort_lines": ("c0 c1",) * 20,
+    "model": "linear",
+    "model_arg": {"hidden": "7"},
+    "dataset": "mnist",
+    "partition": "classes:2",
+    "codec": "fp16",
+    "codec_down": "fp16",
+    "eval_clients": "both",
+}
+
+
+@pytest.mark.parametrize("entry", list(options(ServerConfig)), ids=lambda entry: entry.name)
+def test_every_option_changes_the_outcome_unless_it_is_listed_with_a_reason(entry: Option) -> None:
+    config = grid().cells[0].config
+    if isinstance(entry.default, bool):
+        other: Any = not getattr(config, entry.name)
+    elif entry.kind in (INTEGER, NUMBER, SECONDS):
+        other = (getattr(config, entry.name) or 0) + 1
+    else:
+        other = OTHERWISE.get(entry.name, Path("other"))
+    counts = identity.digest(replace(config, **{entry.name: other}), {}) != identity.digest(config, {})
+    assert counts == (entry.name not in identity.NO_MATTER)
+    assert counts or identity.NO_MATTER[entry.name]
+
+
+def test_nothing_is_listed_that_is_no_option_or_makes_a_run_what_it_is() -> None:
+    known = {entry.name: entry for entry in options(ServerConfig)}
+    assert identity.NO_MATTER.keys() <= known.keys()
+    assert not any(known[name].identity for name in identity.NO_MATTER)
+
+
+def test_other_content_of_the_test_data_is_another_cell_wherever_they_lie(tmp_path: Path) -> None:
+    def cell(content: bytes, name: str) -> str:
+        (tmp_path / name).write_bytes(content)
+        return identity.digest(replace(grid().cells[0].config, eval_data=tmp_path / name), {})
+
+    assert cell(b"one", "a.npz") == cell(b"one", "b.npz") != cell(b"other", "a.npz")
+
+
+def test_a_run_that_an_earlier_edgeflock_made_is_kept_if_it_is_the_cell_s(tmp_path: Path) -> None:
+    cell, other = grid().cells[0], grid(GRID.replace("rounds = 5", "rounds = 5\neval_every = 2")).cells[0]
+    assert cell.digest_before == other.digest_before  # which was what was wrong
+    folder = tmp_path / CELLS / f"{cell.method}-{cell.digest_before}"
+    folder.mkdir(parents=True)
+    (folder / "run.toml").write_text(to_toml(replace(cell.config, rounds=9)))
+    assert run_dir(tmp_path, cell) == folder
+    assert run_dir(tmp_path, other) == tmp_path / CELLS / other.folder != folder
 
 
 def test_an_axis_that_a_server_could_change_on_resume_makes_cells_of_its_own() -> None:

@@ -27,9 +27,11 @@ from edgeflock.lab.compare.time_left import Ahead, Took
 from edgeflock.lab.findings.findings import findings
 from edgeflock.lab.findings.outcome import lives
 from edgeflock.lab.findings.results import gather
-from edgeflock.lab.grid import grid_toml
+from edgeflock.lab.grid import grid_toml, identity
 from edgeflock.lab.grid.grid import Cell, Grid, run_dir
 from edgeflock.lab.history import COMPLETED, History
+from edgeflock.server.files.run_dir import RUN_TOML
+from edgeflock.server.files.run_toml import from_toml
 
 
 def spare(cells: Sequence[Cell]) -> int:
@@ -102,7 +104,7 @@ class Comparison:
         """Note how a cell ended, and say it."""
         found = None if end.failure else self._finished(end.cell)
         if found is None:
-            failure = end.failure or "its run was stopped before its end"
+            failure = end.failure or self._why_not(end.cell)
             self.failures[end.cell.folder] = failure
             return f"failed: {failure}"
         self.took.append(_took(end.cell, found, end.seconds))
@@ -128,9 +130,19 @@ class Comparison:
         folder = run_dir(self.out, cell)
         try:
             over = already_over(folder, combine({**cell.given, "run_dir": folder}))
-            return history.read(folder) if over is not None and over.kind == COMPLETED else None
+            if over is None or over.kind != COMPLETED:
+                return None
+            found = history.read(folder)
+            return None if identity.difference(found.config, cell.config) else found
         except EdgeflockError:
             return None  # its own run says what is wrong
+
+    def _why_not(self, cell: Cell) -> str:
+        """Return why a run that ended well is not the cell's."""
+        folder = run_dir(self.out, cell)
+        if other := identity.difference(from_toml(folder / RUN_TOML), cell.config):
+            return f"{folder} holds a run with other options, {other}: remove it, and the cell is run anew"
+        return "its run was stopped before its end"
 
 
 def _brief(estimate: str) -> str:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgeflock.common.command.options import options, public, read_toml, unknown
+from edgeflock.common.command.options import public, read_toml, unknown
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
 from edgeflock.common.scores import LOCAL, POOLED
+from edgeflock.lab.grid import identity
 from edgeflock.lab.grid.options import (
     METHOD,
     Choice,
@@ -27,13 +26,14 @@ from edgeflock.lab.history import GLOBAL
 from edgeflock.lab.run.config import LabConfig
 from edgeflock.methods.kit.registry import load, names
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.files.run_dir import RUN_TOML
+from edgeflock.server.files.run_toml import from_toml
 
 SEED = "seed"
 CELLS = "cells"  # where the run directories lie in that of a comparison
 _TOP = ("grid", "run", METHOD, "baseline", "target", "measure")
 _INSIDE = "options of the runs stand in [run], or in [grid] as lists"
 _DEFAULT = ServerConfig().method
-_MEASURED_ON = ("eval_data",)  # operational for a server, but another file gives other figures
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Cell:
     lab: Mapping[str, Any]  # options of fl-lab run
     config: ServerConfig  # what they resolve to
     digest: str
+    digest_before: str  # as an earlier edgeflock made it, of fewer options
 
     @property
     def method(self) -> str:
@@ -73,8 +74,17 @@ class Cell:
 
 
 def run_dir(out: Path, cell: Cell) -> Path:
-    """Return where a cell's run lies in the directory of its comparison."""
-    return out / CELLS / cell.folder
+    """Return where a cell's run lies in the directory of its comparison.
+
+    One that an earlier edgeflock has made is there by another name: it is this cell's if it is no other run.
+    """
+    here, before = out / CELLS / cell.folder, out / CELLS / f"{cell.method}-{cell.digest_before}"
+    kept = not here.exists() and (before / RUN_TOML).exists() and not _difference(before, cell)
+    return before if kept else here
+
+
+def _difference(folder: Path, cell: Cell) -> str:
+    return identity.difference(from_toml(folder / RUN_TOML), cell.config)
 
 
 @dataclass(frozen=True)
@@ -182,7 +192,8 @@ def _cell(
     given = _layered(fixed, methods[method], chosen)
     lab = {entry.name: given.pop(entry.name) for entry in public(LabConfig) if entry.name in given}
     config = _resolved(given, _name(method, labels))
-    return Cell(labels, given, lab, config, _digest(config, lab, [axis for axis in axes if axis not in lab]))
+    told_apart = (make(config, lab, axes) for make in (identity.digest, identity.digest_before))
+    return Cell(labels, given, lab, config, *told_apart)
 
 
 def _layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,10 +218,3 @@ def _resolved(given: Mapping[str, Any], name: str) -> ServerConfig:
 
 def _name(method: str, labels: Mapping[str, str]) -> str:
     return " ".join([method, *(f"{axis}={label}" for axis, label in labels.items() if axis != METHOD)])
-
-
-def _digest(config: ServerConfig, lab: Mapping[str, Any], axes: Sequence[str]) -> str:
-    """Return what tells a cell from all others: what makes its run what it is, and what the grid varies."""
-    counted = {entry.name for entry in options(ServerConfig) if entry.identity} | {*axes, *_MEASURED_ON}
-    values = {name: getattr(config, name) for name in sorted(counted)} | dict(lab)
-    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
