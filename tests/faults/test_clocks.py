@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from faults.conftest import RUN, Figure
-from support import processes
+from support import clock, processes
 from support.commands import spawn_client, spawn_server
 from support.processes import Flock
 
@@ -24,30 +22,18 @@ JUMPS = [
     pytest.param("+1d", marks=pytest.mark.long),
     pytest.param("-1d", marks=pytest.mark.long),
 ]
-_VENDORED = "vendor/libfaketime/src/libfaketime.so.1"  # in the package of that name
-_READ_AGAIN_S = 1  # so often does the library look into its file
 
 
 def faked(file: Path) -> dict[str, str]:
-    """Return the environment in which the wall clock, and it alone, goes by that file."""
-    found = find_spec("libfaketime")
-    places = found.submodule_search_locations if found is not None else None
-    library = Path(next(iter(places))) / _VENDORED if places else None
-    if library is None or not library.exists():
-        pytest.skip("libfaketime is not installed")
-    variables = {"FAKETIME_TIMESTAMP_FILE": str(file), "FAKETIME_CACHE_DURATION": str(_READ_AGAIN_S)}
-    environ = {"LD_PRELOAD": str(library), **variables, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    file.write_text("+2d\n")
-    probe = subprocess.run(["date", "+%s"], env=os.environ | environ, capture_output=True, check=False)
-    if int(probe.stdout or 0) < time.time() + 100_000:
-        pytest.skip(f"libfaketime does not work here: {probe.stderr.decode().strip()}")
-    file.write_text("+0\n")
-    return environ
+    try:
+        return clock.faked(file)
+    except clock.NoFakedClock as error:
+        pytest.skip(str(error))
 
 
 def jump_to(file: Path, jump: str) -> None:
-    file.write_text(f"{jump}\n")
-    time.sleep(_READ_AGAIN_S + 0.5)
+    clock.set_to(file, jump)
+    time.sleep(clock.READ_AGAIN_S + 0.5)
 
 
 @pytest.fixture(scope="session")
@@ -59,13 +45,13 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.promise("R12")
 @pytest.mark.parametrize("jump", JUMPS)
 def test_a_jump_of_the_wall_clock_changes_no_bit(flock: Flock, short: str, jump: str) -> None:
-    clock = flock.folder / "clock"
-    environ = faked(clock)
+    file = flock.folder / "clock"
+    environ = faked(file)
     server = spawn_server(flock, (), *SHORT, environ=environ)
     clients = [spawn_client(flock, (), "c0", environ=environ), flock.client("c1")]
     server.wait_for("round_committed", count=2)
     clients[1].signal(signal.SIGSTOP)  # the round is open for as long as the jump takes to be seen
-    jump_to(clock, jump)
+    jump_to(file, jump)
     clients[1].signal(signal.SIGCONT)
     assert [server.ended(), *(client.ended() for client in clients)] == [0, 0, 0]
     ((last,),) = flock.rows("SELECT at FROM events ORDER BY cursor DESC LIMIT 1")
@@ -76,15 +62,15 @@ def test_a_jump_of_the_wall_clock_changes_no_bit(flock: Flock, short: str, jump:
 @pytest.mark.promise("R12")
 @pytest.mark.parametrize("jump", JUMPS)
 def test_a_jump_of_the_wall_clock_moves_no_deadline(flock: Flock, figure: Figure, jump: str) -> None:
-    clock = flock.folder / "clock"
+    file = flock.folder / "clock"
     flags = ("--clients=2", "--rounds=3", "--deadline=3", "--min-updates=1", "--model=linear")
-    server = spawn_server(flock, (), *flags, environ=faked(clock))
+    server = spawn_server(flock, (), *flags, environ=faked(file))
     stopped = flock.client("c0")
     flock.client("c1")
     server.wait_for("round_committed")
     stopped.signal(signal.SIGSTOP)
     server.wait_for("round_opened", count=2)
-    jump_to(clock, jump)
+    jump_to(file, jump)
     assert server.ended() == 0
     ((seconds,),) = flock.rows("SELECT value FROM round_costs WHERE name = 'open_s' AND round = 3")
     figure("seconds beside the deadline", abs(seconds - 3))

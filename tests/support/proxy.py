@@ -61,6 +61,10 @@ class Proxy:
         self.address = ""
         self.connections = 0
         self.passed = {"up": 0, "down": 0}  # bytes forwarded over all connections
+        self.rate = math.inf  # bytes per second of each direction of each connection, from now on
+        self.lag_s = 0.0  # what comes from now on arrives so much later
+        self.mute = False  # what comes from now on vanishes; nothing is closed
+        self.refuses = False  # new connections are reset
         self._whole = (
             asyncio.Event()
         )  # cleared while the network is cut in two: nothing passes, nothing is lost
@@ -133,6 +137,8 @@ class Proxy:
         with contextlib.suppress(OSError, asyncio.CancelledError):  # an OSError: the server is away
             reader, writer = await asyncio.open_connection(sock=taken)
             with self._kept(writer):
+                if self.refuses:
+                    return
                 answers, there = await self._connect()
                 with self._kept(there):
                     up, down = _lane(reader, there, faults, "up"), _lane(answers, writer, faults, "down")
@@ -180,8 +186,8 @@ class Proxy:
         lane.passed += len(data)
         if keep:
             lane.sent += data
-        if not lane.swallow:
-            late = lane.delay_s + self._dice.uniform(0, lane.jitter_s)
+        if not (lane.swallow or self.mute):
+            late = self.lag_s + lane.delay_s + self._dice.uniform(0, lane.jitter_s)
             await lane.queue.put(_Piece(data, self._loop.time() + late, lane.rate))
 
     async def _give(self, lane: _Lane, name: str) -> None:
@@ -192,12 +198,15 @@ class Proxy:
                 lane.writer.write_eof()
                 return
             await asyncio.sleep(piece.due - self._loop.time())
-            for start, end in _slices(len(piece.data), piece.rate):
+            rest = piece.data
+            while rest:
                 await self._whole.wait()
-                lane.writer.write(piece.data[start:end])
+                rate = min(piece.rate, self.rate)
+                part, rest = _parted(rest, rate)
+                lane.writer.write(part)
                 await lane.writer.drain()
-                self.passed[name] += end - start
-                await asyncio.sleep((end - start) / piece.rate)
+                self.passed[name] += len(part)
+                await asyncio.sleep(len(part) / rate)
 
     async def _happen(self, fault: Fault, lane: _Lane, other: _Lane, group: asyncio.TaskGroup) -> None:
         match fault.kind:
@@ -243,10 +252,10 @@ def _lane(reader: Reader, writer: Writer, faults: tuple[Fault, ...], name: str) 
     return _Lane(reader, writer, mine)
 
 
-def _slices(size: int, rate: float) -> Iterator[tuple[int, int]]:
-    step = size if rate == math.inf else max(1, int(rate / 20))
-    for start in range(0, size, step):
-        yield start, min(size, start + step)
+def _parted(data: bytes, rate: float) -> tuple[bytes, bytes]:
+    """Return what passes within a twentieth of a second, and the rest."""
+    size = len(data) if rate == math.inf else max(1, int(rate / 20))
+    return data[:size], data[size:]
 
 
 def _reset(writer: Writer) -> None:

@@ -18,3 +18,19 @@ def test_a_proxy_that_ends_while_connections_come_leaves_none_open() -> None:
                 for _ in range(1 + turn % 3):
                     ours.enter_context(socket.create_connection((host, int(port))))
     gc.collect()  # a socket that was left open is a warning now, and a warning is a failure
+
+
+def test_a_proxy_refuses_for_as_long_as_it_is_told_to() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as upstream,
+        Proxy(lambda: f"127.0.0.1:{upstream.getsockname()[1]}") as proxy,
+    ):
+        host, _, port = proxy.address.rpartition(":")
+        proxy.refuses = True
+        refused = socket.create_connection((host, int(port)), 10)
+        with refused, contextlib.suppress(ConnectionResetError):
+            assert refused.recv(1) == b""
+        proxy.refuses = False
+        with socket.create_connection((host, int(port)), 10) as ours, upstream.accept()[0] as theirs:
+            theirs.sendall(b"a")
+            assert ours.recv(1) == b"a"

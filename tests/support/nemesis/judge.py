@@ -1,0 +1,129 @@
+"""What is asked of a run after its faults: the undisturbed run's bits and counts, and everything readable."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from support.nemesis.field import Field
+from support.rows import rows
+
+_NEVER = ("this is a bug", "Traceback", "Fatal Python error")
+_REMOVED = {"spool", "control", "control.sock"}
+_LAB_S = 100.0
+SOCKETS = shutil.ignore_patterns("*.sock")  # they cannot be copied
+_SETTLED = "SELECT epoch, round, client_id, verdict FROM outcomes JOIN seats USING (seat) ORDER BY 1, 2, 3"
+_BITS = "SELECT epoch, round, cohort, counted, model_digest, state_digest FROM rounds ORDER BY 1, 2"
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a run has left."""
+
+    sha256: str  # of the final model
+    rounds: list[list[Any]]  # epoch, number, cohort, counted set, digests of the model and the state
+    outcomes: list[list[Any]]  # epoch, round, client, verdict
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)), "utf-8")
+
+    @staticmethod
+    def load(path: Path) -> Left:
+        return Left(**json.loads(path.read_text("utf-8")))
+
+
+def left(field: Field) -> Left:
+    """Read what the run has left."""
+    run_dir = field.server.folder
+    model, journal = run_dir / "model.safetensors", run_dir / "journal.sqlite"
+    sha256 = hashlib.sha256(model.read_bytes()).hexdigest() if model.exists() else "there is no final model"
+    return Left(sha256, [*map(_plain, rows(journal, _BITS))], [*map(_plain, rows(journal, _SETTLED))])
+
+
+def _plain(row: tuple[Any, ...]) -> list[Any]:
+    return [value.hex() if isinstance(value, bytes) else value for value in row]
+
+
+def faults(field: Field, left: Left | None, calm: Left | None) -> list[str]:
+    """Return what is wrong, in sentences."""
+    found = [*_words(field), *_lasting(field)]
+    if left:
+        found += [*_readable(field), *_recounted(field.server.folder)]
+    if left and calm:
+        found += _other(field, left, calm)
+    return found
+
+
+def _words(field: Field) -> list[str]:
+    """Whatever was said that must never be, and ends without a reason."""
+    texts = [(program, program.text) for program in field.flock.programs]
+    said = [f"{program.log.name} says: {word}" for program, text in texts for word in _NEVER if word in text]
+    silences = [program.silence() for program, _ in texts if not program.process.is_alive()]
+    return said + [silence for silence in silences if silence]
+
+
+def _lasting(field: Field) -> list[str]:
+    """What should have gone, and has not."""
+    if not field.over:
+        return []
+    alive = [f"{program.name} still runs" for program in field.flock.programs if program.process.is_alive()]
+    names = {path.name for path in field.server.folder.iterdir()} & _REMOVED
+    return alive + [f"{name} is left in the run directory" for name in sorted(names)]
+
+
+def _readable(field: Field) -> list[str]:
+    """The commands that people read a run with work."""
+    run_dir, found = str(field.server.folder), []
+    for words in (("report", run_dir), ("events", run_dir), ("control", run_dir, "status")):
+        asked = field.flock.start("fl-lab", *words)
+        asked.process.join(_LAB_S)
+        if asked.process.exitcode != 0:
+            found.append(f"fl-lab {words[0]} ended with {asked.process.exitcode}: {asked.sentence()}")
+            asked.kill()
+        if any(word in asked.text for word in _NEVER):
+            found.append(f"fl-lab {words[0]} says: {asked.sentence()}")
+    return found
+
+
+def _recounted(run_dir: Path) -> list[str]:
+    """What a recount from the documentation alone finds other than the run says: not there yet."""
+    return []
+
+
+def _other(field: Field, left: Left, calm: Left) -> list[str]:
+    """What differs from the undisturbed run, but for what a client that lost its state may change."""
+    lost = min(field.progress.lost, default=None)
+    found = []
+    if lost is not None and not field.schedule.struck("power"):
+        found.append("a client has lost its state, and its power was not cut")
+    if left.outcomes != calm.outcomes:
+        found.append(f"other verdicts: {_first(left.outcomes, calm.outcomes)}")
+    if [row[:4] for row in left.rounds] != [row[:4] for row in calm.rounds]:
+        found.append(f"other rounds: {_first(left.rounds, calm.rounds)}")
+    excused = lost is not None and field.schedule.setting.keeps
+    if not excused and left.sha256 != calm.sha256:
+        found.append(f"other final bits: {left.sha256[:12]}, undisturbed {calm.sha256[:12]}")
+    same = [row for row in calm.rounds if not excused or row[1] < (lost or 0)]
+    mine = left.rounds[: len(same)]
+    if mine != same:
+        found.append(f"other bits in a round: {_first(mine, same)}")
+    return found
+
+
+def _first(mine: list[list[Any]], calm: list[list[Any]]) -> str:
+    """Return the first row in which they differ."""
+    for one, other in zip(mine, calm, strict=False):
+        if one != other:
+            return f"{one}, undisturbed {other}"
+    return f"{len(mine)} rows, undisturbed {len(calm)}"
+
+
+def keep(field: Field, folder: Path) -> None:
+    """Put copies of what lies on the ends' own disks beside the logs, to be read later."""
+    for end in field.ends.values():
+        to = folder / "left" / end.name
+        shutil.copytree(end.folder, to, ignore=SOCKETS)
