@@ -29,6 +29,7 @@ class Script:
 
     cuts: list[int | None] = field(default_factory=list)  # end the stream after so many payload bytes
     refusals: list[pb.Refusal | None] = field(default_factory=list)
+    ends: list[int | None] = field(default_factory=list)  # the same, but in good order, as if that were all
     flips: list[int | None] = field(default_factory=list)  # damage the byte at this offset
     chunk: int = GRANULE
     credit: int = 1 << 40  # bytes beyond what is held
@@ -148,12 +149,15 @@ class Rehearsal(rpc.AggregatorServicer):
         if not request.digest and self.package:
             yield pb.FetchResponse(package=package_to_wire(self.package))
         cut, flip = turn(self.script.cuts, attempt), turn(self.script.flips, attempt)
+        end = turn(self.script.ends, attempt)
         size = request.chunk_bytes or self.script.chunk
         running = extend(0, self.payload[: request.offset])
         for offset in range(request.offset, len(self.payload), size):
             data = self.payload[offset : offset + size]
             if cut is not None and offset + len(data) > request.offset + cut:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "cut")
+            if end is not None and offset + len(data) > request.offset + end:
+                return
             running = extend(running, data)
             if flip is not None and offset <= flip < offset + len(data):
                 data = data[: flip - offset] + bytes([data[flip - offset] ^ 1]) + data[flip - offset + 1 :]

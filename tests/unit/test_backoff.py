@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from edgeflock.client.deciding.backoff import Backoff
 
 
@@ -12,6 +14,18 @@ def test_delays_stay_below_a_ceiling_that_doubles_up_to_a_bound() -> None:
     delays = [backoff.next_s() for _ in range(200)]
     ceilings = [0.5, 1.0, 2.0, *[4.0] * 197]
     assert all(0 <= delay <= ceiling for delay, ceiling in zip(delays, ceilings, strict=True))
+    assert max(delays[3:]) > 3.9
+
+
+def test_every_failure_doubles_the_ceiling_until_it_is_the_longest() -> None:
+    ceilings = [_longest(failures) for failures in range(6)]
+    assert ceilings == pytest.approx([0.5, 1.0, 2.0, 4.0, 4.0, 4.0], rel=0.02)
+
+
+def _longest(failures: int) -> float:
+    """Return the longest delay that clients have after so many failures."""
+    backoffs = [Backoff(Random(seed), first_s=0.5, most_s=4.0) for seed in range(400)]
+    return max([backoff.next_s() for _ in range(failures + 1)][-1] for backoff in backoffs)
 
 
 def test_jitter_is_full() -> None:
@@ -29,8 +43,7 @@ def test_the_same_generator_gives_the_same_delays() -> None:
 
 def test_after_a_success_the_delays_are_short_again() -> None:
     backoff = Backoff(Random(3), first_s=0.1, most_s=60.0)
-    for _ in range(20):
-        backoff.next_s()
+    assert max(backoff.next_s() for _ in range(20)) > 1
     backoff.reset()
     assert backoff.next_s() <= 0.1
 
@@ -56,4 +69,5 @@ def test_a_failed_return_goes_on_with_the_usual_delays() -> None:
 
 def test_ten_thousand_failures_do_not_overflow() -> None:
     backoff = Backoff(Random(6), attempts=10_000)
-    assert backoff.next_s() <= backoff.most_s
+    delays = [backoff.next_s() for _ in range(100)]
+    assert 0.9 * backoff.most_s < max(delays) <= backoff.most_s

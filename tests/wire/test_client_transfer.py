@@ -111,6 +111,12 @@ def test_a_cut_download_goes_on_where_it_was_with_small_chunks() -> None:
     assert incoming.received_bytes == len(server.payload)
 
 
+def test_a_download_that_ends_early_and_in_good_order_is_not_the_whole() -> None:
+    server, incoming, _ = fetched(Script(ends=[3 * GRANULE], chunk=GRANULE))
+    assert server.offsets == [0, 3 * GRANULE]
+    assert incoming.received_bytes == len(server.payload)
+
+
 def test_a_damaged_chunk_is_not_taken_and_asked_for_again() -> None:
     server, incoming, _ = fetched(Script(flips=[2 * GRANULE + 5, None]))
     assert server.offsets == [0, 2 * GRANULE]

@@ -10,6 +10,7 @@ import os
 import sqlite3
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ from edgeflock.common.wire.transport import PROTOCOL
 from edgeflock.server.core.decisions import EndingKind
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.files.spool import SpoolEntry
+from edgeflock.server.service.join import check_data
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import bundle_pb2
-from support.tiny_run import Made, update, with_number
+from support.tiny_run import Made, describe, update, with_number
 from support.tiny_server import MIB, NAME, WAIT_S, Home, Peer, Served, serve
 
 BIG = 700_000  # numbers: a delta of 2.8 MB, several chunks
@@ -207,6 +209,14 @@ def test_own_data_must_fit_the_run(tmp_path: Path) -> None:
     serve(Home(tmp_path), talk)
 
 
+def test_a_device_without_data_has_no_seat_in_a_run_of_own_data(tmp_path: Path) -> None:
+    run = describe(Home(tmp_path).layouts, 3)
+    refused = check_data(pb.JoinRequest(), replace(run, data=None))
+    assert refused is not None
+    assert refused.reason is Reason.WRONG_DATA
+    assert "--data FILE" in refused.sentence
+
+
 # ------------------------------------------------------------------------------------------ Watch
 
 
@@ -224,6 +234,21 @@ def test_every_opening_of_watch_starts_with_the_whole_view(tmp_path: Path) -> No
         view = await peers[1].view(lambda view: True)
         assert (view.round, view.task.round) == (2, 2)
         assert [(item.round, item.counted) for item in view.outcomes] == [(1, True)]
+
+    serve(Home(tmp_path), talk)
+
+
+def test_a_view_is_sent_when_there_is_news_in_it_and_not_at_every_wake_up(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers = await served.gather()
+        stream = peers[0].stub.Watch(pb.WatchRequest(session=peers[0].session), timeout=WAIT_S)
+        first = (await stream.read()).view
+        assert first.task.round == 1
+        for seat in range(3):
+            served.run.sessions.publish()
+            await peers[seat].deliver(served.made(seat))
+        second = (await stream.read()).view
+        assert (second.round, second.HasField("task")) != (1, True)
 
     serve(Home(tmp_path), talk)
 
