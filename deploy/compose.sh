@@ -1,7 +1,18 @@
 #!/bin/sh
 # Runs a server and its clients in containers; ends with the server's exit code. Arguments go to `docker compose up`.
 cd "$(dirname "$0")/.." || exit 1
+
+# The server's container and when it was last started; nothing if there is none, or one that never was.
+life() {
+  server=$(docker compose ps --all --quiet server 2>/dev/null) && [ -n "$server" ] || return 0
+  started=$(docker inspect --format '{{.State.StartedAt}}' "$server" 2>/dev/null)
+  case $started in 0001-*) ;; *) echo "$server $started" ;; esac
+}
+
+before=$(life)
 docker compose up --build "$@"
 ended=$?
-server=$(docker compose ps --all --quiet server) && [ -n "$server" ] || exit "$((ended ? ended : 1))"  # nothing was made
-exit "$(docker inspect --format '{{.State.ExitCode}}' "$server")"
+after=$(life)
+# What has not been started by this has the exit code of a run of before.
+[ -n "$after" ] && [ "$after" != "$before" ] || exit "$((ended ? ended : 1))"
+exit "$(docker inspect --format '{{.State.ExitCode}}' "${after%% *}")"

@@ -164,7 +164,7 @@ def promtool(*command: str, given: str = "") -> None:
     """Let Prometheus' own tool look at something; it must find nothing wrong."""
     tool = which("promtool")
     if tool is None:
-        pytest.skip("promtool (of Prometheus) is not installed")
+        pytest.skip("promtool is not installed; it is in Debian's package prometheus")
     done = subprocess.run([tool, *command], input=given, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, (command, done.stdout, done.stderr)
 
@@ -173,6 +173,10 @@ def test_prometheus_itself_accepts_the_files_and_the_text(text: str) -> None:
     promtool("check", "config", str(DEPLOY / "prometheus" / "prometheus.yml"))
     promtool("check", "rules", str(DEPLOY / "prometheus" / "alerts.yml"))
     promtool("check", "metrics", given=text)
+
+
+def test_prometheus_itself_raises_the_alerts_that_are_true_and_no_others() -> None:
+    promtool("test", "rules", str(DEPLOY / "prometheus" / "alerts_test.yml"))
 
 
 def test_prometheus_itself_understands_what_grafana_asks(tmp_path: Path) -> None:

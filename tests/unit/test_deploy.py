@@ -62,27 +62,42 @@ def test_the_probe_of_an_absent_server_fails_with_the_reason() -> None:
     assert "Traceback" not in answer.stderr
 
 
-# Answers as docker does: how `compose up` ends, whether there is a container, its exit code.
+# Answers as docker does: how `compose up` ends; container, start and exit code before it and after.
 DOCKER = """#!/bin/sh
 case "$*" in
-  "compose up --build -d") exit {up} ;;
-  "compose ps --all --quiet server") echo {container} ;;
-  "inspect --format {{{{.State.ExitCode}}}} c0ffee") echo {server} ;;
+  "compose up --build -d") touch "$0.up"; exit {up} ;;
+  "compose ps --all --quiet server") what=container ;;
+  "inspect --format {{{{.State.StartedAt}}}} "*) what=started ;;
+  "inspect --format {{{{.State.ExitCode}}}} "*) what=code ;;
   *) exit 99 ;;
 esac
+if [ -e "$0.up" ]; then set -- {after}; else set -- {before}; fi
+case $what in container) echo "$1" ;; started) echo "$2" ;; code) echo "$3" ;; esac
 """
+_OLD, _NONE, _UNBORN = "c0ffee 2026-01-01T10:00:00Z 0", "", "dead 0001-01-01T00:00:00Z 0"
 
 
 @pytest.mark.parametrize(
-    ("up", "container", "server", "code"),
-    [(0, "c0ffee", 0, 0), (1, "c0ffee", 2, 2), (1, "c0ffee", 1, 1), (14, "", 0, 14), (0, "", 0, 1)],
+    ("before", "up", "after", "code"),
+    [
+        (_NONE, 0, "beef 2026-01-02T10:00:00Z 0", 0),
+        (_OLD, 1, "beef 2026-01-02T10:00:00Z 2", 2),  # made anew
+        (_OLD, 0, "c0ffee 2026-01-02T10:00:00Z 0", 0),  # started again
+        (_OLD, 1, "c0ffee 2026-01-02T10:00:00Z 1", 1),
+        (_OLD, 1, _OLD, 1),  # what the last run has left
+        (_OLD, 0, _OLD, 1),
+        (_OLD, 14, _UNBORN, 14),
+        (_NONE, 14, _UNBORN, 14),
+        (_NONE, 14, _NONE, 14),
+        (_NONE, 0, _NONE, 1),
+    ],
 )
 def test_containers_end_with_the_servers_exit_code(
-    tmp_path: Path, up: int, container: str, server: int, code: int
+    tmp_path: Path, before: str, up: int, after: str, code: int
 ) -> None:
-    """Without a server there is that of compose, and never success."""
+    """Without a server that was started by it there is that of compose, and never success."""
     docker = tmp_path / "docker"
-    docker.write_text(DOCKER.format(up=up, container=container, server=server))
+    docker.write_text(DOCKER.format(before=before, up=up, after=after))
     docker.chmod(0o755)
     environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     done = subprocess.run(["sh", str(DEPLOY / "compose.sh"), "-d"], env=environ, check=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import termios
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -92,6 +94,29 @@ def test_a_run_that_its_server_shows_is_only_pointed_at(made: Flock) -> None:
     lab = made.start("fl-lab", "dashboard", str(made.run_dir))
     assert lab.ended() == 0
     assert lab.text == f"{made.run_dir} is going on, and its server shows it at {url}\n"
+
+
+def test_whoever_collects_its_metrics_again_and_again_learns_that_the_run_has_ended(made: Flock) -> None:
+    """A server that was killed is told from it by that."""
+    server = made.server("--clients=1", "--rounds=1", "--dashboard=127.0.0.1:0")
+    url = f"http://{(made.run_dir / 'dashboard').read_text().strip()}/metrics"
+    seen: list[str] = []
+    gone = threading.Event()
+
+    def collect() -> None:
+        while not gone.wait(2.0):
+            with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=LIMIT_S) as answer:
+                seen.append(answer.read().decode())
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(collect)
+        until(lambda: len(seen) >= 2 or None, lambda: str(seen))
+        client = made.client("c0")
+        try:
+            assert (server.ended(), client.ended()) == (0, 0)
+        finally:
+            gone.set()
+    assert 'edgeflock_run_state{state="finished"} 1.0' in seen[-1]
 
 
 def test_what_is_no_run_or_a_taken_address_is_one_sentence(made: Flock) -> None:

@@ -71,7 +71,7 @@ async def _live(parts: Parts, console: ServerConsole) -> tuple[Ended | None, str
             parts.journal.farewell()
         await doors.close_to_clients()
         await moving.close()  # now, so that the last thing viewers see is the whole story
-        await beside.end()
+        await beside.end(over=ending is not None)
         await doors.close()
         return ending, asked.result() if asked.done() else ""
 

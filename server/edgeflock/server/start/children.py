@@ -37,9 +37,9 @@ class ChildProcesses:
         self._dashboard.start()
         await self._event_files.start()
 
-    async def end(self) -> None:
-        """Let them show and write the last rounds."""
-        await self._dashboard.end()
+    async def end(self, *, over: bool) -> None:
+        """Let them show and write the last rounds, and the end of a run that is over."""
+        await self._dashboard.end(over=over)
         await self._event_files.end()
 
 

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import socket
+import time
 from pathlib import Path
 
 from aiohttp import web
@@ -63,6 +64,8 @@ async def serve(asked: argparse.Namespace) -> None:
     await looking  # raises what has ended it, if it did not end for that; a server starts this process again
     if await pages.streams.leave() and picture.over:
         await asyncio.sleep(_GRACE_S)  # a page may ask for the newest round once it knows of the end
+    if asked.server is not None and picture.over:  # else it goes because it was told to
+        await pages.scrapes.once_more(time.monotonic())
     await runner.cleanup()
     await live.close()
 

@@ -20,6 +20,7 @@ from edgeflock.server.files import run_dir as rundir
 log = structlog.get_logger()
 
 FAREWELL_S = 3.0  # for the last picture to reach the viewers
+_LAST_SCRAPE_S = 9.0  # more, for whoever collects the metrics often to come once more after a run's end
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0  # before it is started again
 _LIVED_S = 60.0  # what has lived so long is started again at once
 
@@ -47,23 +48,23 @@ class Dashboard:
         if self._listener is not None:
             self._keeper = asyncio.create_task(self._keep(self._listener))
 
-    async def end(self) -> None:
-        """Let it send its last picture, then end it."""
+    async def end(self, *, over: bool) -> None:
+        """Let it send its last picture, and of a run that is over say so to who collects its metrics."""
         if self._keeper is not None:
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._keeper
         if self._process is not None and self._process.returncode is None:
-            await self._dismiss(self._process)
+            await self._dismiss(self._process, FAREWELL_S + (_LAST_SCRAPE_S if over else 0))
         if self._listener is not None:
             self._listener.close()
 
-    async def _dismiss(self, process: Process) -> None:
+    async def _dismiss(self, process: Process, seconds: float) -> None:
         """The end of its standard input is the word to go; the end of this process gives it, too."""
         assert process.stdin is not None
         process.stdin.close()
         try:
-            await asyncio.wait_for(process.wait(), FAREWELL_S)
+            await asyncio.wait_for(process.wait(), seconds)
         except TimeoutError:
             process.kill()
             await process.wait()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import time
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -19,6 +21,7 @@ from edgeflock.server.web.timeline import read_events, read_round
 
 _LARGEST = 2**53  # what a browser counts with
 _EVENTS = 200  # events of one page
+_SOON_S = 6.0  # a server waits so long for its dashboard at the end of its run
 _KINDS = {
     ".html": "text/html",
     ".css": "text/css",
@@ -35,12 +38,32 @@ class _File:
     tag: str
 
 
+class Scrapes:
+    """When whoever collects the metrics comes: it learns of the end of a run only by coming once more."""
+
+    def __init__(self) -> None:
+        self._interval = self._last = 0.0
+        self._moved = asyncio.Event()
+
+    def noted(self, now: float) -> None:
+        self._interval, self._last = (now - self._last if self._last else 0.0), now
+        self._moved.set()
+
+    async def once_more(self, now: float) -> None:
+        """Wait for the next one, if they come so often that it is due soon."""
+        due = self._last + 1.5 * self._interval - now
+        if self._interval <= _SOON_S and due > 0:
+            self._moved.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._moved.wait(), due)
+
+
 class Pages:
     """All handlers; none of them changes anything."""
 
     def __init__(self, live: Live, run_dir: Path, metrics: Metrics) -> None:
         self._live, self._run_dir, self._metrics = live, run_dir, metrics
-        self.streams = Streams(live)
+        self.streams, self.scrapes = Streams(live), Scrapes()
         self._files = _packaged()
 
     def application(self, *, any_host: bool) -> web.Application:
@@ -97,6 +120,7 @@ class Pages:
     async def metrics(self, request: web.Request) -> web.StreamResponse:
         await self._live.look()
         body = self._metrics.text()
+        self.scrapes.noted(time.monotonic())
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
 
     async def healthz(self, request: web.Request) -> web.StreamResponse:
