@@ -23,7 +23,7 @@ import pytest
 from edgeflock.common.command import extras
 from edgeflock.common.datasets.kit import download
 from edgeflock.common.datasets.kit import registry as datasets
-from edgeflock.common.datasets.kit.base import Array, Dataset, Part
+from edgeflock.common.datasets.kit.base import Array, Dataset, Part, Scaling
 from edgeflock.common.datasets.kit.files import Place
 from edgeflock.common.datasets.kit.formats import pickled
 from edgeflock.common.datasets.kit.home import default_root
@@ -595,7 +595,7 @@ def test_every_name_is_listed_with_what_it_takes() -> None:
 
 def test_making_ready_does_not_touch_what_is_stored() -> None:
     part = Part(np.ones((2, 1, 2, 2), np.float32), np.zeros(2, np.int64))
-    made = Dataset("d", 1, part, part, mean=(1.0,), std=(2.0,))
+    made = Dataset("d", 1, part, part, Scaling(mean=(1.0,), std=(2.0,)))
     assert made.ready(part).x.max() == 0.0
     assert part.x.max() == 1.0
 

@@ -8,10 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from edgeflock.common.datasets.kit.base import Array, Part
-from edgeflock.common.datasets.kit.own import check, load_own
+from edgeflock.client.config import ClientConfig
+from edgeflock.client.training.data import HostedData
+from edgeflock.common.datasets.kit import registry
+from edgeflock.common.datasets.kit.base import Array, Part, Scaling
+from edgeflock.common.datasets.kit.own import check, how, load_own, ready
 from edgeflock.common.errors import BadData, EdgeflockError, MissingData
+from edgeflock.common.payload.layout import NO_BUFFERS, NO_COUNTERS, Layout, ModelLayouts
+from edgeflock.common.run import DataDescription, ModelDescription, RunDescription
+from edgeflock.common.scores import LOCAL
 
 RANDOM = np.random.default_rng(0)
 
@@ -44,10 +51,47 @@ def test_floats_are_taken_as_they_are(tmp_path: Path, kind: str) -> None:
     assert own.test is None
 
 
-def test_bytes_are_divided_by_255_and_nothing_else(tmp_path: Path) -> None:
+def test_bytes_are_divided_by_255_and_nothing_else_without_a_data_set(tmp_path: Path) -> None:
     x = np.array([[0, 51, 255]], np.uint8)
     own = load_own(write(tmp_path / "own.npz", x=x, y=np.zeros(1, np.int64)))
-    np.testing.assert_allclose(own.train.x, [[0, 0.2, 1]], rtol=1e-6)
+    np.testing.assert_allclose(check(own.train, (3,), 1, registry.scaling(None)).x, [[0, 0.2, 1]], rtol=1e-6)
+
+
+def test_bytes_beside_a_data_set_become_what_its_own_do(tmp_path: Path) -> None:
+    digits = registry.load("digits")
+    own = load_own(write(tmp_path / "own.npz", x=digits.test.x[:, 0], y=digits.test.y))
+    fitting = check(own.train, digits.input_shape, digits.classes, registry.scaling("digits"))
+    assert np.array_equal(fitting.x, digits.ready(digits.test).x)
+    with pytest.raises(BadData, match="bytes go up to 255, those of this run's data set to 16: give floats"):
+        check(
+            Part(np.full((1, 1, 8, 8), 255, np.uint8), np.zeros(1, np.int64)), (1, 8, 8), 10, digits.scaling
+        )
+
+
+@pytest.mark.parametrize(
+    ("spec", "made"),
+    [
+        ("mnist", (1 - 0.1307) / 0.3081),
+        ("mnist:unit", 1.0),
+        ("fashion-mnist", (1 - 0.2860) / 0.3530),
+        ("organamnist", 1.0),
+        ("npz:mine", 1.0),
+        ("folder:fire:64", 1.0),
+        ("unknown here", 1.0),
+    ],
+)
+def test_a_client_knows_the_scaling_of_a_data_set_whose_files_it_lacks(spec: str, made: float) -> None:
+    whole = Part(np.full((1, 1, 2, 2), 255, np.uint8), np.zeros(1, np.int64))
+    assert ready(whole, registry.scaling(spec)).x.max() == pytest.approx(made)
+
+
+def test_floats_are_left_as_they_are_and_it_is_said_which_it_was() -> None:
+    floats = Part(np.full((1, 1, 2, 2), 3, np.float32), np.zeros(1, np.int64))
+    assert ready(floats, registry.scaling("mnist")).x.max() == 3
+    assert how(floats, registry.scaling("mnist")) == "floats, as they are"
+    stored = Part(floats.x.astype(np.uint8), floats.y)
+    assert how(stored, registry.scaling("mnist")) == "bytes, over 255, less 0.1307, over 0.3081"
+    assert how(stored, registry.scaling("digits")) == "bytes, over 16"
 
 
 def test_nothing_is_held_out(tmp_path: Path) -> None:
@@ -199,7 +243,7 @@ def part(*shape: int, highest: int = 0) -> Part:
     ],
 )
 def test_a_channel_of_one_may_be_missing_or_too_many(have: tuple[int, ...], need: tuple[int, ...]) -> None:
-    assert check(part(*have), need, 10).input_shape == need
+    assert check(part(*have), need, 10, Scaling()).input_shape == need
 
 
 @pytest.mark.parametrize(
@@ -215,13 +259,13 @@ def test_another_shape_than_the_run_s_is_refused(
     have: tuple[int, ...], need: tuple[int, ...], sentence: str
 ) -> None:
     with pytest.raises(BadData, match=sentence):
-        check(part(*have), need, 10)
+        check(part(*have), need, 10, Scaling())
 
 
 def test_labels_outside_the_run_s_classes_are_refused() -> None:
-    assert check(part(5, highest=9), (5,), 10).y.max() == 9
+    assert check(part(5, highest=9), (5,), 10, Scaling()).y.max() == 9
     with pytest.raises(BadData, match=r"labels go up to 10, this run has 10 classes: 0 to 9"):
-        check(part(5, highest=10), (5,), 10)
+        check(part(5, highest=10), (5,), 10, Scaling())
 
 
 def write_image(path: Path, array: Array) -> None:
@@ -237,7 +281,7 @@ def test_a_folder_of_images_is_own_data(tmp_path: Path) -> None:
     own = load_own(tmp_path)
     assert own.input_shape == (1, 4, 5)
     assert list(own.train.y) == [0, 0, 0, 1, 1, 1]
-    assert own.train.x.max() == pytest.approx(0.2)
+    assert ready(own.train, registry.scaling(None)).x.max() == pytest.approx(0.2)
     assert own.test is None
     assert load_own(tmp_path, size=8).input_shape == (1, 8, 8)
 
@@ -265,3 +309,18 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
     write_image(tmp_path / "tiger/a.png", np.zeros((4, 4), np.uint8))
     (tmp_path / "classes.txt").write_text("cat\n")
     assert "tiger is the folder of no class, the classes are cat" in refused(tmp_path)
+
+
+def test_a_client_s_own_bytes_become_what_those_of_the_run_s_data_set_do(tmp_path: Path) -> None:
+    digits = registry.load("digits")
+    stored = {"x": digits.test.x, "y": digits.test.y, "x_test": digits.test.x, "y_test": digits.test.y}
+    hosted = HostedData(ClientConfig(data=write(tmp_path / "own.npz", **stored)), torch.device("cpu"))
+    assert hosted.own("c0") is not None
+    model, data = ModelDescription("mlp", (1, 8, 8), 10), DataDescription("digits", "iid", 0, 4, 0, 0.0)
+    layouts = ModelLayouts(Layout.single("w", 1), NO_BUFFERS, NO_COUNTERS)
+    run = RunDescription("r", 0, 0, "fedavg", {}, model, layouts, data, 4)
+    member, expected = hosted.member(run, "c0", 0), torch.from_numpy(digits.ready(digits.test).x)
+    local = member.tests.of(LOCAL)
+    assert local is not None
+    assert torch.equal(member.data.x, expected)
+    assert torch.equal(local.x, expected)

@@ -106,6 +106,20 @@ def test_the_test_data_are_scored_on_if_that_is_asked_for(tmp_path: Path) -> Non
     assert torch.equal(tools.score_data().x, load_test_set(resolve(config)).x)
 
 
+@pytest.mark.parametrize("flag", ["eval_data", "public_data", "score_data"])
+def test_bytes_of_a_file_beside_the_data_set_become_what_its_own_do(tmp_path: Path, flag: str) -> None:
+    digits = datasets.load("digits")
+    np.savez(tmp_path / "own.npz", x=digits.test.x, y=digits.test.y)
+    config = changed(**{"score_data": tmp_path / "own.npz", flag: tmp_path / "own.npz"})
+    tools = tools_of(config)
+    read: dict[str, Any] = {
+        "eval_data": load_test_set(config),
+        "public_data": tools.public_data(),
+        "score_data": tools.score_data(),
+    }
+    assert torch.equal(read[flag].x, torch.from_numpy(digits.ready(digits.test).x))
+
+
 def test_the_method_s_description_names_the_flag() -> None:
     assert "--public-data" in describe_method("pfedmo")
     assert "--public-data" not in describe_method("fedavg")

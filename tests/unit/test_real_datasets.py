@@ -33,7 +33,7 @@ def test_mean_and_deviation_are_the_known_ones(root: Path, name: str, mean: floa
     assert (len(found.train), len(found.test), found.input_shape) == (60_000, 10_000, (1, 28, 28))
     assert found.train.x.mean() / 255 == pytest.approx(mean, abs=5e-5)
     assert found.train.x.std() / 255 == pytest.approx(std, abs=5e-5)
-    assert (found.mean, found.std) == ((mean,), (std,))
+    assert (found.scaling.mean, found.scaling.std) == ((mean,), (std,))
     some = found.ready(found.train.take(np.arange(20_000)))
     assert some.x.mean() == pytest.approx(0, abs=0.01)
     assert some.x.std() == pytest.approx(1, abs=0.01)

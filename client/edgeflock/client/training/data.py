@@ -6,19 +6,22 @@ import threading
 from dataclasses import dataclass, field
 
 import numpy as np
+import structlog
 import torch
 
 from edgeflock.client.config import ClientConfig, data_path
 from edgeflock.client.training.exam import TestSamples
 from edgeflock.common.datasets.kit import own
 from edgeflock.common.datasets.kit import registry as datasets
-from edgeflock.common.datasets.kit.base import Part
+from edgeflock.common.datasets.kit.base import Part, Scaling
 from edgeflock.common.datasets.kit.own import OwnPart
 from edgeflock.common.errors import BadData, UsageError
 from edgeflock.common.partitions.kit.assign import cut, local_test
 from edgeflock.common.run import DataDescription, RunDescription
 from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.methods.kit.batches import LocalData
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,9 @@ class HostedData:
     def member(self, run: RunDescription, client_id: str, seat: int) -> Member:
         """Return the client in its seat with its data: its own, or its shard of the run's data set."""
         if client_id in self._own:
-            part = own.check(self._own[client_id].train, run.model.input_shape, run.model.classes)
+            mine, scaling = self._own[client_id].train, _scaling(run)
+            log.info("data_read", client=client_id, numbers=own.how(mine, scaling))
+            part = own.check(mine, run.model.input_shape, run.model.classes, scaling)
         elif run.data is not None:
             part = self._shard(run.data, seat)
             if len(part) and part.input_shape != run.model.input_shape:
@@ -76,7 +81,7 @@ class HostedData:
             if mine is not None:
                 if mine.test is None:
                     return None
-                return self._tensors(own.check(mine.test, run.model.input_shape, run.model.classes))
+                return self._tensors(self._fitting(mine.test, run))
             if run.data is None:
                 return None
             dataset = datasets.load(run.data.dataset, self._config.data_root)
@@ -91,9 +96,13 @@ class HostedData:
         with self._pooling:
             if run.data.dataset not in self._pooled:
                 dataset = datasets.load(run.data.dataset, self._config.data_root)
-                test = own.check(dataset.ready(dataset.test), run.model.input_shape, run.model.classes)
-                self._pooled[run.data.dataset] = self._tensors(test)
+                self._pooled[run.data.dataset] = self._tensors(
+                    self._fitting(dataset.ready(dataset.test), run)
+                )
             return self._pooled[run.data.dataset]
+
+    def _fitting(self, part: Part, run: RunDescription) -> Part:
+        return own.check(part, run.model.input_shape, run.model.classes, _scaling(run))
 
     def _shard(self, spec: DataDescription, seat: int) -> Part:
         return cut(
@@ -110,3 +119,8 @@ class HostedData:
     def _tensors(self, part: Part) -> LocalData:
         x, y = torch.from_numpy(np.ascontiguousarray(part.x, np.float32)), torch.from_numpy(part.y)
         return LocalData(x.to(self._device), y.to(self._device))
+
+
+def _scaling(run: RunDescription) -> Scaling:
+    """Return what own data in bytes become: what those of the run's data set do."""
+    return datasets.scaling(run.data.dataset if run.data else None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeflock.common.datasets.kit.base import Array, Dataset, Entry, Part, Size, part
+from edgeflock.common.datasets.kit.base import Array, Dataset, Entry, Part, Scaling, Size, part
 from edgeflock.common.datasets.kit.files import Place
 from edgeflock.common.datasets.kit.formats import cifar
 
@@ -24,6 +24,7 @@ PYTHON = Place(
 
 PLAIN = (*BATCHES, "test_batch")
 PACKED = tuple(f"{name}.bin" for name in PLAIN)
+SCALING = Scaling(mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
 
 
 def read(name: str, root: Path) -> Dataset:
@@ -33,7 +34,7 @@ def read(name: str, root: Path) -> Dataset:
     else:
         found = PYTHON.find(root, PLAIN)
         parts = _parts([found[file] for file in PLAIN], lambda path: cifar.python(path, key="labels"))
-    return Dataset(name, 10, *parts, mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
+    return Dataset(name, 10, *parts)
 
 
 def _parts(paths: list[Path], reader: Callable[[Path], tuple[Array, Array]]) -> tuple[Part, Part]:
@@ -43,5 +44,11 @@ def _parts(paths: list[Path], reader: Callable[[Path], tuple[Array, Array]]) -> 
 
 
 SETS = {
-    "cifar10": Entry(read, HOME, Size((3, 32, 32), 10, 50_000, 10_000), ((BINARY, PACKED), (PYTHON, PLAIN)))
+    "cifar10": Entry(
+        read,
+        HOME,
+        Size((3, 32, 32), 10, 50_000, 10_000),
+        ((BINARY, PACKED), (PYTHON, PLAIN)),
+        scaling=SCALING,
+    )
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgeflock.common.datasets.kit.base import Dataset, Entry, Size, part
+from edgeflock.common.datasets.kit.base import Dataset, Entry, Scaling, Size, part
 from edgeflock.common.datasets.kit.files import Place
 from edgeflock.common.datasets.kit.formats import cifar
 
@@ -20,6 +20,7 @@ PYTHON = Place(
 
 PLAIN = ("train", "test")
 PACKED = ("train.bin", "test.bin")
+SCALING = Scaling(mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762))
 
 
 def read(name: str, root: Path) -> Dataset:
@@ -30,9 +31,15 @@ def read(name: str, root: Path) -> Dataset:
         found = PYTHON.find(root, PLAIN)
         stored = {path: cifar.python(path, key="fine_labels") for path in found.values()}
     train, test = (part(path, x, y, 100) for path, (x, y) in stored.items())
-    return Dataset(name, 100, train, test, mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762))
+    return Dataset(name, 100, train, test)
 
 
 SETS = {
-    "cifar100": Entry(read, HOME, Size((3, 32, 32), 100, 50_000, 10_000), ((BINARY, PACKED), (PYTHON, PLAIN)))
+    "cifar100": Entry(
+        read,
+        HOME,
+        Size((3, 32, 32), 100, 50_000, 10_000),
+        ((BINARY, PACKED), (PYTHON, PLAIN)),
+        scaling=SCALING,
+    )
 }

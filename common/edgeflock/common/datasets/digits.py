@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgeflock.common.datasets.kit.base import Dataset, Entry, Size, part
+from edgeflock.common.datasets.kit.base import Dataset, Entry, Scaling, Size, part
 from edgeflock.common.datasets.kit.formats import npz
 
 TRAIN = 3823
@@ -23,7 +23,11 @@ def read(name: str, root: Path) -> Dataset:
     x, y = npz.pick(path, npz.read(path), "X", "y")
     train = part(path, x[:TRAIN, None], y[:TRAIN], 10)
     test = part(path, x[TRAIN:, None], y[TRAIN:], 10)
-    return Dataset(name, 10, train, test, scale=INKED)
+    return Dataset(name, 10, train, test)
 
 
-SETS = {"digits": Entry(read, "this package", Size((1, 8, 8), 10, TRAIN, 1797), shipped=True)}
+SETS = {
+    "digits": Entry(
+        read, "this package", Size((1, 8, 8), 10, TRAIN, 1797), shipped=True, scaling=Scaling(INKED)
+    )
+}

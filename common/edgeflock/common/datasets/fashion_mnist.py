@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgeflock.common.datasets.kit.base import Dataset, Entry, Size
+from edgeflock.common.datasets.kit.base import Dataset, Entry, Scaling, Size
 from edgeflock.common.datasets.kit.files import Place
 from edgeflock.common.datasets.kit.formats import idx
 from edgeflock.common.datasets.mnist import FILES
@@ -16,12 +16,17 @@ PLACE = Place(
     torchvision="FashionMNIST",
     probe="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/t10k-labels-idx1-ubyte.gz",
 )
+SCALING = Scaling(mean=(0.2860,), std=(0.3530,))
 
 
 def read(name: str, root: Path) -> Dataset:
     found = PLACE.find(root, FILES)
     train, test = (idx.images(found[FILES[k]], found[FILES[k + 1]], 10) for k in (0, 2))
-    return Dataset(name, 10, train, test, mean=(0.2860,), std=(0.3530,))
+    return Dataset(name, 10, train, test)
 
 
-SETS = {"fashion-mnist": Entry(read, PLACE.home, Size((1, 28, 28), 10, 60_000, 10_000), ((PLACE, FILES),))}
+SETS = {
+    "fashion-mnist": Entry(
+        read, PLACE.home, Size((1, 28, 28), 10, 60_000, 10_000), ((PLACE, FILES),), scaling=SCALING
+    )
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgeflock.common.datasets.kit.base import Dataset, Entry, Size
+from edgeflock.common.datasets.kit.base import Dataset, Entry, Scaling, Size
 from edgeflock.common.datasets.kit.files import Place
 from edgeflock.common.datasets.npz import parts
 
@@ -29,12 +29,16 @@ def read(name: str, root: Path) -> Dataset:
     """Pixels become (x/255 - 0.5)/0.5, as in the official examples."""
     classes = SIZES[name].classes
     train, test = parts(_place(name).find(root, (f"{name}.npz",))[f"{name}.npz"], classes)
-    half = (0.5,) * train.input_shape[0]
-    return Dataset(name, classes, train, test, mean=half, std=half)
+    return Dataset(name, classes, train, test)
 
 
 def _place(name: str) -> Place:
     return Place(name, HOME, ("", "medmnist", "MedMNIST"))
 
 
-SETS = {name: Entry(read, HOME, size, ((_place(name), (f"{name}.npz",)),)) for name, size in SIZES.items()}
+def _entry(name: str, size: Size) -> Entry:
+    half = (0.5,) * size.input_shape[0]
+    return Entry(read, HOME, size, ((_place(name), (f"{name}.npz",)),), scaling=Scaling(mean=half, std=half))
+
+
+SETS = {name: _entry(name, size) for name, size in SIZES.items()}

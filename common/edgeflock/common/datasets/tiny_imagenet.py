@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeflock.common.datasets.kit.base import Dataset, Entry, Part, Size, part
+from edgeflock.common.datasets.kit.base import Dataset, Entry, Part, Scaling, Size, part
 from edgeflock.common.datasets.kit.files import Place
 from edgeflock.common.datasets.kit.formats import images
 from edgeflock.common.errors import BadData
@@ -19,6 +19,7 @@ PLACE = Place(
 )
 
 FILES = ("wnids.txt", "val/val_annotations.txt", "train")
+SCALING = Scaling(mean=(0.4802, 0.4481, 0.3975), std=(0.2770, 0.2691, 0.2821))
 
 
 def read(name: str, root: Path) -> Dataset:
@@ -27,8 +28,7 @@ def read(name: str, root: Path) -> Dataset:
     classes = sorted(found["wnids.txt"].read_text(encoding="utf-8").split())
     train = _part(_training(found["train"], classes), len(classes))
     test = _part(_validation(found["val/val_annotations.txt"], classes), len(classes))
-    mean, std = (0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)
-    return Dataset(name, len(classes), train, test, mean=mean, std=std)
+    return Dataset(name, len(classes), train, test)
 
 
 def _training(folder: Path, classes: list[str]) -> list[tuple[Path, int]]:
@@ -50,5 +50,7 @@ def _part(found: list[tuple[Path, int]], classes: int) -> Part:
 
 
 SETS = {
-    "tiny-imagenet": Entry(read, PLACE.home, Size((3, SIDE, SIDE), 200, 100_000, 10_000), ((PLACE, FILES),))
+    "tiny-imagenet": Entry(
+        read, PLACE.home, Size((3, SIDE, SIDE), 200, 100_000, 10_000), ((PLACE, FILES),), scaling=SCALING
+    )
 }

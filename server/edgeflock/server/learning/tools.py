@@ -7,19 +7,22 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import structlog
 import torch
 from torch import Tensor
 
 from edgeflock.common import seeds
 from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.datasets.kit.base import Part
-from edgeflock.common.datasets.kit.own import check, load_own
+from edgeflock.common.datasets.kit.own import check, how, load_own
 from edgeflock.common.errors import BadData, UsageError
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.partitions.kit.assign import public
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.config import ServerConfig
+
+log = structlog.get_logger()
 
 HELD_OUT = 0.1  # of the public data, for scores, where there are no others
 
@@ -73,8 +76,11 @@ class ServerTools:
 
     def _file(self, flag: str, path: Path) -> LocalData:
         """Read samples in the run's shape; raises BadData that names the flag."""
+        scaling = datasets.scaling(self._config.dataset)
         try:
-            return _tensors(check(load_own(path).train, tuple(self._test.x.shape[1:]), self._classes))
+            own = load_own(path).train
+            log.info("data_read", flag=flag, file=str(path), numbers=how(own, scaling))
+            return _tensors(check(own, tuple(self._test.x.shape[1:]), self._classes, scaling))
         except BadData as error:
             raise BadData(f"{flag} {str(path)!r}: {error}") from None
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from edgeflock.common.datasets.kit import registry as datasets
-from edgeflock.common.datasets.kit.base import Dataset, count_classes
-from edgeflock.common.datasets.kit.own import check, load_own
+from edgeflock.common.datasets.kit.base import Dataset, Part, Scaling, count_classes
+from edgeflock.common.datasets.kit.own import check, how, load_own
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.base import Net
@@ -52,15 +52,24 @@ def load_test_set(config: ServerConfig) -> TestSet:
     """Read the server's test samples. Raises MissingData or BadData with a sentence."""
     if config.dataset is None:
         assert config.eval_data is not None
-        own = load_own(config.eval_data).train
+        own = _eval_data(config.eval_data, Scaling())
         classes = count_classes(config.eval_data, int(own.y.max()))
+        own = check(own, own.input_shape, classes, Scaling())
         return TestSet(own.input_shape, classes, torch.from_numpy(own.x), torch.from_numpy(own.y))
     dataset = datasets.load(config.dataset, config.data_root)
     _check_partition(config, dataset)
     part = dataset.ready(dataset.test)
     if config.eval_data is not None:
-        part = check(load_own(config.eval_data).train, dataset.input_shape, dataset.classes)
+        own = _eval_data(config.eval_data, dataset.scaling)
+        part = check(own, dataset.input_shape, dataset.classes, dataset.scaling)
     return TestSet(dataset.input_shape, dataset.classes, torch.from_numpy(part.x), torch.from_numpy(part.y))
+
+
+def _eval_data(path: Path, scaling: Scaling) -> Part:
+    """Read --eval-data as it is stored, and say what its numbers become."""
+    own = load_own(path).train
+    log.info("data_read", flag="--eval-data", file=str(path), numbers=how(own, scaling))
+    return own
 
 
 def _check_partition(config: ServerConfig, dataset: Dataset) -> None:

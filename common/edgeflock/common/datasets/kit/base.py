@@ -41,6 +41,33 @@ class Part:
         return Part(self.x[indices], self.y[indices], groups)
 
 
+@dataclass(frozen=True)
+class Scaling:
+    """How stored numbers become what is trained on."""
+
+    over: float = 255.0  # what a stored integer is divided by; floats are never scaled
+    mean: tuple[float, ...] = ()  # per channel, after that; () = no standardisation
+    std: tuple[float, ...] = ()
+
+    def of(self, part: Part) -> Part:
+        """Return the part as contiguous float32: scaled, then standardised per channel."""
+        x = np.array(part.x, dtype=np.float32, order="C")
+        if part.x.dtype.kind in "iu":
+            x /= np.float32(self.over)
+        if self.mean:
+            x -= _per_channel(self.mean, x.ndim)
+            x /= _per_channel(self.std, x.ndim)
+        return Part(x, part.y, part.groups)
+
+    def unit(self) -> Scaling:
+        """Return the same without standardisation: pixels in [0, 1]."""
+        return Scaling(self.over)
+
+    def __str__(self) -> str:
+        standard = f", less {_words(self.mean)}, over {_words(self.std)}" if self.mean else ""
+        return f"over {self.over:g}{standard}"
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """A named data set. Pixels stay uint8 until a shard is made ready: a client converts its own only."""
@@ -49,27 +76,19 @@ class Dataset:
     classes: int
     train: Part
     test: Part
-    scale: float = 255.0  # what a stored integer is divided by; floats are never scaled
-    mean: tuple[float, ...] = ()  # per channel, after scaling; () = no standardisation
-    std: tuple[float, ...] = ()
+    scaling: Scaling = Scaling()  # of its entry, see `Entry`
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         return self.train.input_shape
 
     def ready(self, part: Part) -> Part:
-        """Return the part as contiguous float32: scaled, then standardised per channel."""
-        x = np.array(part.x, dtype=np.float32, order="C")
-        if part.x.dtype.kind in "iu":
-            x /= np.float32(self.scale)
-        if self.mean:
-            x -= _per_channel(self.mean, x.ndim)
-            x /= _per_channel(self.std, x.ndim)
-        return Part(x, part.y, part.groups)
+        """Return the part as contiguous float32, ready to train on."""
+        return self.scaling.of(part)
 
     def unit(self) -> Dataset:
         """Return the same data set without standardisation: pixels in [0, 1]."""
-        return replace(self, name=f"{self.name}:unit", mean=(), std=())
+        return replace(self, name=f"{self.name}:unit", scaling=self.scaling.unit())
 
 
 @dataclass(frozen=True)
@@ -92,6 +111,7 @@ class Entry:
     places: tuple[tuple[Place, tuple[str, ...]], ...] = ()  # where its files may lie, and which they are
     argument: str = ""  # what stands after the colon, for people; "" = nothing but `unit`
     shipped: bool = False  # inside the package: needs no data root
+    scaling: Scaling = Scaling()  # known without its files: a client may have data of its own, in bytes
 
     def folder(self, root: Path) -> Path | None:
         """Return where its files lie; None if they are not all there."""
@@ -122,6 +142,10 @@ def count_classes(where: object, highest: int) -> int:
     if highest >= MOST_CLASSES:
         raise BadData(f"{where}: the highest label is {highest}, allowed is 0 to {MOST_CLASSES - 1}")
     return highest + 1
+
+
+def _words(values: tuple[float, ...]) -> str:
+    return f"({', '.join(f'{value:g}' for value in values)})" if len(values) > 1 else f"{values[0]:g}"
 
 
 def _per_channel(values: tuple[float, ...], dimensions: int) -> Floats:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeflock.common.datasets.kit.base import Array, Part
+from edgeflock.common.datasets.kit.base import Array, Part, Scaling
 from edgeflock.common.datasets.kit.formats import images, npz
 from edgeflock.common.errors import BadData, MissingData
 
@@ -31,7 +31,7 @@ class OwnPart:
 
 
 def load_own(path: Path, size: int | None = None) -> OwnPart:
-    """Return own data from an .npz or from a folder of images, float32: floats as they are, bytes over 255.
+    """Return own data from an .npz or from a folder of images, as stored: float32, or bytes.
 
     `size` is the side in pixels that images of a folder are resized to. Raises MissingData or BadData.
     """
@@ -41,10 +41,21 @@ def load_own(path: Path, size: int | None = None) -> OwnPart:
         raise MissingData(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def check(part: Part, input_shape: tuple[int, ...], classes: int) -> Part:
-    """Return the part in the shape that a run expects: a channel dimension of one may be missing or too many.
+def ready(part: Part, scaling: Scaling) -> Part:
+    """Return own data ready to train on: floats as they are, bytes as those of the run's data set."""
+    return scaling.of(part) if part.x.dtype == np.uint8 else part
 
-    Raises BadData for another shape and for labels outside the classes.
+
+def how(part: Part, scaling: Scaling) -> str:
+    """Say what `ready` makes of the stored numbers."""
+    return f"bytes, {scaling}" if part.x.dtype == np.uint8 else "floats, as they are"
+
+
+def check(part: Part, input_shape: tuple[int, ...], classes: int, scaling: Scaling) -> Part:
+    """Return own data as a run expects it, ready to train on: a channel dimension of one may be missing or
+    too many, and bytes are scaled as those of the run's data set.
+
+    Raises BadData for another shape, for labels outside the classes and for bytes beyond those of the set.
     """
     if part.input_shape == input_shape:
         fitting = part
@@ -56,7 +67,11 @@ def check(part: Part, input_shape: tuple[int, ...], classes: int) -> Part:
         )
     if len(part) and int(part.y.max()) >= classes:
         raise BadData(f"labels go up to {part.y.max()}, this run has {classes} classes: 0 to {classes - 1}")
-    return fitting
+    if len(part) and part.x.dtype == np.uint8 and int(part.x.max()) > scaling.over:
+        raise BadData(
+            f"bytes go up to {part.x.max()}, those of this run's data set to {scaling.over:g}: give floats"
+        )
+    return ready(fitting, scaling)
 
 
 def _archive(path: Path) -> OwnPart:
@@ -92,7 +107,7 @@ def _part(path: Path, key: str, x: Array, y: Array) -> Part:
         raise BadData(f"{path}: {key} has {len(x)} samples and {key.replace('x', 'y')} {len(labels)} labels")
     if len(x) == 0:
         raise BadData(f"{path}: {key} has no samples, needed is at least one")
-    return Part(npz.channels_first(_floats(path, key, x)), labels)
+    return Part(npz.channels_first(_numbers(path, key, x)), labels)
 
 
 def _labels(path: Path, key: str, y: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
@@ -109,9 +124,9 @@ def _labels(path: Path, key: str, y: Array) -> np.ndarray[tuple[int, ...], np.dt
     return y.astype(np.int64)
 
 
-def _floats(path: Path, key: str, x: Array) -> Array:
+def _numbers(path: Path, key: str, x: Array) -> Array:
     if x.dtype == np.uint8:
-        return x.astype(np.float32) / np.float32(255)
+        return x
     if x.dtype.kind != "f":
         raise BadData(f"{path}: {key} is {x.dtype}, allowed are floats and uint8")
     with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite and is refused below

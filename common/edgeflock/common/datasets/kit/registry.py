@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from threading import Lock
 
 from edgeflock.common import datasets
-from edgeflock.common.datasets.kit.base import Dataset, Entry
+from edgeflock.common.datasets.kit.base import Dataset, Entry, Scaling
 from edgeflock.common.datasets.kit.home import default_root
 from edgeflock.common.errors import BadValue, MissingData, UnknownName
 
@@ -97,4 +98,17 @@ def _read(head: str, argument: str, entry: Entry, root: Path | None) -> Dataset:
         raise MissingData(
             f"{head}: {error.filename or root} cannot be read: {error.strerror or error}"
         ) from error
+    dataset = replace(dataset, scaling=entry.scaling)
     return dataset.unit() if argument == UNIT and not entry.argument else dataset
+
+
+def scaling(spec: str | None) -> Scaling:
+    """Return how the stored numbers of a data set become what is trained on; its files need not be there.
+
+    Without a data set, and for files of the user's own, bytes are divided by 255.
+    """
+    head, _, argument = (spec or "").partition(":")
+    entry = entries().get(head)
+    if entry is None:
+        return Scaling()
+    return entry.scaling.unit() if argument == UNIT and not entry.argument else entry.scaling
