@@ -18,7 +18,7 @@ import torch
 
 from edgeflock.methods.fednag import FedNagServer
 from edgeflock.methods.kit.base import Accumulators, Method, Round, State, Training
-from edgeflock.methods.kit.nesterov import NesterovClient, NesterovParams, extra_flops
+from edgeflock.methods.kit.nesterov import NesterovClient, NesterovParams, caution, extra_flops
 from edgeflock.methods.kit.options import one_of, option, unit
 
 
@@ -62,4 +62,5 @@ METHOD = Method(
     full_participation=True,
     own_momentum=True,
     extra_flops=extra_flops,
+    caution=caution,
 )

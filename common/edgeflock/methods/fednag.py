@@ -23,7 +23,7 @@ from edgeflock.methods.kit.base import (
     Training,
     Update,
 )
-from edgeflock.methods.kit.nesterov import NesterovClient, NesterovParams, extra_flops
+from edgeflock.methods.kit.nesterov import NesterovClient, NesterovParams, caution, extra_flops
 from edgeflock.methods.kit.server_momentum import MomentumServer
 
 N = TypeVar("N", bound=NesterovParams)
@@ -57,4 +57,5 @@ METHOD = Method(
     full_participation=True,
     own_momentum=True,
     extra_flops=extra_flops,
+    caution=caution,
 )

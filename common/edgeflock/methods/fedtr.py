@@ -39,6 +39,7 @@ from edgeflock.methods.kit.base import (
     Kind,
     Local,
     Method,
+    Outlook,
     Plan,
     Round,
     ServerHalf,
@@ -240,6 +241,16 @@ def extra_flops(params: FedTRParams, effort: Effort) -> float:
     return pull + drift + term + effort.walk() + effort.held * effort.features
 
 
+def caution(params: FedTRParams, outlook: Outlook) -> str:
+    """Say what a drift that is never reset does where a client's is old when it takes part again."""
+    if params.drift != "additive" or not outlook.partial:
+        return ""
+    return (
+        "with a part of the clients in a round its model falls for good after some rounds, for a drift that "
+        "is never reset grows old: ask all clients (--cohort 0), or give --set drift=off"
+    )
+
+
 METHOD = Method(
     name="fedtr",
     summary="features drawn to class centroids, a drift kept by every client",
@@ -249,4 +260,5 @@ METHOD = Method(
     training=Training(lr=0.05, batch_size=50, epochs=1),
     client_models="both",
     extra_flops=extra_flops,
+    caution=caution,
 )

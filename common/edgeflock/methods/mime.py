@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from edgeflock.methods.kit.base import Accumulators, Batch, Bundles, Effort, Kind, Local, Method, Round, State
-from edgeflock.methods.mimelite import MimeLiteClient, MimeLiteServer, MimeParams
+from edgeflock.methods.mimelite import MimeLiteClient, MimeLiteServer, MimeParams, caution
 
 
 class MimeServer(MimeLiteServer):
@@ -71,4 +71,5 @@ METHOD = Method(
     client=MimeClient,
     uniform=True,
     extra_flops=extra_flops,
+    caution=caution,
 )

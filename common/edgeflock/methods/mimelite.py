@@ -26,6 +26,7 @@ from edgeflock.methods.kit.base import (
     Kind,
     Local,
     Method,
+    Outlook,
     Round,
     State,
     Update,
@@ -82,6 +83,19 @@ def extra_flops(params: MimeParams, effort: Effort) -> float:
     return effort.vectors(3) + effort.walk(backward=True)
 
 
+LARGE_LR = 0.05
+
+
+def caution(params: MimeParams, outlook: Outlook) -> str:
+    """Say that the momentum, which stands still through all steps of a round, carries too far."""
+    if outlook.lr < LARGE_LR or not params.b:
+        return ""
+    return (
+        f"lr {outlook.lr:g} is beyond what it bears on skewed data: the server's momentum stands still "
+        "through all steps of a round and carries it too far; give a smaller --lr, such as 0.01"
+    )
+
+
 METHOD = Method(
     name="mimelite",
     summary="the server's momentum in every local step",
@@ -90,4 +104,5 @@ METHOD = Method(
     client=MimeLiteClient,
     uniform=True,
     extra_flops=extra_flops,
+    caution=caution,
 )

@@ -43,7 +43,7 @@ from edgeflock.methods.kit.base import (
     Update,
 )
 from edgeflock.methods.kit.local import WALK_SIZE
-from edgeflock.methods.kit.nesterov import NesterovClient, NesterovParams, extra_flops
+from edgeflock.methods.kit.nesterov import NesterovClient, NesterovParams, caution, extra_flops
 from edgeflock.methods.kit.options import at_least, one_of, option, unit
 from edgeflock.methods.kit.order import Order
 from edgeflock.methods.kit.tools import Tools
@@ -265,6 +265,7 @@ METHOD = Method(
     full_participation=True,
     own_momentum=True,
     extra_flops=extra_flops,
+    caution=caution,
     public_data=True,
     models=(TEACHER, "personal"),
     client_models="local",

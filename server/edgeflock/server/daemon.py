@@ -63,6 +63,7 @@ async def _live(parts: Parts, console: ServerConsole) -> tuple[Ended | None, str
         doors, beside = await Doors.bound(moving), ChildProcesses(config, parts.run_dir)
         await moving.begin()
         await doors.open()
+        moving.caution()
         console.follow(moving.status)
         await beside.start()
         ending = await moving.engine.ended

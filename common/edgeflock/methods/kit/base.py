@@ -20,7 +20,7 @@ from edgeflock.methods.kit.effort import Effort
 from edgeflock.methods.kit.local import Batch, Local
 from edgeflock.methods.kit.options import P, Params
 from edgeflock.methods.kit.tools import Tools
-from edgeflock.methods.kit.values import Plan, Round, Setting, State
+from edgeflock.methods.kit.values import Outlook, Plan, Round, Setting, State
 
 __all__ = [
     "Accumulators",
@@ -30,6 +30,7 @@ __all__ = [
     "Kind",
     "Local",
     "Method",
+    "Outlook",
     "Params",
     "Plan",
     "Round",
@@ -238,6 +239,10 @@ def _no_budget(params: Params) -> Mapping[str, float]:
     return {}
 
 
+def _no_caution(params: Params, outlook: Outlook) -> str:
+    return ""
+
+
 def _nothing_more(params: Params, effort: Effort) -> float:
     return 0.0
 
@@ -260,6 +265,7 @@ class Method:
     models: tuple[str, ...] = ()  # names of those that the server tests beside the result
     client_models: str = ""  # tested by clients on "local" test data, or on "both" these and pooled ones
     budget: Callable[[Any], Mapping[str, float]] = _no_budget  # limits where the run sets none
+    caution: Callable[[Any, Outlook], str] = _no_caution  # a sentence for who runs it far from where it works
     # Operations of a client's round beside the passes and steps of FedAvg; of one that is not its first.
     extra_flops: Callable[[Any, Effort], float] = _nothing_more
 

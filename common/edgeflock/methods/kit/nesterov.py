@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import torch
 
-from edgeflock.methods.kit.base import Bundles, ClientHalf, Effort, Kind, Local
+from edgeflock.methods.kit.base import Bundles, ClientHalf, Effort, Kind, Local, Outlook
 from edgeflock.methods.kit.options import Params, option, unit
 
 
@@ -52,6 +52,20 @@ class NesterovClient(ClientHalf[N]):
             Kind.DELTA: work.delta(),
             Kind.MOMENTUM: torch.sub(work.params, work.memo["y"], out=work.memo["spare"]),
         }
+
+
+FEW_STEPS, SMALL_LR = 20, 0.01  # the fewest of the papers' tau, and their learning rate
+
+
+def caution(params: NesterovParams, outlook: Outlook) -> str:
+    """Say that hardly anything is trained with the papers' learning rate and fewer steps than theirs."""
+    steps = outlook.steps
+    if steps is None or steps >= FEW_STEPS or outlook.lr > SMALL_LR:
+        return ""
+    return (
+        f"with lr {outlook.lr:g} and {steps:.0f} steps a round it hardly trains: its papers have 20 and 40 "
+        "steps with lr 0.01; give --steps 20, more --epochs, or a larger --lr"
+    )
 
 
 def extra_flops(params: NesterovParams, effort: Effort) -> float:

@@ -27,6 +27,15 @@ class Setting:
 
 
 @dataclass(frozen=True)
+class Outlook:
+    """What is known of a run's rounds before it begins, for a method's word of caution."""
+
+    lr: float
+    partial: bool  # whether rounds ask a part of the clients
+    steps: float | None = None  # of a client in a round, the mean over clients; None: not known
+
+
+@dataclass(frozen=True)
 class Plan:
     """S1: the work of one round. `steps` wins over `epochs`."""
 

@@ -24,6 +24,7 @@ _HINDERED = {  # what an operator should not overlook
     "refused": "warning",
     "round_discarded": "warning",
     "certificate": "warning",
+    "caution": "warning",
     "run_broken": "error",
     "epoch_raised": "error",
 }

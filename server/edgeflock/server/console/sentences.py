@@ -33,6 +33,7 @@ _SENTENCES: dict[str, str] = {
     "run_parked": "round {round}: the server goes away and leaves the round as it is",
     "run_broken": "round {round}: the server cannot go on: {reason}",
     "epoch_raised": "what came after round {round} is lost: the run goes on from there in epoch {epoch}",
+    "caution": "{reason}",
     "certificate": "the server's certificate {reason}",
     "budget_unmeasured": "round {round}: {reason}",
     "round_cut": "round {round} is closed now, with the updates of {counted}: {reason}",

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from edgeflock.common.datasets.kit import registry as datasets
-from edgeflock.common.datasets.kit.base import Dataset, Part, Scaling, count_classes
+from edgeflock.common.datasets.kit.base import Part, Scaling, count_classes
 from edgeflock.common.datasets.kit.own import check, how, load_own
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.flops import training_flops
 from edgeflock.common.partitions.kit.assign import assign
+from edgeflock.common.partitions.kit.base import Indices
 from edgeflock.common.payload.layout import ModelLayouts
 from edgeflock.common.run import CUSTOM, DataDescription, ModelDescription, RunDescription
 from edgeflock.common.scores import WISHES
@@ -57,7 +58,7 @@ def load_test_set(config: ServerConfig) -> TestSet:
         own = check(own, own.input_shape, classes, Scaling())
         return TestSet(own.input_shape, classes, torch.from_numpy(own.x), torch.from_numpy(own.y))
     dataset = datasets.load(config.dataset, config.data_root)
-    _check_partition(config, dataset)
+    shards(config)  # a cut that cannot be made is refused before the clients come
     part = dataset.ready(dataset.test)
     if config.eval_data is not None:
         own = _eval_data(config.eval_data, dataset.scaling)
@@ -72,10 +73,11 @@ def _eval_data(path: Path, scaling: Scaling) -> Part:
     return own
 
 
-def _check_partition(config: ServerConfig, dataset: Dataset) -> None:
-    """Cut the data as the clients will, so that a cut which cannot be made is refused before they come."""
-    assign(
-        dataset,
+def shards(config: ServerConfig) -> tuple[Indices, ...]:
+    """Cut the run's data set as the clients will. Raises MissingData, BadData or BadValue with a sentence."""
+    assert config.dataset is not None
+    return assign(
+        datasets.load(config.dataset, config.data_root),
         partition=config.partition,
         seed=config.seed,
         shards=config.clients,

@@ -24,6 +24,7 @@ from edgeflock.server.service.central import CentralTrainer
 from edgeflock.server.service.sessions import Sessions
 from edgeflock.server.service.status import status_of
 from edgeflock.server.start import build
+from edgeflock.server.start.cautions import cautions
 from edgeflock.server.start.startup import Parts, started
 from edgeflock.server.start.versions import versions
 from edgeflock.v1 import control_pb2 as pb
@@ -56,6 +57,12 @@ class RunInMotion:
         more = {"method": config.method, "rounds": config.rounds, **versions()}
         self.parts.journal.note("run_started", **fields, **more)
         log.info("run_started", **fields, run_dir=str(self.parts.run_dir), method=config.method)
+
+    def caution(self) -> None:
+        """Say what somebody should hear of the settings; at every start, for they may have been others."""
+        for words in cautions(self.parts.built.config):
+            self.parts.journal.note("caution", reason=words)
+            log.warning("caution", reason=words)
 
     def status(self) -> pb.StatusResponse:
         """Return where the run is, in the words of the operator's service."""

@@ -5,7 +5,7 @@ import * as format from "./format.js";
 
 const ROUNDS = new Set(["round_opened", "round_committed", "evaluated"]);
 const BAD = new Set(["epoch_raised", "run_broken"]);
-const WARN = new Set(["refused", "task_refused", "updates_rejected", "run_paused", "round_extended", "run_parked", "client_quarantined", "round_cut", "round_discarded", "budget_unmeasured", "certificate"]);
+const WARN = new Set(["refused", "task_refused", "updates_rejected", "run_paused", "round_extended", "run_parked", "client_quarantined", "round_cut", "round_discarded", "budget_unmeasured", "certificate", "caution"]);
 const TOGETHER = { client_joined: "joined", client_ready: "became ready", client_left: "went away", client_leaving: "left" };
 const [NEAR_S, NAMED] = [5, 6];
 const SHOWN = 200;
@@ -32,6 +32,7 @@ const SENTENCES = {
   round_cut: (f) => `Round ${f.round} was closed early with ${list(f.counted) || "nobody"}: ${f.reason}.`,
   round_discarded: (f) => `Round ${f.round} was discarded: ${f.reason}.`,
   budget_unmeasured: (f) => `A budget has nothing to count: ${f.reason}.`,
+  caution: (f) => `${f.reason}.`,
   certificate: (f) => `The server's certificate ${f.reason}.`,
   last_round_committed: (f) => `The closing task is done: ${f.counted} answers.`,
   last_round_opened: () => "Training is over; everybody is asked once more.",

@@ -1,0 +1,42 @@
+"""What somebody should hear before a run begins: settings far from where its method works, in sentences."""
+
+from __future__ import annotations
+
+import math
+
+from edgeflock.methods.kit.base import Outlook
+from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.registry import load
+from edgeflock.server.config import ServerConfig
+from edgeflock.server.start.build import shards
+
+
+def cautions(config: ServerConfig) -> list[str]:
+    """Return the sentences, each with the method's name; none for most runs."""
+    method = load(config.method)
+    said = method.caution(parse(method.params, config.set), outlook(config))
+    return [f"{config.method}: {words}" for words in (said, _own_shards(config)) if words]
+
+
+def outlook(config: ServerConfig) -> Outlook:
+    """Return what is known of a run's rounds."""
+    members = min((len(line.split()) for line in config.cohort_lines), default=config.cohort)
+    partial = config.participation == "online" or 0 < members < config.clients
+    return Outlook(config.lr or 0.0, partial, _steps(config))
+
+
+def _steps(config: ServerConfig) -> float | None:
+    if config.steps is not None or config.dataset is None:
+        return config.steps
+    held = [len(shard) for shard in shards(config)]
+    batches = [math.ceil(samples / (config.batch_size or samples)) for samples in held if samples]
+    return (config.epochs or 1) * sum(batches) / len(batches) if batches else 0.0
+
+
+def _own_shards(config: ServerConfig) -> str:
+    if not config.public_fraction:
+        return ""
+    return (
+        "this run was begun by an earlier edgeflock, which took the server's share before it cut the data: "
+        "it goes on so, with other shards than other methods have at this seed"
+    )

@@ -1,0 +1,42 @@
+"""What is said at a start of settings that are far from where their method works."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgeflock.server.config import ServerConfig
+from edgeflock.server.start.cautions import cautions
+from edgeflock.server.start.resolve import resolve
+
+
+def said(**given: Any) -> str:
+    return "; ".join(cautions(resolve(ServerConfig(**given))))
+
+
+@pytest.mark.parametrize("method", ["mime", "mimelite"])
+def test_a_momentum_that_stands_still_bears_no_large_rate(method: str) -> None:
+    assert said(method=method).startswith(f"{method}: lr 0.05 is beyond what it bears on skewed data: ")
+    assert said(method=method, lr=0.01) == said(method=method, set={"b": "0"}) == ""
+
+
+def test_a_drift_that_is_never_reset_is_for_clients_that_are_asked_every_round() -> None:
+    words = "fedtr: with a part of the clients in a round its model falls for good after some rounds, "
+    assert said(method="fedtr", cohort=2).startswith(words)
+    assert said(method="fedtr", participation="online", cohort=2).startswith(words)
+    assert said(method="fedtr") == said(method="fedtr", cohort=2, set={"drift": "off"}) == ""
+
+
+@pytest.mark.parametrize("method", ["fednag", "fastslowmo", "pfedmo"])
+def test_few_steps_with_a_small_rate_hardly_train(method: str) -> None:
+    words = f"{method}: with lr 0.01 and 6 steps a round it hardly trains: its papers have 20 and 40 steps"
+    assert said(method=method, clients=10).startswith(words)
+    assert said(method=method, clients=10, epochs=4) == said(method=method, steps=20) == ""
+    assert said(method=method, clients=10, lr=0.05) == ""
+    assert said(method=method, steps=5).startswith(f"{method}: with lr 0.01 and 5 steps a round")
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedtrip", "scaffold", "centralized"])
+def test_of_most_runs_there_is_nothing_to_say(method: str) -> None:
+    assert said(method=method) == ""
