@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from random import Random
+from typing import Any
 
+import grpc
 import pytest
 import torch
 from structlog.testing import capture_logs
@@ -15,22 +21,31 @@ from structlog.testing import capture_logs
 from edgeflock.client import participation
 from edgeflock.client.agent import Agent, AgentRules, GaveUp
 from edgeflock.client.config import ClientConfig
+from edgeflock.client.deciding.backoff import Backoff
 from edgeflock.client.keeping.outbox import Outbox
 from edgeflock.client.keeping.store import Store
 from edgeflock.client.link import account
+from edgeflock.client.link.contact import Contact
 from edgeflock.client.link.line import Link
 from edgeflock.client.link.trust import Trust
-from edgeflock.client.protocol import ServerRefused
+from edgeflock.client.protocol import Interrupted, Parcel, ServerRefused
 from edgeflock.client.training.trainer import Trainer
 from edgeflock.common.errors import EdgeflockError, LayoutMismatch
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.pack import pack
-from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind
+from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind, Scope
 from edgeflock.common.wire.address import parse_address
-from edgeflock.common.wire.messages import choice_to_wire, kind_to_wire, layout_to_wire, package_to_wire
+from edgeflock.common.wire.messages import (
+    choice_to_wire,
+    kind_to_wire,
+    layout_to_wire,
+    package_to_wire,
+    run_from_wire,
+)
 from edgeflock.v1 import aggregator_pb2 as pb
+from edgeflock.v1 import aggregator_pb2_grpc as rpc
 from support.rehearsal import Rehearsal, Script, serving
 
 SHAPE, CLASSES = (1, 8, 8), 10
@@ -507,6 +522,186 @@ def test_a_client_that_had_a_seat_waits_until_the_strangers_behind_its_servers_a
             await on.settle(1, on.server.received[-1])
             await on.round(2)
             assert len(on.server.received) == 2
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        run_of("elsewhere", layout=Layout.single("head.weight", 10, 65)),
+        pb.Run(run_id="elsewhere", method="fedavg", model=pb.ModelSpec(name="custom", input_shape=SHAPE)),
+        pb.Run(run_id="elsewhere", method="of tomorrow", model=run_of().model, data=run_of().data),
+        pb.Run(run_id="elsewhere", model=pb.ModelSpec(parameters=pb.Run().model.parameters)),
+    ],
+    ids=["another layout", "a model of their own", "an unknown method", "nonsense"],
+)
+@pytest.mark.parametrize("stay", [False, True])
+def test_a_strangers_run_that_is_not_for_this_client_is_waited_out_with_one_line(
+    tmp_path: Path, run: pb.Run, stay: bool
+) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on:
+            life = asyncio.create_task(on.agent(stay=stay).run())
+            await on.round(1)
+            mine, on.server.run = on.server.run, run
+            await on.server.cut()
+            with capture_logs() as lines:
+                await on.server.until(lambda: len(on.server.joins) == 4 or life.done())
+            assert sum(line.get("met", False) for line in lines) == 1
+            on.server.run = mine
+            await on.settle(1, on.server.received[-1])
+            await on.round(2)
+            life.cancel()
+            await asyncio.gather(life, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_what_a_run_needs_and_the_client_lacks_ends_it_at_first_contact(tmp_path: Path) -> None:
+    run = run_of()
+    run.data.dataset = "of tomorrow"
+    server = rehearsal(run=run)
+    server.view = view(server)
+    end = ended(tmp_path, server)
+    assert isinstance(end, EdgeflockError)
+    assert (end.exit_code, "of tomorrow" in str(end)) == (2, True)
+
+
+def test_with_stay_the_first_contact_is_waited_out_too(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on:
+            on.server.join_refusals = [pb.Refusal(reason=pb.REASON_WRONG_DATA, sentence="no")] * 2
+            life = asyncio.create_task(on.agent(stay=True).run())
+            await on.round(1)
+            life.cancel()
+            await asyncio.gather(life, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_a_run_has_its_place_as_long_as_a_client_of_the_process_is_in_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path) as on:
+            mine = await on.trainer.setup(run_from_wire(run_of("mine")))
+            other = await on.trainer.setup(run_from_wire(run_of("other")))
+            for wanted in (mine, other, mine):
+                async with on.trainer.bench(wanted):
+                    assert await on.trainer.setup(run_from_wire(run_of(wanted.run_id))) is wanted
+            gone = weakref.ref(other)
+            del other, wanted
+            assert gone() is None
+
+    asyncio.run(scenario())
+
+
+# ------------------------------------------------------------------------- bytes that are no message
+
+
+@asynccontextmanager
+async def garbled(folder: Path, **wrong: int) -> AsyncIterator[Stage]:
+    """A stage whose server answers so many calls with bytes that are no message."""
+    made = rehearsal()
+    made.view = view(made, ending="done")
+    left = Counter(wrong)
+
+    class Wrong(grpc.GenericRpcHandler):
+        def service(self, details: grpc.HandlerCallDetails) -> Any:
+            name = details.method.rpartition("/")[2]
+            if left[name] <= 0:
+                return None
+            left[name] -= 1
+            return {
+                "Join": grpc.unary_unary_rpc_method_handler(answer),
+                "Watch": grpc.unary_stream_rpc_method_handler(answers),
+            }[name]
+
+    async def answer(_: bytes, __: object) -> bytes:
+        return b"\xff\xff"
+
+    async def answers(_: bytes, __: object) -> AsyncIterator[bytes]:
+        yield b"\xff\xff"
+        await asyncio.Event().wait()
+
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((Wrong(),))
+    rpc.add_AggregatorServicer_to_server(made, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    trainer = Trainer(ClientConfig())
+    try:
+        yield Stage(made, f"127.0.0.1:{port}", trainer, folder)
+    finally:
+        trainer.close()
+        await server.stop(None)
+
+
+def test_a_message_of_the_watch_that_is_none_breaks_the_line_and_no_more(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with garbled(tmp_path, Watch=2) as on, asyncio.timeout(20):
+            assert await on.agent().run() == "done"
+            assert len(on.server.joins) == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_that_never_makes_sense_is_given_up(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with garbled(tmp_path, Watch=10**6) as on, asyncio.timeout(20):
+            with pytest.raises(GaveUp, match="a message of the watch makes no sense"):
+                await on.agent(give_up_after_s=1.0).run()
+
+    asyncio.run(scenario())
+
+
+def test_a_join_may_take_as_long_as_the_largest_layout_takes_on_a_slow_line(tmp_path: Path) -> None:
+    class Slow(Rehearsal):
+        left_s = 0.0
+
+        async def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinResponse:  # noqa: N802
+            self.left_s = context.time_remaining()
+            return await super().Join(request, context)
+
+    async def scenario() -> None:
+        server = Slow(Script(), run=run_of())
+        server.view = view(server, ending="done")
+        async with stage(tmp_path, server) as on, asyncio.timeout(20):
+            assert await on.agent().run() == "done"
+        assert server.left_s > (5 << 20) / 2048 - 20
+
+    asyncio.run(scenario())
+
+
+def test_a_join_that_is_answered_with_no_message_ends_with_a_sentence_of_ours(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with garbled(tmp_path, Join=1) as on, asyncio.timeout(20):
+            with pytest.raises(EdgeflockError, match="is not an fl-server of this generation"):
+                await on.agent().run()
+
+    asyncio.run(scenario())
+
+
+# ------------------------------------------------------------------------------------------- slots
+
+
+def test_a_client_whose_line_is_gone_gives_its_slot_to_one_that_waits(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stage(tmp_path, parallel=1) as on:
+            run = await on.trainer.setup(run_from_wire(run_of()))
+            random = Random(0)
+            contact, entered = Contact(Backoff(random)), asyncio.Event()
+
+            async def hold() -> None:
+                async with on.trainer.bench(run) as bench:
+                    entered.set()
+                    parcel = Parcel(Scope.SHARED, on.server.package)
+                    await contact.fetch(1, parcel, partial(bench.room, run), on.trainer.slot_wanted)
+
+            holder = asyncio.create_task(hold())
+            await entered.wait()
+            async with asyncio.timeout(20), on.trainer.bench(run):
+                with pytest.raises(Interrupted, match="another client waits"):
+                    await holder
 
     asyncio.run(scenario())
 

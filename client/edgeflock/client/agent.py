@@ -19,14 +19,11 @@ from edgeflock.client.participation import Participation
 from edgeflock.client.protocol import Interrupted, Introduction, ServerRefused, Unreached
 from edgeflock.client.training.desk import Desk
 from edgeflock.client.training.trainer import Trainer
-from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.errors import CorruptState, EdgeflockError
 from edgeflock.common.reason import Reason
 from edgeflock.common.run import RunDescription
 
 STEADY_S = 10.0  # a connection that lasted so long was a good one
-
-_REJOIN = (Reason.UNKNOWN_SESSION, Reason.SUPERSEDED)
-_OTHERS = (Reason.DUPLICATE_ID, Reason.ROSTER_FULL)  # others are where this client was
 
 
 class GaveUp(EdgeflockError):
@@ -35,6 +32,10 @@ class GaveUp(EdgeflockError):
 
 class Distrusted(EdgeflockError):
     """No connection to this server can be trusted, and waiting changes nothing."""
+
+
+class Foreign(EdgeflockError):
+    """Something answers at the address that is no aggregator of ours."""
 
 
 class RunFailed(EdgeflockError):
@@ -66,6 +67,8 @@ class Agent:
         self._meter = trainer.meter(alone=rules.alone)
         self._part: Participation | None = None
         self._seated = False  # a server has shown this client a run: it had its id and a seat to itself
+        self._proved = False  # it was ready in one: what a run needs that this client lacks is a stranger's
+        self._refusal = ""  # that is waited out
         self._heard = time.monotonic()
         self._return_within_ms = 0
         self._finished = ""  # the run that is over, with --stay
@@ -78,6 +81,7 @@ class Agent:
     async def run(self) -> str:
         """Take part until the run is over and return why; raises the EdgeflockError that ended it early."""
         try:
+            await self._trainer.own_data(self.client_id)  # what is wrong with them is no server's doing
             while True:
                 began = time.monotonic()
                 ending = await self._connection()
@@ -104,32 +108,42 @@ class Agent:
             await self._unreached(error)
         except Interrupted as error:
             await self._pause(str(error))
+        except CorruptState:
+            raise
+        except EdgeflockError as error:  # of a run that is not for this client
+            await self._wait_out(error)
         return None
 
     async def _unreached(self, error: Unreached) -> None:
         """Say why, and wait; raises what waiting would not change, if no server was met before."""
-        new = self._part is None
         if error.foreign:
-            raise EdgeflockError(f"{self._link.target} is not an fl-server of this generation")
-        if error.distrusted and new:
-            raise Distrusted(f"the server at {self._link.target} is not trusted: {error}")
-        await self._pause(f"{error}{error.hint if new else ''}")
+            await self._wait_out(Foreign(f"{self._link.target} is not an fl-server of this generation"))
+        elif error.distrusted:
+            await self._wait_out(Distrusted(f"the server at {self._link.target} is not trusted: {error}"))
+        else:
+            await self._pause(f"{error}{error.hint if self._part is None else ''}")
 
     async def _refused(self, refused: ServerRefused) -> Finish | None:
         if refused.reason is Reason.FINISHED:
             return await self._over(Finish(str(refused)))
-        if not (refused.temporary or refused.reason in _REJOIN or self._waits_out(refused)):
-            raise refused
-        await self._pause(str(refused), refused.retry_after_ms, met=True)
+        if refused.passes:
+            await self._pause(str(refused), refused.retry_after_ms, met=True)
+        else:
+            await self._wait_out(refused)
         return None
 
-    def _waits_out(self, refused: ServerRefused) -> bool:
-        """Whether others merely stand where this client had its place, as strangers behind a reused port do
-        while its server is away. At first contact they are a mistake that somebody should hear of."""
-        return self._seated and refused.reason in _OTHERS
+    async def _wait_out(self, error: EdgeflockError) -> None:
+        """Wait until whoever refused for good is gone, as strangers behind a reused address go; raises the
+        refusal at first contact: then it is a mistake that somebody should hear of."""
+        if not (self._seated or self._rules.stay):
+            raise error
+        said, self._refusal = self._refusal, str(error)
+        await self._pause(str(error), met=True, said=said == self._refusal)
 
-    async def _pause(self, reason: str, retry_after_ms: int = 0, **more: bool) -> None:
-        """Wait before the next attempt; raises GaveUp when no server was heard for too long."""
+    async def _pause(
+        self, reason: str, retry_after_ms: int = 0, *, met: bool = False, said: bool = False
+    ) -> None:
+        """Wait before the next attempt, and say so once; raises GaveUp when none was heard for too long."""
         quiet_s = time.monotonic() - self._heard
         left_s = self._rules.give_up_after_s - quiet_s
         if not self._rules.stay and left_s <= 0:
@@ -137,13 +151,9 @@ class Agent:
         delay_s = self._backoff.next_s(retry_after_ms=retry_after_ms, return_within_ms=self._return_within_ms)
         self._return_within_ms = 0
         delay_s = delay_s if self._rules.stay else min(delay_s, left_s)
-        self._log.warning(
-            "server_not_reached",
-            server=self._link.target,
-            reason=reason,
-            next_attempt_s=round(delay_s, 2),
-            **more,
-        )
+        fields = {"reason": reason, "next_attempt_s": round(delay_s, 2)} | ({"met": True} if met else {})
+        if not said:
+            self._log.warning("server_not_reached", server=self._link.target, **fields)
         await asyncio.sleep(delay_s)
 
     async def _over(self, ending: Finish) -> Finish:
@@ -174,9 +184,13 @@ class Agent:
             raise
         except EdgeflockError as error:
             await line.leave(str(error))
+            if not (part.sat or self._proved or _passes(error)):
+                self._seated = False  # it never took its seat
             raise
         finally:
-            self._heard = time.monotonic()  # until now the server was there, news or not
+            if part.hears:
+                self._heard = time.monotonic()  # until now the server was there, news or not
+            self._proved = self._proved or part.sat
             part.detach()
             line.lose(Interrupted("this connection is over"))  # whatever still waits on it
             watcher.cancel()
@@ -186,7 +200,6 @@ class Agent:
         own = await self._trainer.own_data(self.client_id)
         me = Introduction(self.client_id, self._rules.instance, own, self._trainer.description)
         line, run = await channel.join(me)
-        self._heard = time.monotonic()
         return line, await self._enter(run)
 
     async def _enter(self, run: RunDescription) -> Participation:
@@ -206,13 +219,18 @@ class Agent:
         """Pass on every view; whatever ends the stream breaks the line, unless the run is over: the server
         has nothing more to say, and hears us out."""
         over = False
+        why: Exception = Interrupted("the server has closed the watch")
         try:
             async for view in line.views():
-                self._heard, self._seated = time.monotonic(), True
+                self._heard, self._seated, self._refusal = time.monotonic(), True, ""
                 self._return_within_ms = view.return_within_ms
                 part.see(view, line)
                 over = view.ending is not None
-            if not over:
-                raise Interrupted("the server has closed the watch")
-        except (ServerRefused, Interrupted, Unreached) as error:
-            line.lose(error)
+        except Exception as error:  # ours to judge who acts on the line: it must never wait for nobody
+            over, why = False, error
+        if not over:
+            line.lose(why)
+
+
+def _passes(error: EdgeflockError) -> bool:
+    return isinstance(error, ServerRefused) and error.passes

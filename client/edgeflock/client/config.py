@@ -18,6 +18,7 @@ from edgeflock.common.wire.address import parse_address, require_trust
 from edgeflock.common.wire.tls import Source, read_pair
 
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d{1,4})?", re.ASCII)
+_PROXY = re.compile(r"http://([^@/\s]+@)?([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}/?", re.ASCII)
 _WAY_TO_TLS = (
     "--config with this device's join file or --tls-ca with the authority ('fl-lab certs' makes both)"
 )
@@ -57,6 +58,17 @@ class ClientConfig:
     )
     tls_key: Source | None = option(None, PEM, "its private key (PEM)", group=_WHO)
     insecure: bool = option(False, FLAG, "allow plain text beyond this machine", group=_WHO)
+    proxy: str | None = option(
+        None,
+        TEXT,
+        "HTTP proxy through which the server is reached",
+        group=_WHO,
+        allowed=Range(
+            lambda url: bool(_PROXY.fullmatch(url)), "http://host:port, or http://user:password@host:port"
+        ),
+        metavar="URL",
+        shown="none: what the environment says of proxies does not count",
+    )
     stay: bool = option(False, FLAG, "wait for the next run when this one is over", group=_WHO)
     give_up_after: float = option(
         43200.0,
@@ -151,7 +163,10 @@ def _with_trust(config: ClientConfig) -> ClientConfig:
     tls = config.tls or bool(config.tls_ca or config.tls_cert or config.tls_key)
     if tls and config.insecure:
         raise UsageError("--insecure is for plain text: it contradicts --tls and the files of TLS")
-    require_trust(parse_address(config.server, "--server"), "--server", tls or config.insecure, _WAY_TO_TLS)
+    address = parse_address(config.server, "--server")
+    require_trust(address, "--server", tls or config.insecure, _WAY_TO_TLS)
+    if config.proxy and address.path:
+        raise UsageError(f"--proxy has no use: {address.target} is a socket of this machine")
     return replace(config, tls=tls)
 
 

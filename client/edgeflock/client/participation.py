@@ -16,7 +16,7 @@ from edgeflock.client.deciding.session import Decision, Pending, Situation, Stag
 from edgeflock.client.keeping.kept import Kept
 from edgeflock.client.link.contact import Contact
 from edgeflock.client.link.line import Line
-from edgeflock.client.protocol import Quarantine, ServerRefused, Task, Unreached, View
+from edgeflock.client.protocol import Interrupted, Quarantine, ServerRefused, Task, Unreached, View
 from edgeflock.client.training.desk import Desk
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.reason import Reason
@@ -53,6 +53,16 @@ class Participation:
         if self._job is None or self._training is None:
             return None
         return self._training, self._desk.progress.done, self._desk.progress.total
+
+    @property
+    def sat(self) -> bool:
+        """Whether it was ready in this run: it had a seat, and what the run needs."""
+        return self._sat
+
+    @property
+    def hears(self) -> bool:
+        """Whether the server has said something on this line."""
+        return self._view is not None
 
     # -------------------------------------------------------------------------------- the connection
 
@@ -206,15 +216,14 @@ class Participation:
     async def _prepare(self, seat: int, line: Line) -> None:
         """Get the data of the seat, once, and tell the server of this session."""
         member = await self._desk.sit(seat)
-        new, self._sat = not self._sat, True
-        self._log.info("ready", seat=seat, samples=member.samples, new=new)
+        self._log.info("ready", seat=seat, samples=member.samples, new=not self._sat)
         try:
             await line.ready(member.samples, member.class_counts, self._desk.layout_digest)
         except Unreached:
             if self._view is None or self._view.ending is None:
                 raise
             return  # the server went away, but not without having said that the run is over
-        self._ready = True
+        self._ready = self._sat = True
 
     # -------------------------------------------------------------------------------- jobs
 
@@ -230,6 +239,8 @@ class Participation:
         except ServerRefused as refused:  # the round may have ended meanwhile: the next view will tell
             self._log.info("fetch_refused", round=task.round, reason=str(refused))
             await asyncio.sleep(Backoff(self._random).next_s(retry_after_ms=refused.retry_after_ms))
+        except Interrupted as error:  # taken again when there is a line
+            self._log.info("slot_given_back", round=task.round, reason=str(error))
         except EdgeflockError as error:
             self._refuse(task.round, error)
         except (RuntimeError, MemoryError) as error:  # of torch: out of memory, a model that does not fit

@@ -140,6 +140,16 @@ class ServerRefused(EdgeflockError):
         self.temporary = temporary
         self.retry_after_ms = retry_after_ms
 
+    @property
+    def anew(self) -> bool:
+        """Whether another session is all that it takes."""
+        return self.reason in (Reason.UNKNOWN_SESSION, Reason.SUPERSEDED)
+
+    @property
+    def passes(self) -> bool:
+        """Whether the same, later or in another session, may succeed."""
+        return self.temporary or self.anew
+
 
 class Interrupted(Exception):
     """What was going on ended early: it goes on where it was."""

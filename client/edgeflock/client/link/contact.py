@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import structlog
@@ -19,15 +19,18 @@ from edgeflock.client.link.line import Line, in_our_words
 from edgeflock.client.link.transfer import Incoming, Outgoing, Target, deliver, fetch
 from edgeflock.client.protocol import Interrupted, Parcel, ServerRefused, Settlement, Unreached
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.common.reason import Reason
 from edgeflock.v1 import aggregator_pb2 as pb
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+Wish = Callable[[], Coroutine[Any, Any, None]]  # comes true when somebody else would be in this one's place
 
 LAST_WORDS_S = 4.0  # that a client which has heard the end waits for its reports, twice at most
-_REJOIN = (Reason.UNKNOWN_SESSION, Reason.SUPERSEDED)
+
+
+async def _never() -> None:
+    await asyncio.Event().wait()
 
 
 class _Hung(Exception):
@@ -60,12 +63,15 @@ class Contact:
 
     # ------------------------------------------------------------------------------- transfers
 
-    async def fetch(self, round: int, parcel: Parcel, target: Target) -> Incoming:
-        """Fetch what did not come with the task; raises ServerRefused if it is not to be had."""
+    async def fetch(self, round: int, parcel: Parcel, target: Target, wish: Wish) -> Incoming:
+        """Fetch what did not come with the task; raises ServerRefused if it is not to be had.
+
+        Raises Interrupted if there is no line when the wish for what `target` takes up comes true.
+        """
         incoming = Incoming(round, parcel.scope, parcel.package, target)
         if not incoming.take_whole(parcel.payload):
             await self.attempt(
-                lambda line: fetch(line.stub, line.session, incoming), lambda: incoming.position
+                lambda line: fetch(line.stub, line.session, incoming), lambda: incoming.position, wish
             )
         return incoming
 
@@ -92,18 +98,24 @@ class Contact:
         taken, self._sent_bytes = self._sent_bytes, 0
         return taken
 
-    async def attempt(self, operation: Callable[[Line], Awaitable[T]], reached: Callable[[], int]) -> T:
-        """Try until it works; `reached` tells how far it has come. Raises ServerRefused if that is final."""
+    async def attempt(
+        self,
+        operation: Callable[[Line], Awaitable[T]],
+        reached: Callable[[], int],
+        wish: Wish = _never,
+    ) -> T:
+        """Try until it works; `reached` tells how far it has come. Raises ServerRefused if that is final, and
+        Interrupted if there is no line when the wish of others comes true."""
         backoff = Backoff(self._connecting.random)
         while True:
-            line, before = await self._current(), reached()
+            line, before = await self._current(wish), reached()
             try:
                 with in_our_words(line.trust):
                     done = await _while_up(line, operation(line))
                 self._connecting.reset()
                 return done
             except ServerRefused as refused:
-                if refused.reason in _REJOIN:
+                if refused.anew:
                     line.lose(refused)
                     continue
                 if not refused.temporary:
@@ -125,10 +137,11 @@ class Contact:
                     self._connecting.reset()
             await asyncio.sleep(delay_s)
 
-    async def _current(self) -> Line:
+    async def _current(self, wish: Wish) -> Line:
         while self._line is None or not self._line.up:
             self._up.clear()
-            await self._up.wait()
+            if not await _before(self._up.wait(), wish()):
+                raise Interrupted("another client waits, and there is no line")
         return self._line
 
     # ------------------------------------------------------------------------------- reports
@@ -173,6 +186,17 @@ class Contact:
             call = asyncio.create_task(_report(self._line, request, heard))
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
+
+
+async def _before(one: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
+    """Wait for either; return whether the first one is done."""
+    both = (asyncio.ensure_future(one), asyncio.ensure_future(other))
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        return both[0].done()
+    finally:
+        for task in both:
+            task.cancel()
 
 
 async def _while_up(line: Line, operation: Awaitable[T]) -> T:

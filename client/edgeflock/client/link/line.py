@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,35 +17,40 @@ from edgeflock.client.link import wire
 from edgeflock.client.link.stub import Stub
 from edgeflock.client.link.trouble import unreached
 from edgeflock.client.link.trust import Trust
-from edgeflock.client.protocol import Introduction, Unreached, View
+from edgeflock.client.protocol import Interrupted, Introduction, ServerRefused, Unreached, View
+from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.run import RunDescription
 from edgeflock.common.wire.messages import run_from_wire
-from edgeflock.common.wire.transport import SMALL_CHUNK, channel_options
+from edgeflock.common.wire.transport import MAX_MESSAGE, SLOWEST, SMALL_CHUNK, Options, channel_options
 from edgeflock.v1 import aggregator_pb2 as pb
 
-JOIN_TIMEOUT_S = 20.0
+# What must arrive may take as long as the largest message takes on the slowest line: the pings notice before
+# that whether the server is there.
+PATIENCE_S = MAX_MESSAGE / SLOWEST
 REPORT_TIMEOUT_S = 10.0
 LEAVE_TIMEOUT_S = 2.0
 _LONGEST = 200  # characters of a farewell
 
-_OPTIONS = [*channel_options(), ("grpc.enable_retries", 0)]  # our back-off is the only one
 # After a download was cut: what lies unread when the next cut comes is sent twice, so little may. By itself
 # gRPC lets megabytes come ahead of a slow reader.
-_CAREFUL = [*_OPTIONS, ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", SMALL_CHUNK)]
+_CAREFUL: Options = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", SMALL_CHUNK)]
 
 
 class Link:
     """Hands out the channel that is current."""
 
-    def __init__(self, trust: Trust) -> None:
+    def __init__(self, trust: Trust, proxy: str = "") -> None:
         self.address = trust.address
-        self._trust = trust
+        self._trust, self._proxy = trust, proxy
         self._current: Channel | None = None
 
     @classmethod
     def of(cls, config: ClientConfig) -> Link:
         """Read the files that prove one to the other; raises UsageError with a sentence."""
-        return cls(Trust.of(config))
+        if config.proxy:
+            # What was typed counts more than `no_proxy`; gRPC reads the name as it is written here.
+            os.environ["no_grpc_proxy"] = "none"  # noqa: SIM112
+        return cls(Trust.of(config), config.proxy or "")
 
     @property
     def target(self) -> str:
@@ -52,16 +58,17 @@ class Link:
 
     @asynccontextmanager
     async def channel(self) -> AsyncIterator[Channel]:
-        """Use the current channel; who leaves because nothing was reached has found it broken."""
+        """Use the current channel; it is broken for who leaves because nothing was reached, or a stranger:
+        another may answer who dials anew."""
         channel = self._current
         if channel is None or channel.broken:
             careful = channel is not None and channel.stub.cut
-            channel = self._current = Channel(self._trust, careful=careful)
+            channel = self._current = Channel(self._trust, self._proxy, careful=careful)
         channel.users += 1
         try:
             yield channel
-        except Unreached:
-            channel.broken = True
+        except (Unreached, EdgeflockError) as error:
+            channel.broken = channel.broken or not (isinstance(error, ServerRefused) and error.passes)
             raise
         finally:
             channel.users -= 1
@@ -76,8 +83,10 @@ class Link:
 class Channel:
     """One connection; closed when it is broken and nobody uses it any more."""
 
-    def __init__(self, trust: Trust, *, careful: bool = False) -> None:
-        options, credentials = _CAREFUL if careful else _OPTIONS, trust.credentials()
+    def __init__(self, trust: Trust, proxy: str = "", *, careful: bool = False) -> None:
+        options = [*channel_options(proxy), ("grpc.enable_retries", 0)]  # our back-off is the only one
+        options += _CAREFUL if careful else []
+        credentials = trust.credentials()
         if credentials is None:
             self._channel = grpc.aio.insecure_channel(trust.address.target, options=options)
         else:
@@ -94,9 +103,11 @@ class Channel:
         """
         with in_our_words(self._trust):
             request = wire.join_request(who, _software())
-            answer = await self.stub.Join(request, timeout=JOIN_TIMEOUT_S)
+            answer = await self.stub.Join(request, timeout=PATIENCE_S)
         if answer.HasField("refusal"):
             raise wire.refused(answer.refusal)
+        if not answer.HasField("admission"):
+            raise Unreached("its answer makes no sense", foreign=True)
         admission = answer.admission
         return Line(self.stub, admission.session, self._trust), run_from_wire(admission.run)
 
@@ -138,18 +149,20 @@ class Line:
             async for answer in self.stub.Watch(pb.WatchRequest(session=self.session)):
                 if answer.HasField("refusal"):
                     raise wire.refused(answer.refusal)
+                if not answer.HasField("view"):
+                    raise Interrupted("a message of the watch makes no sense")
                 yield wire.view(answer.view)
 
     async def ready(self, samples: int, class_counts: Sequence[int], layout_digest: bytes) -> None:
         """Say that data and model are there; raises ServerRefused or Unreached."""
         ready = pb.Ready(samples=samples, class_counts=class_counts, layout_digest=layout_digest)
-        await self.report(pb.ReportRequest(ready=ready))
+        await self.report(pb.ReportRequest(ready=ready), PATIENCE_S)
 
-    async def report(self, request: pb.ReportRequest) -> None:
-        """Send a report that must arrive; raises ServerRefused or Unreached."""
+    async def report(self, request: pb.ReportRequest, within_s: float = REPORT_TIMEOUT_S) -> None:
+        """Send a report; raises ServerRefused or Unreached."""
         request.session = self.session
         with in_our_words(self.trust):
-            answer = await self.stub.Report(request, timeout=REPORT_TIMEOUT_S)
+            answer = await self.stub.Report(request, timeout=within_s)
         if answer.HasField("refusal"):
             raise wire.refused(answer.refusal)
 

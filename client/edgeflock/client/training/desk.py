@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -41,7 +41,9 @@ class Fetched(Protocol):
 
 
 Room = Callable[[Kind], tuple[Tensor, Layout]]  # where the numbers of a bundle go
-Fetch = Callable[[int, Parcel, Room], Awaitable[Fetched]]  # gets what a task of that round names
+Wish = Callable[[], Coroutine[Any, Any, None]]  # comes true when another client would train
+# Gets what a task of that round names; raises Interrupted if there is no line when that wish comes true.
+Fetch = Callable[[int, Parcel, Room, Wish], Awaitable[Fetched]]
 
 
 class Desk:
@@ -68,7 +70,8 @@ class Desk:
     async def train(self, task: Task, kept: Kept, fetch: Fetch) -> None:
         """Fetch what the task names, train, and leave the update in what is kept.
 
-        Raises ServerRefused or another EdgeflockError if the task cannot be done.
+        Raises ServerRefused or another EdgeflockError if the task cannot be done, and Interrupted if the line
+        is gone while another client waits for the slot.
         """
         self.progress = Progress()
         if task.fault is not None:
@@ -99,7 +102,8 @@ class Desk:
         await self._trainer.run(self._train, bench, self._member, task, state, kept, fetch_s)
 
     async def _fetch(self, bench: Bench, round: int, parcel: Parcel, fetch: Fetch) -> None:
-        fetched = await fetch(round, parcel, partial(bench.room, self._setup))
+        room = partial(bench.room, self._setup)
+        fetched = await fetch(round, parcel, room, self._trainer.slot_wanted)
         if fetched.encoded:
             await self._trainer.run(fetched.decode)
         bench.accept(fetched.package)

@@ -15,9 +15,9 @@ from edgeflock.methods.kit.base import ClientHalf, ServerHalf, Setting
 from edgeflock.methods.kit.options import parse
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Setup:
-    """What this device makes of the server's description of the run."""
+    """What this device makes of the server's description of the run; one for each run that somebody is in."""
 
     run: RunDescription
     setting: Setting

@@ -7,8 +7,8 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import structlog
 import torch
@@ -21,7 +21,6 @@ from edgeflock.client.training.gauge import Gauge
 from edgeflock.client.training.meter import Meter
 from edgeflock.client.training.setup import Setup
 from edgeflock.common.datasets.kit.own import OwnPart
-from edgeflock.common.errors import BadData
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.registry import build_net
 from edgeflock.common.run import RunDescription
@@ -31,14 +30,6 @@ log = structlog.get_logger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class _Place:
-    """What the process keeps of the run that it is in."""
-
-    setup: Setup
-    free: list[Bench]
 
 
 class Trainer:
@@ -57,7 +48,10 @@ class Trainer:
             config.parallel + 1, "work", initializer=torch.set_num_threads, initargs=(config.threads,)
         )
         self._slots = asyncio.Semaphore(config.parallel)
-        self._place: _Place | None = None
+        self._waiting, self._wanted = 0, asyncio.Event()  # how many wait for a slot, and whether any does
+        # By run, as long as a client is in it: another server may stand behind the address for a while.
+        self._setups: WeakValueDictionary[str, Setup] = WeakValueDictionary()
+        self._free: WeakKeyDictionary[Setup, list[Bench]] = WeakKeyDictionary()
         self._placing = threading.Lock()
         self._data = HostedData(config, self._device)
 
@@ -105,24 +99,42 @@ class Trainer:
 
     def _setup(self, run: RunDescription) -> Setup:
         with self._placing:
-            if self._place is None or self._place.setup.run_id != run.run_id:
+            found = self._setups.get(run.run_id)
+            if found is None:
                 net = self._net(run)
                 work = self._workbench(net)
-                self._place = _Place(setup.make(run, net, work.model.layouts), [Bench(work)])
-            return self._place.setup
+                found = self._setups[run.run_id] = setup.make(run, net, work.model.layouts)
+                self._free[found] = [Bench(work)]
+            return found
 
     @asynccontextmanager
     async def bench(self, wanted: Setup) -> AsyncIterator[Bench]:
         """Wait for a training slot and use it."""
-        async with self._slots:
-            place = self._place
-            if place is None or place.setup is not wanted:
-                raise BadData(f"run {wanted.run_id} is not the one that this process is in any more")
-            bench = place.free.pop() if place.free else await self.run(self._another, wanted)
+        await self._take_slot()
+        try:
+            free = self._free[wanted]
+            bench = free.pop() if free else await self.run(self._another, wanted)
             try:
                 yield bench
             finally:
-                place.free.append(bench)
+                free.append(bench)
+        finally:
+            self._slots.release()
+
+    async def _take_slot(self) -> None:
+        self._waiting += 1
+        if self._slots.locked():
+            self._wanted.set()
+        try:
+            await self._slots.acquire()
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._wanted.clear()
+
+    async def slot_wanted(self) -> None:
+        """Wait until a client waits for a slot."""
+        await self._wanted.wait()
 
     def _another(self, wanted: Setup) -> Bench:
         return Bench(self._workbench(self._net(wanted.run)))

@@ -11,15 +11,19 @@ CHUNK = 1 << 20  # otherwise
 MAX_CHUNK = 4 << 20  # the most that is accepted
 MAX_MESSAGE = 5 << 20  # a chunk of the largest size and its envelope
 
-Options = list[tuple[str, int]]
+SLOWEST = 2048  # bytes a second of a line that is still one
+
+Options = list[tuple[str, int | str]]
 
 
-def channel_options() -> Options:
-    """Return the options of a client's channel.
+def channel_options(proxy: str = "") -> Options:
+    """Return the options of a client's channel, through an HTTP proxy if one is named.
 
     A channel has its own connection: out of gRPC's global pool a fresh one would inherit an old back-off.
+    What the environment says of proxies does not count: gRPC would dial this very machine through them.
     """
-    return [*_common(), ("grpc.use_local_subchannel_pool", 1)]
+    way: Options = [("grpc.http_proxy", proxy)] if proxy else [("grpc.enable_http_proxy", 0)]
+    return [*_common(), ("grpc.use_local_subchannel_pool", 1), *way]
 
 
 def server_options() -> Options:

@@ -9,6 +9,7 @@ import grpc
 
 from edgeflock.common.command.terminal import safe
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
+from edgeflock.common.wire.transport import channel_options
 from edgeflock.lab import history
 from edgeflock.lab.operate import at_rest
 from edgeflock.server.files import run_dir
@@ -44,7 +45,7 @@ def _asked(run: Path, action: str, client: str, reason: str) -> str:
     where = address(run)
     if not where:
         return _without_server(run, action, "is only just starting, or going: ask again in a moment")
-    with grpc.insecure_channel(where) as channel:
+    with grpc.insecure_channel(where, options=channel_options()) as channel:
         stub = control_pb2_grpc.ControlStub(channel)
         status = stub.Status(control_pb2.StatusRequest(), timeout=_TIMEOUT_S)
         if action == "status":
