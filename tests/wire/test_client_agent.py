@@ -735,6 +735,22 @@ def test_a_model_of_another_layout_is_refused_before_a_round(tmp_path: Path) -> 
     assert "head.weight" in str(end)
 
 
+def test_of_layouts_the_digests_are_asked_for_and_the_whole_only_to_say_what_differs(tmp_path: Path) -> None:
+    class Brief(Rehearsal):
+        async def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinResponse:  # noqa: N802
+            answer = await super().Join(request, context)
+            if request.digests:
+                answer.admission.run.model.parameters.ClearField("tensors")
+            return answer
+
+    fits = Brief(Script(), run=run_of())
+    fits.view = view(fits, ending="done")
+    assert ended(tmp_path / "fits", fits) == "done"
+    other = Brief(Script(), run=run_of(layout=Layout.single("head.weight", 10, 65)))
+    assert "head.weight [10, 64] here, head.weight [10, 65] there" in str(ended(tmp_path / "other", other))
+    assert [join.digests for join in fits.joins + other.joins] == [True, True, False]
+
+
 def test_a_finished_run_needs_no_seat(tmp_path: Path) -> None:
     server = rehearsal()
     server.join_refusals = [pb.Refusal(reason=pb.REASON_FINISHED, sentence="the run is over")]

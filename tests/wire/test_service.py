@@ -22,6 +22,8 @@ from edgeflock.common.client_id import WORDS
 from edgeflock.common.payload.checksum import GRANULE, extend
 from edgeflock.common.payload.package import Package
 from edgeflock.common.reason import Reason
+from edgeflock.common.wire import transport
+from edgeflock.common.wire.messages import run_from_wire
 from edgeflock.common.wire.transport import PROTOCOL
 from edgeflock.server.core.decisions import EndingKind
 from edgeflock.server.core.phases import Phase
@@ -64,6 +66,54 @@ def test_another_version_is_refused_and_both_are_named(tmp_path: Path) -> None:
         await served.check_alive()
 
     serve(Home(tmp_path, rounds=1), talk)
+
+
+@pytest.mark.parametrize(
+    ("least", "newest", "spoken"),
+    [(0, 1, 1), (1, 1, 1), (1, 2, 2), (2, 3, 2), (1, 9, 2), (3, 4, 0), (0, 3, 0)],
+)
+def test_the_newest_revision_that_both_speak_is_spoken(
+    tmp_path: Path, least: int, newest: int, spoken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "PROTOCOL", 2)
+
+    async def talk(served: Served) -> None:
+        answer = await served.peer().join(protocol=newest, protocol_least=least)
+        assert answer.admission.protocol == spoken
+        if not spoken:
+            theirs = "3 to 4" if least else "3"
+            assert reason(answer) == "VERSION"
+            assert f"you speak revision {theirs} of" in answer.refusal.sentence
+            assert "this server speaks 1 to 2 (" in answer.refusal.sentence
+
+    serve(Home(tmp_path), talk)
+
+
+def test_a_client_one_revision_back_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "PROTOCOL", 2)
+    serve(Home(tmp_path, rounds=1), Served.check_alive)  # its clients offer what they know: revision 1
+    home = Home(tmp_path)
+    assert home.rows("SELECT count(*) FROM outcomes WHERE verdict = 'counted'") == [(3,)]
+
+
+def test_where_digests_are_enough_no_tensor_is_named(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        whole, brief = [
+            (await served.peer().join(digests=digests)).admission.run for digests in (False, True)
+        ]
+        for run in (whole, brief):
+            found = run_from_wire(run).layouts
+            assert [found.parameters.digest, found.buffers.digest, found.counters.digest] == [
+                layout.digest
+                for layout in (
+                    served.home.layouts.parameters,
+                    served.home.layouts.buffers,
+                    served.home.layouts.counters,
+                )
+            ]
+        assert len(whole.model.parameters.tensors) > len(brief.model.parameters.tensors) == 0
+
+    serve(Home(tmp_path), talk)
 
 
 def test_what_clients_of_versions_before_say_beside_is_passed_over(tmp_path: Path) -> None:

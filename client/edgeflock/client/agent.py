@@ -18,6 +18,7 @@ from edgeflock.client.link.line import Channel, Line, Link
 from edgeflock.client.participation import Participation
 from edgeflock.client.protocol import Interrupted, Introduction, ServerRefused, Unreached
 from edgeflock.client.training.desk import Desk
+from edgeflock.client.training.setup import Undescribed
 from edgeflock.client.training.trainer import Trainer
 from edgeflock.common.errors import CorruptState, EdgeflockError
 from edgeflock.common.reason import Reason
@@ -200,7 +201,11 @@ class Agent:
         own = await self._trainer.own_data(self.client_id)
         me = Introduction(self.client_id, self._rules.instance, own, self._trainer.description)
         line, run = await channel.join(me)
-        return line, await self._enter(run)
+        try:
+            return line, await self._enter(run)
+        except Undescribed:  # to say what differs takes the whole layouts
+            line, run = await channel.join(me, whole=True)
+            return line, await self._enter(run)
 
     async def _enter(self, run: RunDescription) -> Participation:
         """Take part in the run, or go on with it."""

@@ -28,7 +28,7 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     DESCRIPTOR: _descriptor.EnumDescriptor
     REASON_UNSPECIFIED: _Reason.ValueType  # 0
     REASON_VERSION: _Reason.ValueType  # 1
-    """"You speak another version of the protocol than I do." """
+    """"You speak no revision of the protocol that I speak." """
     REASON_BAD_CLIENT_ID: _Reason.ValueType  # 2
     """"This is not a client id: 1 to 64 letters, digits, dots, dashes and underscores, not only dots." """
     REASON_DUPLICATE_ID: _Reason.ValueType  # 3
@@ -83,7 +83,7 @@ class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
 
 REASON_UNSPECIFIED: Reason.ValueType  # 0
 REASON_VERSION: Reason.ValueType  # 1
-""""You speak another version of the protocol than I do." """
+""""You speak no revision of the protocol that I speak." """
 REASON_BAD_CLIENT_ID: Reason.ValueType  # 2
 """"This is not a client id: 1 to 64 letters, digits, dots, dashes and underscores, not only dots." """
 REASON_DUPLICATE_ID: Reason.ValueType  # 3
@@ -279,14 +279,20 @@ class JoinRequest(_message.Message):
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
     OWN_DATA_FIELD_NUMBER: _builtins.int
     DEVICE_FIELD_NUMBER: _builtins.int
+    PROTOCOL_LEAST_FIELD_NUMBER: _builtins.int
+    DIGESTS_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
-    """revision of edgeflock.v1 spoken by the client"""
+    """the newest revision of edgeflock.v1 that the client speaks"""
     software: _builtins.str
     """version of the client's package"""
     client_id: _builtins.str
     """1 to 64 of A-Z a-z 0-9 . _ -, not only dots"""
     instance_id: _builtins.bytes
     """16 bytes, made with the client's state directory"""
+    protocol_least: _builtins.int
+    """the oldest one that it speaks; 0: `protocol` alone"""
+    digests: _builtins.bool
+    """the digests of the layouts are enough: it knows them, or asks again"""
     @_builtins.property
     def own_data(self) -> Global___OwnData:
         """set when the client trains on data of its own"""
@@ -302,10 +308,12 @@ class JoinRequest(_message.Message):
         instance_id: _builtins.bytes = ...,
         own_data: Global___OwnData | None = ...,
         device: Global___Device | None = ...,
+        protocol_least: _builtins.int = ...,
+        digests: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "own_data", b"own_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "device", b"device", "instance_id", b"instance_id", "own_data", b"own_data", "protocol", b"protocol", "software", b"software"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "device", b"device", "digests", b"digests", "instance_id", b"instance_id", "own_data", b"own_data", "protocol", b"protocol", "protocol_least", b"protocol_least", "software", b"software"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -432,8 +440,11 @@ class Admission(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
     """16 bytes; in every later call"""
+    protocol: _builtins.int
+    """the revision that is spoken from here on: the newest of both; 0: 1"""
     @_builtins.property
     def run(self) -> Global___Run: ...
     def __init__(
@@ -441,10 +452,11 @@ class Admission(_message.Message):
         *,
         session: _builtins.bytes = ...,
         run: Global___Run | None = ...,
+        protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["protocol", b"protocol", "run", b"run", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -560,7 +572,9 @@ class ModelSpec(_message.Message):
     @_builtins.property
     def input_shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
-    def parameters(self) -> _bundle_pb2.Layout: ...
+    def parameters(self) -> _bundle_pb2.Layout:
+        """this and the next two without tensors where digests are enough"""
+
     @_builtins.property
     def buffers(self) -> _bundle_pb2.Layout:
         """no tensors if the model has none"""

@@ -29,7 +29,7 @@ from edgeflock.common.wire.messages import (
     scope_from_wire,
     verdict_from_wire,
 )
-from edgeflock.common.wire.transport import PROTOCOL
+from edgeflock.common.wire.transport import spoken
 from edgeflock.methods.kit.values import Plan
 from edgeflock.v1 import aggregator_pb2 as pb
 
@@ -113,9 +113,12 @@ def _wanted(message: pb.Upload) -> WantedBundle:
 # ------------------------------------------------------------------------------------------------ told
 
 
-def join_request(who: Introduction, software: str) -> pb.JoinRequest:
+def join_request(who: Introduction, software: str, *, digests: bool) -> pb.JoinRequest:
+    least, newest = spoken()
     return pb.JoinRequest(
-        protocol=PROTOCOL,
+        protocol=newest,
+        protocol_least=least,
+        digests=digests,
         software=software,
         client_id=who.client_id,
         instance_id=who.instance,

@@ -34,8 +34,13 @@ class Setup:
         return self.layouts.beside.get(kind) or self.other_half.layout(kind)
 
 
+class Undescribed(LayoutMismatch):
+    """Two ends disagree, and of the other one no more than digests is known."""
+
+
 def make(run: RunDescription, net: Net, layouts: ModelLayouts) -> Setup:
-    """Return the setup, or raise LayoutMismatch if this model is not the one that the server means."""
+    """Return the setup, or raise LayoutMismatch if this model is not the one that the server means, and
+    Undescribed if it was not told enough to say what differs."""
     for part in fields(ModelLayouts):
         _compare(
             f"{run.model.name}: {part.name}", getattr(layouts, part.name), getattr(run.layouts, part.name)
@@ -50,6 +55,8 @@ def make(run: RunDescription, net: Net, layouts: ModelLayouts) -> Setup:
 
 def _compare(what: str, mine: Layout, theirs: Layout) -> None:
     if mine.digest != theirs.digest:
+        if theirs.stated:
+            raise Undescribed(f"this client's model and the server's differ in {what}")
         raise LayoutMismatch(
             f"this client's model and the server's differ in {what}: {mine.difference(theirs)}"
         )

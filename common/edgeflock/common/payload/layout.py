@@ -32,6 +32,7 @@ class Layout:
 
     tensors: tuple[TensorSpec, ...]
     dtype: str = "float32"
+    stated: bytes = b""  # its digest, if that is all that is known of it
 
     @classmethod
     def of(cls, named_shapes: Iterable[tuple[str, Iterable[int]]], dtype: str = "float32") -> Layout:
@@ -52,6 +53,8 @@ class Layout:
     @cached_property
     def digest(self) -> bytes:
         """Identity of the layout: SHA-256 over its canonical text, cut to 16 bytes."""
+        if self.stated:
+            return self.stated
         lines = [self.dtype, *(f"{spec.name}:{','.join(map(str, spec.shape))}" for spec in self.tensors)]
         return hashlib.sha256("\n".join(lines).encode()).digest()[:DIGEST_BYTES]
 
@@ -62,6 +65,12 @@ class Layout:
             found.append(position)
             position += spec.elements
         return found
+
+    @classmethod
+    def known_by(cls, digest: bytes, dtype: str) -> Layout:
+        """Return the layout of that digest, of which no more is known unless it is that of no tensors."""
+        nothing = cls((), dtype)
+        return nothing if digest == nothing.digest else cls((), dtype, digest)
 
     def difference(self, other: Layout) -> str:
         """Return a sentence about the first place where two layouts differ."""

@@ -111,8 +111,10 @@ def scope_from_wire(value: int) -> Scope:
 # -------------------------------------------------------------------------------- layouts
 
 
-def layout_to_wire(layout: Layout) -> bundle_pb2.Layout:
-    specs = (bundle_pb2.TensorSpec(name=spec.name, shape=spec.shape) for spec in layout.tensors)
+def layout_to_wire(layout: Layout, *, whole: bool = True) -> bundle_pb2.Layout:
+    """Return a layout as a message; by its digest alone if it is not to be `whole`."""
+    tensors = layout.tensors if whole else ()
+    specs = (bundle_pb2.TensorSpec(name=spec.name, shape=spec.shape) for spec in tensors)
     return bundle_pb2.Layout(dtype=DTYPES[layout.dtype], tensors=specs, digest=layout.digest)
 
 
@@ -124,6 +126,8 @@ def layout_from_wire(message: bundle_pb2.Layout) -> Layout:
     layout = Layout(tuple(map(_tensor_from_wire, message.tensors)), DTYPES_BACK[message.dtype])
     _no_repeats("tensor", [spec.name for spec in layout.tensors])
     _at_most("layout", "numbers", layout.elements, MAX_ELEMENTS)
+    if not layout.tensors and len(message.digest) == DIGEST_BYTES:
+        return Layout.known_by(message.digest, layout.dtype)
     _same_digest("layout", message.digest, layout.digest)
     return layout
 
@@ -197,17 +201,17 @@ def _section_from_wire(message: bundle_pb2.Section) -> Section:
 # -------------------------------------------------------------------------------- runs
 
 
-def run_to_wire(run: RunDescription) -> aggregator_pb2.Run:
-    """Return what every client is told of a run."""
+def run_to_wire(run: RunDescription, *, whole: bool = True) -> aggregator_pb2.Run:
+    """Return what every client is told of a run; its layouts by their digests if it is not to be `whole`."""
     model, layouts = run.model, run.layouts
     spec = aggregator_pb2.ModelSpec(
         name=model.name,
         arguments=model.arguments,
         input_shape=model.input_shape,
         classes=model.classes,
-        parameters=layout_to_wire(layouts.parameters),
-        buffers=layout_to_wire(layouts.buffers),
-        counters=layout_to_wire(layouts.counters),
+        parameters=layout_to_wire(layouts.parameters, whole=whole),
+        buffers=layout_to_wire(layouts.buffers, whole=whole),
+        counters=layout_to_wire(layouts.counters, whole=whole),
     )
     return aggregator_pb2.Run(
         run_id=run.run_id,
@@ -227,8 +231,8 @@ def run_from_wire(message: aggregator_pb2.Run) -> RunDescription:
     model = ModelDescription(spec.name, tuple(spec.input_shape), spec.classes, dict(spec.arguments))
     layouts = ModelLayouts(
         layout_from_wire(spec.parameters),
-        layout_from_wire(spec.buffers) if spec.buffers.tensors else NO_BUFFERS,
-        layout_from_wire(spec.counters) if spec.counters.tensors else NO_COUNTERS,
+        layout_from_wire(spec.buffers) if spec.HasField("buffers") else NO_BUFFERS,
+        layout_from_wire(spec.counters) if spec.HasField("counters") else NO_COUNTERS,
     )
     return RunDescription(
         message.run_id,

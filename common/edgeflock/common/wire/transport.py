@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from edgeflock.common.payload.checksum import GRANULE
 
-PROTOCOL = 1  # revision of edgeflock.v1
+PROTOCOL = 1  # the newest revision of edgeflock.v1 that is spoken here
+PROTOCOL_LEAST = 1  # the oldest one
 
 SMALL_CHUNK = GRANULE  # after an interruption and on slow links
 CHUNK = 1 << 20  # otherwise
@@ -13,6 +14,7 @@ MAX_MESSAGE = 5 << 20  # a chunk of the largest size and its envelope
 
 SLOWEST = 2048  # bytes a second of a line that is still one
 
+Revisions = tuple[int, int]  # the oldest and the newest
 Options = list[tuple[str, int | str]]
 
 
@@ -34,6 +36,25 @@ def server_options() -> Options:
         ("grpc.http2.max_ping_strikes", 0),  # no GOAWAY for pings: the minimum interval alone bounds them
         ("grpc.so_reuseport", 0),  # a taken port is an error, not a second server
     ]
+
+
+def spoken() -> Revisions:
+    """Return the revisions of edgeflock.v1 that this end speaks."""
+    return PROTOCOL_LEAST, PROTOCOL
+
+
+def common_revision(ours: Revisions, theirs: Revisions) -> int | None:
+    """Return the newest revision that both ends speak."""
+    least, newest = (
+        pick(pair) for pick, pair in zip((max, min), zip(ours, theirs, strict=True), strict=True)
+    )
+    return newest if newest >= least else None
+
+
+def in_words(revisions: Revisions) -> str:
+    """Return a range as people write it."""
+    least, newest = revisions
+    return str(newest) if least == newest else f"{least} to {newest}"
 
 
 def _common() -> Options:

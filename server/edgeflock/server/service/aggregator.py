@@ -20,7 +20,7 @@ from edgeflock.server.engine.views import ClientView
 from edgeflock.server.service import certificates
 from edgeflock.server.service.download import Fetching
 from edgeflock.server.service.flow import CreditPool, Patience
-from edgeflock.server.service.join import check_data, check_join, check_ready
+from edgeflock.server.service.join import check_data, check_join, check_ready, revision
 from edgeflock.server.service.refusals import OFFENCES, UNKNOWN_SESSION, RefusalCount, to_wire
 from edgeflock.server.service.sessions import DuplicateId, Session, Sessions
 from edgeflock.server.service.stated import of_device, of_round
@@ -50,7 +50,7 @@ class AggregatorService:
         certified: bool = False,
     ) -> None:
         self._intake, self._sessions, self.pool = intake, sessions, pool
-        self._run, self._message = run, run_to_wire(run)
+        self._run, self._message, self._brief = run, run_to_wire(run), run_to_wire(run, whole=False)
         self._certified = certified  # clients show certificates, with their ids
         self._fetching, self._uploads = Fetching(intake), Uploads(intake, pool)
         self.refusals = RefusalCount(intake.note)
@@ -72,7 +72,9 @@ class AggregatorService:
             "client_joined", client=session.client_id, software=session.software, **session.device
         )
         log.info("client_joined", client=session.client_id, **session.device)
-        return pb.JoinResponse(admission=pb.Admission(session=session.token, run=self._message))
+        run = self._brief if request.digests else self._message
+        admission = pb.Admission(session=session.token, run=run, protocol=revision(request) or 0)
+        return pb.JoinResponse(admission=admission)
 
     def _refuse_join(self, request: pb.JoinRequest, context: Context) -> Refused | None:
         if refused := check_join(request, _SOFTWARE):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from edgeflock.common.client_id import WORDS, is_client_id
 from edgeflock.common.reason import Reason
 from edgeflock.common.run import RunDescription
-from edgeflock.common.wire.transport import PROTOCOL
+from edgeflock.common.wire.transport import Revisions, common_revision, in_words, spoken
 from edgeflock.server.core.refusal import Refused
 from edgeflock.v1 import aggregator_pb2 as pb
 
@@ -16,11 +16,12 @@ _INSTANCE_BYTES = 16
 
 def check_join(request: pb.JoinRequest, software: str) -> Refused | None:
     """Return why the request cannot be taken, whatever the state of the run."""
-    if request.protocol != PROTOCOL:
+    if revision(request) is None:
+        theirs = in_words(_revisions(request))
         return Refused(
             Reason.VERSION,
-            f"you speak revision {request.protocol} of edgeflock.v1 (edgeflock {request.software[:40]}), "
-            f"this server speaks {PROTOCOL} (edgeflock {software})",
+            f"you speak revision {theirs} of edgeflock.v1 (edgeflock {request.software[:40]}), "
+            f"this server speaks {in_words(spoken())} (edgeflock {software})",
         )
     if not is_client_id(request.client_id):
         shown = request.client_id[:80].encode("unicode_escape").decode()
@@ -31,6 +32,15 @@ def check_join(request: pb.JoinRequest, software: str) -> Refused | None:
     if len(request.instance_id) != _INSTANCE_BYTES:
         return Refused(Reason.MALFORMED, f"instance_id has {len(request.instance_id)} bytes, not 16")
     return None
+
+
+def revision(request: pb.JoinRequest) -> int | None:
+    """Return the revision that is spoken with this client, if there is one."""
+    return common_revision(spoken(), _revisions(request))
+
+
+def _revisions(request: pb.JoinRequest) -> Revisions:
+    return request.protocol_least or request.protocol, request.protocol
 
 
 def check_data(request: pb.JoinRequest, run: RunDescription) -> Refused | None:
