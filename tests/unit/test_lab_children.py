@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edgeflock.lab.children import Child, Children
-from edgeflock.lab.run.experiment import dialled, split
+from edgeflock.lab.run.experiment import ChildFailed, dialled, split
 
 _STUBBORN = (
     "import signal, sys, time\n"
@@ -67,6 +67,19 @@ def test_the_last_words_of_a_child_are_its_last_line(tmp_path: Path) -> None:
     assert (
         child.ending() == f"child ended with exit code 7: gave_up seconds=3 (log: {tmp_path / 'child.jsonl'})"
     )
+
+
+def test_a_refused_child_is_heard_through_what_a_living_run_writes_to_the_same_log(tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "sys.stderr.write('fl-server: error: it is in use\\n')\n"
+        'sys.stderr.write(\'{"event": "round_opened", "why": "fl-x: error: none"}\\n\')\n'
+        "sys.exit(2)\n"
+    )
+    with Children() as children:
+        child = start(children, tmp_path, script)
+        assert children.wait([child], 30)
+    assert (child.refusal(), str(ChildFailed(child))) == ("it is in use", "it is in use")
 
 
 def test_a_sentence_of_a_child_is_handed_on(tmp_path: Path) -> None:

@@ -28,3 +28,10 @@ def test_who_asks_whether_a_run_is_served_keeps_no_server_from_it(
     monkeypatch.setattr("time.sleep", lambda seconds: os.close(asking))
     with run_dir.locked(tmp_path):
         assert run_dir.is_served(tmp_path)
+
+
+def test_it_is_known_which_process_has_it(tmp_path: Path) -> None:
+    assert run_dir.holder(tmp_path) is None
+    (tmp_path / run_dir.LOCK).write_text("99999999\n")
+    with run_dir.locked(tmp_path):
+        assert run_dir.holder(tmp_path) == os.getpid()

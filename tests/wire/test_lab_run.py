@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from support.commands import processes_of, run, start
+from support.processes import until
 
 ROOT = Path(__file__).resolve().parents[2]
 _RUN = ("run", "--rounds=30", "--clients=3")
@@ -137,3 +138,19 @@ def test_it_says_where_the_dashboard_is(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     address = (tmp_path / "run" / "dashboard").read_text().strip()
     assert f"dashboard at http://{address}/" in done.stdout.splitlines()
+
+
+def test_of_two_at_one_instant_one_has_the_directory_and_the_other_is_told_so(tmp_path: Path) -> None:
+    """Whichever it is: both write to the same log, and both see the address that one server writes."""
+    given = (f"--run-dir={tmp_path / 'run'}", "--clients=1", "--rounds=100000", "--model=linear")
+    both = [start("fl-lab", "run", *given) for _ in range(2)]
+    until(lambda: any(one.poll() is not None for one in both) or None, lambda: "one that is refused")
+    (refused,) = (one for one in both if one.poll() is not None)
+    (other,) = (one for one in both if one is not refused)
+    words = f"fl-lab: error: --run-dir '{tmp_path / 'run'}' is in use by another fl-server\n"
+    assert (refused.communicate(timeout=30)[1], refused.returncode) == (words, 2)
+    later = run("fl-lab", "run", *given)
+    assert (later.stderr, later.returncode) == (words, 2)
+    other.send_signal(signal.SIGINT)
+    other.communicate(timeout=60)
+    assert (other.returncode, processes_of(tmp_path)) == (130, [])

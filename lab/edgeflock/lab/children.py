@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 _PR_SET_PDEATHSIG = 1
+_REFUSAL = re.compile(r"fl-\w+: error: (.+)")
 _POLL_S = 0.02
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -35,11 +37,21 @@ class Child:
 
     def last_words(self) -> str:
         """Return the last line of the log in words."""
+        last = next((line for line in reversed(self._lines()) if line.strip()), "it logged nothing")
+        return _in_words(last)
+
+    def refusal(self) -> str:
+        """Return the sentence that it ended with, empty if it said none.
+
+        Others may have written to the same log since, in lines of JSON: a server that the run already had.
+        """
+        said = [found[1] for line in self._lines() if (found := _REFUSAL.match(line))]
+        return said[-1] if said else ""
+
+    def _lines(self) -> list[str]:
         with self.log.open("rb") as file:
             file.seek(self.begin)
-            lines = file.read().decode("utf-8", "replace").split("\n")
-        last = next((line for line in reversed(lines) if line.strip()), "it logged nothing")
-        return _in_words(last)
+            return file.read().decode("utf-8", "replace").split("\n")
 
     def ending(self) -> str:
         """Return how it ended, as a sentence."""

@@ -115,5 +115,4 @@ def _start(children: Children, out: Path, cell: Cell) -> LivingCell:
 def _failure(child: Child) -> str:
     if child.code == 0:
         return ""
-    sentence = child.last_words().partition(": error: ")[2]
-    return sentence if sentence and child.code in (1, 2) else child.ending()
+    return (child.refusal() if child.code in (1, 2) else "") or child.ending()

@@ -26,6 +26,7 @@ from edgeflock.server.config import ServerConfig, default_run_dir
 from edgeflock.server.console import onward
 from edgeflock.server.console.display import Display
 from edgeflock.server.console.summary import conclude, is_over, title
+from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.run_toml import from_toml
 from edgeflock.server.journal.reader import Feed
 from edgeflock.server.web.standing import stay
@@ -40,7 +41,7 @@ class ChildFailed(EdgeflockError):
 
     def __init__(self, child: Child) -> None:
         refused = child.code == 2  # what was asked for is wrong: the child's sentence is enough
-        super().__init__(child.last_words().partition(": error: ")[2] if refused else child.ending())
+        super().__init__((child.refusal() if refused else "") or child.ending())
         self.exit_code = 2 if refused else 1
 
 
@@ -144,12 +145,16 @@ class Experiment:
             self.run_dir / "logs" / "server.jsonl",
             environment_without("FL_SERVER_"),
         )
-        while _stamp(self.run_dir / "address") in (None, before):
+        while _stamp(self.run_dir / "address") in (None, before) or self._is_another_s(server):
             if server.code is not None:
                 return server  # finished at once, or failed: the watch says which
             self.shown.wait("fl-server starts")
             time.sleep(_INTERVAL_S / 5)
         return server
+
+    def _is_another_s(self, server: Child) -> bool:
+        """Whether another server has the directory: ours is about to be refused, and the address is no news."""
+        return rundir.holder(self.run_dir) not in (None, server.process.pid)
 
     def start_clients(self, server: Child) -> None:
         if server.code is not None:

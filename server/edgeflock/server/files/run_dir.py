@@ -38,9 +38,18 @@ def locked(run_dir: Path) -> Iterator[None]:
         os.close(descriptor)
         raise Locked(f"--run-dir {str(run_dir)!r} is in use by another fl-server") from None
     try:
+        with contextlib.suppress(OSError):  # a full disk: then nobody knows who it is
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def holder(run_dir: Path) -> int | None:
+    """Return the id of the process that holds the directory, or that held it last; None: it is not known."""
+    text = read_small(run_dir / LOCK)
+    return int(text) if text.isdigit() else None
 
 
 def _take(descriptor: int) -> None:
