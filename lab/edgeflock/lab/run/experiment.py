@@ -153,7 +153,7 @@ class Experiment:
         return server
 
     def _is_another_s(self, server: Child) -> bool:
-        """Whether another server has the directory: ours is about to be refused, and the address is no news."""
+        """Whether another server has the directory: ours will be refused, and the address is no news."""
         return rundir.holder(self.run_dir) not in (None, server.process.pid)
 
     def start_clients(self, server: Child) -> None:
