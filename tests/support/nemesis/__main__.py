@@ -92,6 +92,14 @@ def apart(seeds: list[int], asked: argparse.Namespace) -> Iterator[subprocess.Po
         yield subprocess.Popen([*APART, "sh", "-c", _UP, "sh", *words])
 
 
+def wait_for(jobs: list[subprocess.Popen[bytes]]) -> int:
+    try:
+        return int(any([job.wait() for job in jobs]))
+    finally:
+        for job in jobs:
+            job.kill()  # and with it, when somebody interrupts us, all that it has started
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="support.nemesis", description=__doc__)
     parser.add_argument("--seeds", type=numbers, default=[1], help="such as 7, 100..120 or 1,5,9")
@@ -110,7 +118,7 @@ def main() -> int:
             folder.mkdir(parents=True, exist_ok=True)
         if asked.here:
             return int(play_all(asked.seeds, asked.kept, asked.calm) > 0)
-        return int(any([job.wait() for job in list(apart(asked.seeds, asked))]))
+        return wait_for(list(apart(asked.seeds, asked)))
 
 
 if __name__ == "__main__":

@@ -108,10 +108,18 @@ class End:
         self.note_calls()
         assert self.disk is not None
         image = self.disk.after(cut)
-        for path in self.folder.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self._clear()
         powerloss.write(image, self.folder)
         self.disk = Disk(self.folder, image)
+
+    def put(self, copy: Path) -> None:
+        """Let its directory be what that copy holds."""
+        self._clear()
+        shutil.copytree(copy, self.folder, dirs_exist_ok=True)
+
+    def _clear(self) -> None:
+        for path in self.folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @dataclass
@@ -141,6 +149,7 @@ class Progress:
     opened: int = 0
     committed: int = 0
     ended: bool = False
+    reason: str = ""  # why
     settled: dict[str, int] = field(default_factory=dict)  # by client
     heard: set[str] = field(default_factory=set)  # clients that know that the run is over
     lost: list[int] = field(default_factory=list)  # rounds that were open when a state was lost
@@ -157,6 +166,9 @@ class Progress:
                 self.committed = max(self.committed, entry["round"])
             case "run_ended" | "run_is_over":
                 self.ended = True
+                self.reason = entry["reason"]
+            case "client_leaving" if entry["reason"] == self.reason:
+                self.heard.add(entry["client"])  # it may be gone before it writes that down
 
     def note_client(self, entry: Mapping[str, Any]) -> None:
         match entry["event"]:

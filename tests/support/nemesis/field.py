@@ -17,6 +17,7 @@ from support.powerloss import Disk
 from support.processes import Flock, flock
 from support.proxy import Proxy
 
+LISTEN = "127.0.0.1:9300"  # of a network of its own
 _SIZE = "size=64m"
 _LEFT_BEHIND_S = 20.0  # after the server has gone for good; nobody can hear it then
 
@@ -123,10 +124,10 @@ def laid_out(folder: Path, schedule: Schedule) -> Iterator[Field]:
             place.mkdir(parents=True)
             stack.enter_context(_mounted(place))
         made = stack.enter_context(flock(folder))
-        links = {host: stack.enter_context(Proxy(lambda: _address(made))) for host in schedule.hosts}
-        flags = (*EVERY, *schedule.setting.flags)
+        links = {host: stack.enter_context(Proxy(lambda: LISTEN)) for host in schedule.hosts}
+        flags = (*EVERY, *schedule.setting.flags, *schedule.server_flags)
         words: dict[str, tuple[str, ...]] = {
-            SERVER: (f"--run-dir={places[SERVER]}", "--listen=127.0.0.1:0", *flags)
+            SERVER: (f"--run-dir={places[SERVER]}", f"--listen={LISTEN}", *flags)
         }
         for host, link in links.items():
             where = (f"--server={link.address}", f"--state-dir={places[host]}")
@@ -147,13 +148,6 @@ def _prepare(folder: Path, schedule: Schedule, ends: dict[str, End]) -> None:
     for name in schedule.struck("power"):
         if not ends[name].clock:
             ends[name].disk = Disk(ends[name].folder, powerloss.read(ends[name].folder))
-
-
-def _address(flock: Flock) -> str:
-    try:
-        return flock.address
-    except OSError:
-        return "127.0.0.1:1"  # nobody is there
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from support.rows import rows
 _NEVER = ("this is a bug", "Traceback", "Fatal Python error")
 _REMOVED = {"spool", "control", "control.sock"}
 _LAB_S = 100.0
+_REPORTED = 5  # every so many seeds
 SOCKETS = shutil.ignore_patterns("*.sock")  # they cannot be copied
 _SETTLED = "SELECT epoch, round, client_id, verdict FROM outcomes JOIN seats USING (seat) ORDER BY 1, 2, 3"
 _BITS = "SELECT epoch, round, cohort, counted, model_digest, state_digest FROM rounds ORDER BY 1, 2"
@@ -78,7 +79,10 @@ def _lasting(field: Field) -> list[str]:
 def _readable(field: Field) -> list[str]:
     """The commands that people read a run with work."""
     run_dir, found = str(field.server.folder), []
-    for words in (("report", run_dir), ("events", run_dir), ("control", run_dir, "status")):
+    asked_for: list[tuple[str, ...]] = [("events", run_dir), ("control", run_dir, "status")]
+    if field.schedule.seed % _REPORTED == 0:  # its plots take longer than many a schedule
+        asked_for.append(("report", run_dir))
+    for words in asked_for:
         asked = field.flock.start("fl-lab", *words)
         asked.process.join(_LAB_S)
         if asked.process.exitcode != 0:
@@ -98,8 +102,8 @@ def _other(field: Field, left: Left, calm: Left) -> list[str]:
     """What differs from the undisturbed run, but for what a client that lost its state may change."""
     lost = min(field.progress.lost, default=None)
     found = []
-    if lost is not None and not field.schedule.struck("power"):
-        found.append("a client has lost its state, and its power was not cut")
+    if lost is not None and not field.schedule.struck("power") | field.schedule.struck("rollback"):
+        found.append("a client has lost its state, and its disk was left alone")
     if left.outcomes != calm.outcomes:
         found.append(f"other verdicts: {_first(left.outcomes, calm.outcomes)}")
     if [row[:4] for row in left.rounds] != [row[:4] for row in calm.rounds]:

@@ -97,6 +97,8 @@ class Actor:
         match mark.what:
             case "start":
                 return True
+            case "listening":
+                return progress.listening
             case "ended":
                 return progress.ended
             case "opened":

@@ -68,7 +68,7 @@ SETTINGS = {
 class Mark:
     """A moment in the progress of a run: something is reached, and then so much later."""
 
-    what: str  # start, opened, committed, settled, up, down, ended
+    what: str  # start, listening, opened, committed, settled, up, down, ended
     round: int = 0
     amount: int = 0  # bytes up or down through the target's link since that round was opened
     later_s: float = 0.0
@@ -102,6 +102,7 @@ class Schedule:
     seed: int
     name: str  # of the setting
     hosts: tuple[str, ...]
+    server_flags: tuple[str, ...] = ()
     client_flags: tuple[str, ...] = ()
     strokes: tuple[Stroke, ...] = ()
 
@@ -133,7 +134,8 @@ _ON_SERVER: Mapping[str, tuple[float, float, float]] = {  # weight, seconds from
     "full": (3, 0.3, 5.0),
     "lock": (2, 0.5, 4.0),
     "long lock": (0.4, 10.5, 12.5),
-    "stall": (2, 1.0, 6.0),
+    "stall": (2, 1.0, 9.0),
+    "power": (1, *SHORT),
     "second": (1, 0.5, 2.0),
     "pause": (2, 0.2, 3.0),
     "port": (1, 0.5, 3.0),
@@ -146,13 +148,29 @@ _ON_CLIENTS: Mapping[str, tuple[float, float, float]] = {
     "stall": (1, 1.0, 4.0),
     "second": (1, 0.5, 2.0),
     "power": (2, *SHORT),
+    "rollback": (0.7, *SHORT),
     "cut": (2, 0.0, 3.0),
-    "part": (2, 0.5, 6.0),
+    "part": (2, 0.5, 9.0),
     "mute": (2, 0.5, 4.0),
     "slow": (2, 1.0, 5.0),
     "lag": (1, 1.0, 4.0),
     "stranger": (1.5, 0.5, 3.0),
 }
+EARLY = (
+    "kill",
+    "term",
+    "stop",
+    "full",
+    "lock",
+    "stall",
+    "second",
+    "pause",
+    "power",
+    "cut",
+    "part",
+    "mute",
+    "slow",
+)
 AT_THE_END = ("kill", "term", "stop", "full", "cut", "part", "mute", "slow")
 STRANGERS = ("fl-server", "own model", "grpc", "http")
 JUMPS = ("+3650d", "-400d", "+1d", "-1d")
@@ -162,10 +180,16 @@ def schedule(seed: int) -> Schedule:
     """Make the schedule of a seed."""
     dice = random.Random(seed)
     hosts = dice.choice(HOSTS)
-    flags = [flag for flag, chance in (("--stay", 0.25), ("--parallel=2", 0.3)) if dice.random() < chance]
+    server_flags = _some(dice, {"--dashboard=127.0.0.1:0": 0.15, "--eval-blocking": 0.1})
+    client_flags = _some(dice, {"--stay": 0.25, "--parallel=2": 0.3})
     strokes = [*_late(dice, hosts), *_jumps(dice, hosts), *_strokes(dice, hosts)]
     strokes.sort(key=lambda stroke: (stroke.mark.what == "ended", stroke.mark.round))
-    return Schedule(seed, dice.choice(sorted(SETTINGS)), hosts, tuple(flags), tuple(strokes))
+    name = dice.choice(sorted(SETTINGS))
+    return Schedule(seed, name, hosts, server_flags, client_flags, tuple(strokes))
+
+
+def _some(dice: random.Random, chances: Mapping[str, float]) -> tuple[str, ...]:
+    return tuple(flag for flag, chance in chances.items() if dice.random() < chance)
 
 
 def _strokes(dice: random.Random, hosts: tuple[str, ...]) -> Iterator[Stroke]:
@@ -174,17 +198,19 @@ def _strokes(dice: random.Random, hosts: tuple[str, ...]) -> Iterator[Stroke]:
         kinds, target = (_ON_SERVER, SERVER) if at_server else (_ON_CLIENTS, dice.choice(hosts))
         (kind,) = dice.choices(list(kinds), [weight for weight, _, _ in kinds.values()])
         _, least, most = kinds[kind]
-        mark = _mark(dice, at_end=kind in AT_THE_END)
+        mark = _mark(dice, early=kind in EARLY, at_end=kind in AT_THE_END)
         yield Stroke(
             kind, target, mark, dice.uniform(least, most), _detail(dice, kind), dice.randrange(1 << 30)
         )
 
 
 def _late(dice: random.Random, hosts: tuple[str, ...]) -> Iterator[Stroke]:
-    """Some clients come late, and so may the server."""
+    """Some clients come late, and so may the server; or they find a full disk."""
     for target in (SERVER, *hosts):
         if dice.random() < 0.2:
             yield Stroke("late", target, Mark("start"), dice.uniform(0.1, 2.0))
+        if dice.random() < 0.04:
+            yield Stroke("full", target, Mark("start"), dice.uniform(0.5, 4.0))
 
 
 def _jumps(dice: random.Random, hosts: tuple[str, ...]) -> Iterator[Stroke]:
@@ -192,12 +218,15 @@ def _jumps(dice: random.Random, hosts: tuple[str, ...]) -> Iterator[Stroke]:
     if dice.random() < 0.15:
         target = dice.choice((SERVER, *hosts))
         for _ in range(dice.randint(1, 2)):
-            yield Stroke("jump", target, _mark(dice, at_end=False), 0.0, dice.choice(JUMPS))
+            yield Stroke("jump", target, _mark(dice), 0.0, dice.choice(JUMPS))
 
 
-def _mark(dice: random.Random, *, at_end: bool) -> Mark:
+def _mark(dice: random.Random, *, early: bool = False, at_end: bool = False) -> Mark:
     later = dice.choice((0.0, dice.uniform(0, 0.15)))  # the instant is the schedule's input
-    if at_end and dice.random() < 0.15:
+    edge = dice.random()
+    if early and edge < 0.1:
+        return Mark("listening", later_s=dice.uniform(0, 1.0))
+    if at_end and edge > 0.85:
         return Mark("ended", later_s=later)
     what = dice.choices(("opened", "committed", "settled", "up", "down"), (5, 2, 2, 3, 2))[0]
     amount = int(dice.uniform(0, 1.2 * MODEL_BYTES)) if what in ("up", "down") else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import shutil
 import signal
 import sqlite3
 import time
@@ -12,8 +13,8 @@ from typing import TypeAlias
 
 from support import clock
 from support.nemesis.ends import End
-from support.nemesis.field import Field
-from support.nemesis.schedule import Stroke
+from support.nemesis.field import LISTEN, Field
+from support.nemesis.schedule import SERVER, Stroke
 from support.nemesis.strangers import stranger
 from support.powerloss import Cut, Fate
 from support.processes import Program
@@ -21,6 +22,7 @@ from support.strace import Tracer
 
 Course: TypeAlias = Generator[float, None, None]  # yields the seconds after which it is looked at again
 _SOON = 0.01
+_ASKED_S = 5.0  # a question takes that long at most, on a busy machine
 _PATIENCE_S = 60.0  # for what a process does by itself; no measure
 _FATES = (
     (Fate.LOST, Fate.KEPT, Fate.FIRST, Fate.ANY),
@@ -99,9 +101,31 @@ def _stall(field: Field, stroke: Stroke) -> Course:
     tracer = Tracer(_program(field, stroke), gate, "pwrite64", slow)
     try:
         yield from _until(lambda: bool(tracer.delayed) or not end.program, "no write", least_s=3.0)
-        yield stroke.seconds
+        if tracer.delayed and _may_answer(field, stroke):
+            yield from _answered(field, stroke)
+        else:
+            yield stroke.seconds
     finally:
         tracer.close()
+
+
+def _may_answer(field: Field, stroke: Stroke) -> bool:
+    """Whether there is time enough for a question, and nothing else that stops the answer."""
+    others = {other.kind for other in field.schedule.strokes if other.target == stroke.target}
+    return stroke.target == SERVER and stroke.seconds > _ASKED_S and "stop" not in others
+
+
+def _answered(field: Field, stroke: Stroke) -> Course:
+    """The operator is answered while the write stalls."""
+    program, began = _program(field, stroke), time.monotonic()
+    asked = field.flock.start("fl-lab", "control", str(field.server.folder), "status")
+    while time.monotonic() < began + stroke.seconds:
+        yield _SOON
+        if not asked.process.is_alive() and field.server.program is program and asked.process.exitcode:
+            field.findings.append(f"while a write stalls: {asked.sentence()}")
+            return
+    if asked.process.is_alive() and field.server.program is program:
+        field.findings.append(f"the operator is not answered while a write stalls for {stroke.seconds:.1f} s")
 
 
 def _second(field: Field, stroke: Stroke) -> Course:
@@ -130,6 +154,27 @@ def _power(field: Field, stroke: Stroke) -> Course:
         yield stroke.seconds
 
 
+def _rollback(field: Field, stroke: Stroke) -> Course:
+    """A device's directory is put back from a copy, some rounds later."""
+    end = _living(field, stroke)
+    if end.disk:
+        raise Missed  # its disk is another matter
+    dice, copy = random.Random(stroke.dice), field.flock.folder / f"copy-{stroke.dice}"
+    try:
+        shutil.copytree(end.folder, copy, ignore=shutil.ignore_patterns(".*", "lock"))
+    except shutil.Error:  # a file has gone meanwhile
+        raise Missed from None
+    then = field.progress.committed + dice.randint(1, 3)
+    while field.progress.committed < then and not field.progress.ended:
+        yield _SOON
+    if field.progress.ended or not end.program:
+        raise Missed
+    with _down(end):
+        end.kill()
+        end.put(copy)
+        yield stroke.seconds
+
+
 def _pause(field: Field, stroke: Stroke) -> Course:
     _program(field, stroke)
     yield from _control(field, "pause")
@@ -148,10 +193,9 @@ def _control(field: Field, *words: str) -> Generator[float, None, bool]:
 def _port(field: Field, stroke: Stroke) -> Course:
     """The server dies, and another run has its port until it comes back."""
     end = _living(field, stroke)
-    address = field.flock.address
     with _down(end):
         end.kill()
-        with stranger(field.flock, "fl-server", stroke.dice, address):
+        with stranger(field.flock, "fl-server", stroke.dice, LISTEN):
             yield stroke.seconds
 
 
@@ -222,6 +266,7 @@ KINDS: dict[str, Callable[[Field, Stroke], Course]] = {
     "stall": _stall,
     "second": _second,
     "power": _power,
+    "rollback": _rollback,
     "pause": _pause,
     "port": _port,
     "cut": _cut,
