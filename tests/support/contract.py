@@ -272,9 +272,9 @@ class Trial:
         """Check the header and put the payload into the spool: the server's side."""
         check_package(update.package, work.uploads, work.scalars)
         description = Description(self.number, update.package, 1)
-        held = entry.begin(description.to_bytes())  # all of it, if it came before a crash
-        if held < len(update.payload):
-            entry.append(held, update.payload[held:], extend(0, update.payload))
+        arrival = entry.begin(description.to_bytes())  # all of it, if it came before a crash
+        if (held := arrival.held) < len(update.payload):
+            arrival.append(held, update.payload[held:], extend(0, update.payload), last=True)
         entry.finish()
         return SpooledUpdate(index, update.package, entry.data_path, work.layouts)
 

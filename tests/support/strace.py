@@ -12,6 +12,7 @@ import pytest
 from support.processes import Program, until
 
 _DETACH_S = 3.0
+_STAYS = 30  # looks in a row: every traced call stops its thread for a moment
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
@@ -42,6 +43,18 @@ class Tracer:
         """How many calls have been slow so far."""
         return self._calls.read_text("utf-8", "replace").count("(DELAYED)")
 
+    def wait_until_it_holds(self, program: Program) -> None:
+        """Wait until a thread of the program stays in a call that is being made slow."""
+        held: dict[str, int] = {}  # how often in a row each was found so
+
+        def look() -> bool | None:
+            found = [path.parent.name for path in _threads(program) if _stopped(path)]
+            for thread in {*held, *found}:
+                held[thread] = held.get(thread, 0) + 1 if thread in found else 0
+            return max(held.values(), default=0) >= _STAYS or None
+
+        until(look, lambda: f"{program.name} is not held: {program.text[-3000:]}")
+
     def close(self) -> None:
         """Let the program go on without."""
         self._strace.terminate()
@@ -50,6 +63,17 @@ class Tracer:
         except subprocess.TimeoutExpired:  # it waits for ever for a thread that ends just now
             self._strace.kill()
             self._strace.wait()
+
+
+def _threads(program: Program) -> list[Path]:
+    return list(Path(f"/proc/{program.process.pid}/task").glob("*/stat"))
+
+
+def _stopped(path: Path) -> bool:
+    try:
+        return path.read_text().rpartition(")")[2].split()[0] == "t"
+    except OSError:  # it has ended since
+        return False
 
 
 def _traced(program: Program) -> bool:

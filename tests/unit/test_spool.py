@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 from hypothesis import given, settings
@@ -39,12 +40,12 @@ def send(
     entry: SpoolEntry, upto: int = len(PAYLOAD), payload: bytes = PAYLOAD, header: bytes = HEADER
 ) -> None:
     """Deliver from what is held on, in chunks."""
-    held = entry.begin(header)
-    running = extend(0, payload[:held])
-    for offset in range(held, upto, CHUNK):
+    arrival = entry.begin(header)
+    running = extend(0, payload[: arrival.held])
+    for offset in range(arrival.held, upto, CHUNK):
         data = payload[offset : min(offset + CHUNK, upto)]
         running = extend(running, data)
-        entry.append(offset, data, running)
+        arrival.append(offset, data, running, last=offset + len(data) == len(payload))
 
 
 def content(entry: SpoolEntry) -> bytes:
@@ -69,15 +70,15 @@ def test_a_new_process_goes_on_at_every_cut(spool: Spool, cut: int) -> None:
 
 def test_an_update_without_a_payload_survives_the_process_by_its_header(spool: Spool) -> None:
     entry = one(spool)
-    entry.begin(HEADER)
+    arrival = entry.begin(HEADER)
     assert one(spool).header == b""
-    entry.note()
+    arrival.note()
     entry.finish()
     found = one(spool)
     assert (found.header, found.held, found.running) == (HEADER, 0, 0)
     found.retire()
-    with pytest.raises(CorruptPayload):
-        found.note()
+    with pytest.raises(BlockingIOError, match="nobody waits"):
+        found.arrival.note()
 
 
 def test_every_torn_log_is_believed_up_to_its_last_whole_mark(spool: Spool) -> None:
@@ -85,10 +86,10 @@ def test_every_torn_log_is_believed_up_to_its_last_whole_mark(spool: Spool) -> N
     entry = one(spool)
     send(entry)
     entry.retire()
-    log = entry.log_path.read_bytes()
+    log = entry.files.log.read_bytes()
     before = len(log) - CHUNKS * 12
     for size in range(len(log)):
-        entry.log_path.write_bytes(log[:size])
+        entry.files.log.write_bytes(log[:size])
         found = one(spool)
         marks = max(0, size - before) // 12
         assert found.held == marks * CHUNK, size
@@ -103,9 +104,9 @@ def test_every_flip_in_a_log_costs_chunks_and_never_believes_bad_ones(spool: Spo
     entry = one(spool)
     send(entry)
     entry.retire()
-    log = entry.log_path.read_bytes()
+    log = entry.files.log.read_bytes()
     for position in range(len(log)):
-        entry.log_path.write_bytes(log[:position] + bytes([log[position] ^ 0x10]) + log[position + 1 :])
+        entry.files.log.write_bytes(log[:position] + bytes([log[position] ^ 0x10]) + log[position + 1 :])
         found = one(spool)
         assert found.running == extend(0, PAYLOAD[: found.held]), position
         assert found.held < len(PAYLOAD)
@@ -168,12 +169,12 @@ def test_another_update_starts_at_0(spool: Spool) -> None:
     """Both in one process and after a restart."""
     entry = one(spool)
     send(entry, 512)
-    assert entry.begin(b"another") == 0
+    assert entry.begin(b"another").held == 0
     other = PAYLOAD[::-1]
     send(entry, 256, other, b"another")
     entry = one(spool)
     assert (entry.held, entry.header) == (256, b"another")
-    assert entry.begin(HEADER) == 0
+    assert entry.begin(HEADER).held == 0
     send(entry)
     assert content(entry) == PAYLOAD
     assert (one(spool).header, one(spool).held) == (HEADER, len(PAYLOAD))
@@ -188,7 +189,7 @@ def test_a_chunk_that_does_not_continue_the_payload_is_refused(
     entry = one(spool)
     send(entry, 128)
     with pytest.raises(CorruptPayload, match="does not continue the 128 bytes held"):
-        entry.append(offset, PAYLOAD[128:256], extend(0, PAYLOAD[:256]) ^ checksum)
+        entry.arrival.append(offset, PAYLOAD[128:256], extend(0, PAYLOAD[:256]) ^ checksum)
     send(entry)
     assert content(entry) == PAYLOAD
 
@@ -206,7 +207,7 @@ def test_a_forgotten_update_starts_again_whatever_the_header(spool: Spool) -> No
     entry = one(spool)
     send(entry, 512)
     entry.forget()
-    assert entry.begin(HEADER) == 0
+    assert entry.begin(HEADER).held == 0
     send(entry)
     assert content(one(spool)) == PAYLOAD
 
@@ -216,8 +217,8 @@ def test_a_retired_entry_takes_no_more(spool: Spool) -> None:
     entry = one(spool)
     send(entry, 128)
     entry.retire()
-    with pytest.raises(CorruptPayload):
-        entry.append(128, PAYLOAD[128:256], extend(0, PAYLOAD[:256]))
+    with pytest.raises(BlockingIOError, match="nobody waits"):
+        entry.arrival.append(128, PAYLOAD[128:256], extend(0, PAYLOAD[:256]))
 
 
 def _open_descriptors() -> int:
@@ -225,29 +226,118 @@ def _open_descriptors() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
-@pytest.mark.parametrize("end", [SpoolEntry.finish, SpoolEntry.forget, SpoolEntry.retire])
+@pytest.mark.parametrize("end", [SpoolEntry.forget, SpoolEntry.retire])
 def test_descriptors_are_given_back(spool: Spool, end: Callable[[SpoolEntry], None]) -> None:
     before = _open_descriptors()
     entries = spool.prepare(1, range(20), len(PAYLOAD))
     for entry in entries.values():
         send(entry, 256)
         end(entry)
+        entry.arrival.release()
+    assert _open_descriptors() == before
+    assert not any(entry.arrival.unreleased for entry in entries.values() if end is SpoolEntry.retire)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_a_whole_update_gives_its_descriptors_back_by_itself(spool: Spool) -> None:
+    before = _open_descriptors()
+    send(one(spool))
     assert _open_descriptors() == before
 
 
-def test_a_chunk_that_is_being_written_holds_the_next_header_off(spool: Spool) -> None:
-    """A stream is cancelled while its thread still writes: the next one must not read a length that moves."""
+# --------------------------------------------------------------------------------- a disk that stands still
+
+
+class Stalled:
+    """A write that does not return until it is let."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, entry: SpoolEntry) -> None:
+        self.begun, self.go_on = Event(), Event()
+        self._whole, self._threads = os.pwrite, ThreadPoolExecutor(2)
+        patch.setattr(os, "pwrite", self._pwrite)
+        held, arrival = entry.held, entry.arrival
+        data = PAYLOAD[held : held + CHUNK]
+        self.writing = self._threads.submit(arrival.append, held, data, extend(0, PAYLOAD[: held + CHUNK]))
+        assert self.begun.wait(20)
+
+    def _pwrite(self, descriptor: int, data: bytes, offset: int) -> int:
+        if not self.begun.is_set():
+            self.begun.set()
+            assert self.go_on.wait(20)
+        return self._whole(descriptor, data, offset)
+
+    def end(self) -> None:
+        """Let it return."""
+        self.go_on.set()
+        self.writing.result(20)
+        self._threads.shutdown()
+
+
+def begun(spool: Spool) -> SpoolEntry:
+    """Return an entry that holds two chunks."""
     entry = one(spool)
-    with ThreadPoolExecutor(2) as threads:
-        for _ in range(50):
-            send(entry, 512)
-            running = extend(0, PAYLOAD[:640])
-            writing = threads.submit(entry.append, 512, PAYLOAD[512:640], running)
-            held = entry.begin(HEADER)
-            writing.result(20)
-            assert held in (512, 640)
-            assert entry.held == 640
-            entry.forget()
+    send(entry, 2 * CHUNK)
+    return entry
+
+
+def test_nothing_that_is_decided_waits_for_a_write_that_stands_still(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = begun(spool)
+    stalled = Stalled(monkeypatch, entry)
+    assert entry.begin(HEADER).held == 2 * CHUNK
+    entry.forget()
+    assert entry.begin(b"another").held == 0
+    entry.retire()
+    entry.arrival.release()
+    assert entry.arrival.being_written
+    stalled.end()
+    assert not entry.arrival.being_written
+
+
+def test_what_was_written_for_nobody_counts_nowhere_and_spoils_no_later_update(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The late bytes land in files that are nobody's."""
+    entry = begun(spool)
+    stalled = Stalled(monkeypatch, entry)
+    send(entry, payload=PAYLOAD[::-1], header=b"another")
+    stalled.end()
+    assert (entry.held, entry.running, content(entry)) == (
+        len(PAYLOAD),
+        extend(0, PAYLOAD[::-1]),
+        PAYLOAD[::-1],
+    )
+    assert (one(spool).header, one(spool).held) == (b"another", len(PAYLOAD))
+
+
+def test_a_file_that_is_still_written_to_becomes_no_other_rounds(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = begun(spool)
+    stalled, inode = Stalled(monkeypatch, entry), entry.data_path.stat().st_ino
+    entry.retire()
+    one(spool, 2)
+    later = one(spool, 3)
+    send(later, payload=PAYLOAD[::-1])
+    stalled.end()
+    assert later.data_path.stat().st_ino != inode
+    assert content(later) == PAYLOAD[::-1]
+
+
+def test_who_goes_on_while_the_last_write_stands_still_is_told_to_come_again(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the same update, so what the late write brings is good; but nobody's thread waits for it."""
+    monkeypatch.setattr("edgeflock.server.files.spool._OTHERS_S", 0.01)
+    entry = begun(spool)
+    stalled = Stalled(monkeypatch, entry)
+    with pytest.raises(BlockingIOError, match="the disk has not taken what came before"):
+        send(entry)
+    stalled.end()
+    assert entry.held == 3 * CHUNK
+    send(entry)
+    assert content(entry) == PAYLOAD
 
 
 # --------------------------------------------------------------------------------- folders
@@ -354,8 +444,8 @@ def test_whatever_was_cut_and_restarted_the_payload_is_whole(
         elif step == "o":
             send(entry, count * CHUNK, PAYLOAD[::-1], b"other" + struct.pack("<I", count))
         else:
-            if step == "c" and entry.log_path.exists():
-                os.truncate(entry.log_path, max(0, entry.log_path.stat().st_size - count))
+            if step == "c" and entry.files.log.exists():
+                os.truncate(entry.files.log, max(0, entry.files.log.stat().st_size - count))
             entry.retire()
             entry = one(spool)
         if entry.header == HEADER:

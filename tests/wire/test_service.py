@@ -27,7 +27,7 @@ from edgeflock.common.wire.messages import run_from_wire
 from edgeflock.common.wire.transport import PROTOCOL
 from edgeflock.server.core.decisions import EndingKind
 from edgeflock.server.core.phases import Phase
-from edgeflock.server.files.spool import SpoolEntry
+from edgeflock.server.files.spool import Arrival
 from edgeflock.server.service.join import check_data
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import bundle_pb2
@@ -1127,7 +1127,7 @@ def test_a_disk_that_fails_an_upload_ends_the_process_and_not_the_run(
 
     async def talk(served: Served) -> None:
         peers = await served.gather()
-        monkeypatch.setattr(SpoolEntry, "append", fail)
+        monkeypatch.setattr(Arrival, "append", fail)
         refused = (await peers[0].deliver(served.made(0))).refusal
         assert (refused.reason, refused.temporary) == (pb.REASON_DRAINING, True)
         ending = await served.run.ended

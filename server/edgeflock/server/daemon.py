@@ -60,7 +60,8 @@ async def _live(parts: Parts, console: ServerConsole) -> tuple[Ended | None, str
     """Start, serve, drain; return how the run ended, and the name of the signal that asked to go."""
     config, moving = parts.built.config, set_in_motion(parts)
     with _signals(moving.intake, config.drain_timeout) as asked:
-        doors, beside = await Doors.bound(moving), ChildProcesses(config, parts.run_dir)
+        doors = await Doors.bound(moving)
+        beside = await asyncio.to_thread(ChildProcesses, config, parts.run_dir)
         await moving.begin()
         await doors.open()
         moving.caution()

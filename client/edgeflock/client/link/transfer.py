@@ -227,10 +227,11 @@ async def deliver(stub: Stub, session: bytes, outgoing: Outgoing) -> Settlement 
             match answer.WhichOneof("message"):
                 case "credit":
                     answer = await upload.send(call, answer.credit)
-                case "received":
-                    return None
-                case "outcome":
-                    return settlement(answer.outcome)
+                case "received" | "outcome" as said:
+                    await (
+                        call.read()
+                    )  # its end: what a call that is cut off leaves, gRPC's server never frees
+                    return settlement(answer.outcome) if said == "outcome" else None
                 case "refusal":
                     raise refused(answer.refusal)
                 case _:

@@ -44,7 +44,7 @@ from edgeflock.server.engine.folding import fold_ahead, fold_round
 from edgeflock.server.engine.loop import Loop, Work
 from edgeflock.server.engine.means import Means
 from edgeflock.server.engine.open_round import OpenRound
-from edgeflock.server.engine.opening import open_round, prepared
+from edgeflock.server.engine.opening import open_round, prepared, release
 from edgeflock.server.engine.persisting import persist
 
 log = structlog.get_logger()
@@ -121,6 +121,7 @@ class Engine:
 
     async def _open(self, effect: PrepareRound) -> RoundPrepared:
         self._let_go()
+        self.opened = None
         self.opened = opened = await open_round(self.means, self.machine, effect, first=self._first)
         self._first = False
         self._opened.set()
@@ -130,9 +131,9 @@ class Engine:
         return RoundPrepared(effect.round, received, time.monotonic())
 
     def _let_go(self) -> None:
-        if self.opened is not None:
-            self.opened.close()
-        self.opened = None
+        """Take no more bytes for the round that was open last."""
+        if self.opened is not None and (unreleased := self.opened.close()):
+            self._loop.start(release(self.means, unreleased))
 
     async def _fold(self, effect: FoldRound) -> Folded | None:
         machine = self.machine  # nobody waits for the rest of what is too late
@@ -197,13 +198,12 @@ class Engine:
         self._closing = True
         self._opened.set()
         bookkeeping.watch.close()
+        self._let_go()
         await self._loop.settle()
         await means.scoring.finish()
         bookkeeping.end()
         bookkeeping.charge(self.machine.round or 1)
         await bookkeeping.write(self.machine, self.opened)
-        if self.opened is not None:
-            self.opened.close()
         means.threads.shut()
 
 

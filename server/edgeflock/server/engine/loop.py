@@ -65,8 +65,9 @@ class Threads:
         return await in_thread(self._files, work, *arguments)
 
     def shut(self) -> None:
+        """Let them end when they are through; a write that nobody waits for may never return."""
         for threads in (self._arithmetic, self._preparation, self._evaluation, self._files):
-            threads.shutdown()
+            threads.shutdown(wait=False)
 
 
 def _started(threads: int, name: str) -> ThreadPoolExecutor:

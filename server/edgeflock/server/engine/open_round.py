@@ -14,7 +14,7 @@ from edgeflock.common.scores import Score
 from edgeflock.server.costs.budget import STATED, Budget, credible
 from edgeflock.server.costs.rows import Row
 from edgeflock.server.files.packages import Broadcast
-from edgeflock.server.files.spool import SpoolEntry
+from edgeflock.server.files.spool import Arrival, SpoolEntry
 from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.work import RoundWork
 
@@ -157,7 +157,8 @@ class OpenRound:
             "train_energy_j": sum(credible(cost.get("energy_j")) for cost in self.costs.values()),
         }
 
-    def close(self) -> None:
-        """Take no more bytes."""
+    def close(self) -> list[Arrival]:
+        """Take no more bytes; return what has open files, which a thread is to release."""
         for entry in self.entries.values():
             entry.retire()
+        return [entry.arrival for entry in self.entries.values() if entry.arrival.unreleased]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from edgeflock.methods.kit.base import Round
@@ -14,7 +14,7 @@ from edgeflock.server.core.run import RunMachine
 from edgeflock.server.engine.means import Means
 from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.files.packages import Broadcast
-from edgeflock.server.files.spool import SpoolEntry
+from edgeflock.server.files.spool import Arrival, SpoolEntry
 
 
 def wants_no(means: Means, wanted: RoundOpened, used: Mapping[str, float], before: OpenRound | None) -> str:
@@ -77,6 +77,16 @@ async def prepared(opened: OpenRound) -> bool:
     if not opened.preparing.done():
         await asyncio.wait([opened.preparing])
     return opened.preparing.exception() is None and opened.preparing.result()
+
+
+async def release(means: Means, unreleased: Sequence[Arrival]) -> None:
+    """Give the files of updates that were not completed back."""
+    await means.threads.write(_release, unreleased)
+
+
+def _release(unreleased: Sequence[Arrival]) -> None:
+    for arrival in unreleased:
+        arrival.release()
 
 
 # --------------------------------------------------------------------------------- member by member

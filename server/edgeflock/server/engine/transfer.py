@@ -26,7 +26,7 @@ CLOSED = "the round was closed while your update was on its way: ask for the ver
 _RETRY_SPACE_MS = 2000
 _PASSING = {
     **dict.fromkeys(FULL, Reason.NO_SPACE),
-    **dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.ENOMEM), Reason.BUSY),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN), Reason.BUSY),
 }
 
 
@@ -64,11 +64,12 @@ class Slot:
     ) -> None:
         self._engine, self._opened, self._seat = engine, opened, seat
         self._header, self._entry, self._traffic = header, entry, traffic
+        self._arrival = entry.arrival
 
     @property
     def held(self) -> int:
         """Bytes that are here, and good."""
-        return self._entry.held
+        return self._arrival.held
 
     @property
     def size(self) -> int:
@@ -87,10 +88,8 @@ class Slot:
         scalars = self._header.package.scalars
         stated = {name: int(scalars[name]) for name in ("samples", "steps")}
         self._opened.state(self._seat, {**stated, **self._header.costs}, self._header.used_up)
-        if self._entry.header or not self.size:  # files are open, or to be opened
-            return await _on_disk(self._engine, self._begin)
-        self._begin()
-        return None
+        self._arrival = self._entry.begin(self._header.described.to_bytes())
+        return None if self.size else await self._on_disk(self._arrival.note)
 
     async def append(
         self, offset: int, data: Buffer, crc32c: int, *, message_bytes: int = 0
@@ -99,7 +98,7 @@ class Slot:
         package, size = self._header.package, memoryview(data).nbytes
         self._traffic.received(message_bytes, size, package, offset)
         last = offset + size == package.size_bytes
-        refused = await _on_disk(self._engine, self._append, offset, data, crc32c, last)
+        refused = await self._on_disk(self._arrival.append, offset, data, crc32c, last)
         self._engine.admits()  # if not, the round is over now
         return refused or self._over()
 
@@ -108,29 +107,32 @@ class Slot:
         if over := self._over():
             return over
         package = self._header.package
-        if self._entry.running != package.crc32c:
-            self._entry.forget()
+        if self._arrival.running != package.crc32c:
+            self._entry.forget(self._arrival)
             words = "the payload is complete, but not the one that its header describes"
             return Refused(Reason.BAD_TRANSFER, words)
         self._engine.received(self._seat, self._header.described)
         return None
 
-    def _begin(self) -> None:
-        self._entry.begin(self._header.described.to_bytes())
-        if not self.size:
-            self._entry.note()
-
-    def _append(self, offset: int, data: Buffer, crc32c: int, last: bool) -> None:
+    async def _on_disk(self, work: Callable[..., object], *arguments: object) -> Refused | None:
+        """Do it in a thread; return why it cannot be done."""
         try:
-            self._entry.append(offset, data, crc32c, last)
-        except CorruptPayload:
-            self._entry.forget()
-            raise
+            await self._engine.means.threads.write(work, *arguments)
+        except CorruptPayload as error:
+            self._entry.forget(self._arrival)
+            return Refused(Reason.BAD_TRANSFER, str(error))
+        except OSError as error:
+            return unwritten(self._engine, error)
+        return None
 
     def _over(self) -> Refused | None:
-        """The round may have been closed since the header was answered: its verdict is on the way."""
+        """The round may have been closed since the header was answered: its verdict is on the way.
+
+        Or another update of the same member has come in place of this one.
+        """
         engine = self._engine
-        if engine.opened is self._opened and engine.machine.has_task(self._seat):
+        wanted = engine.opened is self._opened and engine.machine.has_task(self._seat)
+        if wanted and self._entry.arrival is self._arrival:
             return None
         return Refused(Reason.BUSY, CLOSED)
 
@@ -153,17 +155,6 @@ class Download:
             message = await engine.means.threads.write(self._broadcast.message, offset, size)
         self._traffic.sent(len(message), payload, self.package, offset)
         return message
-
-
-async def _on_disk(engine: Engine, work: Callable[..., object], *arguments: object) -> Refused | None:
-    """Do it in a thread; return why it cannot be done."""
-    try:
-        await engine.means.threads.write(work, *arguments)
-    except CorruptPayload as error:
-        return Refused(Reason.BAD_TRANSFER, str(error))
-    except OSError as error:
-        return unwritten(engine, error)
-    return None
 
 
 def unwritten(engine: Engine, error: OSError) -> Refused:

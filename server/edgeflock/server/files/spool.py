@@ -16,7 +16,7 @@ import shutil
 import struct
 import threading
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgeflock.common.errors import CorruptPayload
@@ -26,62 +26,63 @@ from edgeflock.common.payload.description import CorruptDescription, Description
 _MARK = struct.Struct("<QI")
 _HEAD = struct.Struct("<II")  # size and checksum of the header that follows
 _READ_BYTES = 4 << 20
+_OTHERS_S = 1.0  # for a write that was cut off to be through
 
 
-class SpoolEntry:
-    """One member's update in the spool. A chunk that is being written holds the other calls off."""
+class Arrival:
+    """One update on its way into the spool: how much of it is here, and good.
 
-    def __init__(self, data_path: Path, log_path: Path) -> None:
-        self.data_path, self.log_path = data_path, log_path
-        self.header = b""  # the update's description as it is stored
+    Threads write it, one at a time. Whoever waits for it may give it up at any time and need not wait for
+    them: what a thread still writes then counts nowhere, and the files become nobody else's before it is
+    done with them.
+    """
+
+    def __init__(self, files: SpoolFiles, header: bytes = b"", before: Arrival | None = None) -> None:
+        self.header = header  # the update's description as it is stored
         self.held = 0
         self.running = 0
         self.complete = False
+        self._files, self._before = files, before  # what came here before, and may be written still
         self._data: int | None = None
         self._log: int | None = None
         self._log_end = 0  # where the next mark goes
-        self._retired = False
-        self._lock = threading.Lock()  # the stream that wrote may have been cancelled, its thread not
-
-    def begin(self, header: bytes) -> int:
-        """Take an update's header; return how much of its payload is already here."""
-        with self._lock:
-            if header != self.header:
-                self._restart(header)
-            return self.held
-
-    def description(self, round: int) -> Description | None:
-        """Return what is held; None if it is nothing, cannot be read, or is of another round.
-
-        After a power cut the spool of a round may hold what its files held two rounds before.
-        """
-        try:
-            found, _ = Description.from_bytes(self.header)
-        except CorruptDescription:
-            return None
-        return found if found.round == round else None
+        self._given_up = False
+        self._writing = threading.Lock()  # for threads alone: a disk may hold it for long
 
     def note(self) -> None:
-        """Write down the header of an update without a payload."""
-        with self._lock:
-            if self._retired:
-                raise CorruptPayload("the round is over")
+        """Write down the header of an update without a payload. Raises OSError as `append` does."""
+        with self._alone():
             self._data, self._log = self._open()
             self._close()
 
     def append(self, offset: int, data: Buffer, checksum: int, last: bool = False) -> None:
         """Write the next chunk; the last one gives the descriptors back.
 
-        Raises CorruptPayload if it does not continue the payload, OSError if the disk will not take it.
+        Raises CorruptPayload if it does not continue the payload, OSError if the disk will not take it:
+        EAGAIN if it has not taken yet what came before, or if nobody waits for this any more.
         """
-        with self._lock:
+        with self._alone():
             self._append(offset, data, checksum)
             if last:
                 self._close()
 
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Within this, no other thread writes it. A disk that stands still shall not take all threads."""
+        if not self._writing.acquire(timeout=_OTHERS_S):
+            raise BlockingIOError(errno.EAGAIN, "the disk has not taken what came before")
+        try:
+            if self._given_up:
+                raise BlockingIOError(errno.EAGAIN, "nobody waits for it any more")
+            yield
+        finally:
+            self._writing.release()
+            if self._given_up:
+                self.release()
+
     def _append(self, offset: int, data: Buffer, checksum: int) -> None:
         running = extend(self.running, data)
-        if self._retired or offset != self.held or running != checksum:
+        if offset != self.held or running != checksum:
             raise CorruptPayload(f"the chunk at {offset} does not continue the {self.held} bytes held")
         if self._data is None or self._log is None:
             self._data, self._log = self._open()
@@ -95,11 +96,12 @@ class SpoolEntry:
     def _open(self) -> tuple[int, int]:
         """Open both files; with nothing held, the log begins anew with the header."""
         self._close()
+        self._make_room()
         fresh = os.O_TRUNC if not self.held else 0
         with contextlib.ExitStack() as undo:  # a full disk may be met many times
-            data = os.open(self.data_path, os.O_WRONLY | os.O_CREAT, 0o600)
+            data = os.open(self._files.data, os.O_WRONLY | os.O_CREAT, 0o600)
             undo.callback(os.close, data)
-            log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | fresh, 0o600)
+            log = os.open(self._files.log, os.O_WRONLY | os.O_CREAT | fresh, 0o600)
             undo.callback(os.close, log)
             if not self.held:
                 head = _HEAD.pack(len(self.header), extend(0, self.header)) + self.header
@@ -108,27 +110,40 @@ class SpoolEntry:
             undo.pop_all()
         return data, log
 
-    def forget(self) -> None:
-        """Start again at 0 with the next header; what is complete and checked stays."""
-        with self._lock:
-            if not self.complete:
-                self._restart(b"")
+    def _make_room(self) -> None:
+        """Leave files that somebody still writes to to him, and make others in their place."""
+        if self._before is not None:
+            self._before.release()
+            if self._before.being_written:  # it is given up: nobody begins to
+                self._files.renew()
+        self._before = None
 
-    def _restart(self, header: bytes) -> None:
-        self._close()
-        self.header, self.held, self.running, self.complete = header, 0, 0, False
+    def followed_by(self, header: bytes) -> Arrival:
+        """Give this one up, without waiting, for another that comes to the same place."""
+        self._given_up = True
+        return Arrival(self._files, header, self if self.unreleased else None)
 
-    def finish(self) -> None:
-        """Mark the payload as complete and checked; nothing more is written."""
-        with self._lock:
-            self.complete = True
+    def give_up(self) -> None:
+        """Take no more bytes; `release`, in a thread, gives back what is open."""
+        self._given_up = True
+
+    @property
+    def being_written(self) -> bool:
+        """Whether a thread is at its files now, for it or for what it followed."""
+        return self._writing.locked() or (self._before is not None and self._before.being_written)
+
+    @property
+    def unreleased(self) -> bool:
+        """Whether files of it, or of what it followed, are open."""
+        return self._writing.locked() or self._data is not None or self._before is not None
+
+    def release(self) -> None:
+        """Give the descriptors of what was given up back; who still writes does so himself."""
+        if (before := self._before) is not None:
+            before.release()
+        if self._given_up and self._writing.acquire(blocking=False):
             self._close()
-
-    def retire(self) -> None:
-        """Take no more bytes, the round is over: its files may become those of another."""
-        with self._lock:
-            self._retired = True
-            self._close()
+            self._writing.release()
 
     def _close(self) -> None:
         for descriptor in (self._data, self._log):
@@ -139,7 +154,7 @@ class SpoolEntry:
     def recover(self) -> None:
         """Read what a previous process left: the header, and the payload up to the last good mark."""
         try:
-            log = self.log_path.read_bytes()
+            log = self._files.log.read_bytes()
             size, checksum = _HEAD.unpack_from(log)
         except (OSError, struct.error):
             return
@@ -149,12 +164,12 @@ class SpoolEntry:
         self.header = header
         good = self._check_marks(log[_HEAD.size + size :])
         self._log_end = _HEAD.size + size + good * _MARK.size
-        os.truncate(self.log_path, self._log_end)
+        os.truncate(self._files.log, self._log_end)
 
     def _check_marks(self, marks: bytes) -> int:
         """Follow the marks through the payload; return how many hold."""
         good = 0
-        with self.data_path.open("rb", buffering=0) as data:
+        with self._files.data.open("rb", buffering=0) as data:
             for end, checksum in _whole_marks(marks):
                 running = _extend_from(data.fileno(), self.running, self.held, end)
                 if end <= self.held or running != checksum:
@@ -163,11 +178,92 @@ class SpoolEntry:
         return good
 
 
+@dataclass(frozen=True)
+class SpoolFiles:
+    """Where one member's update lies: two files; that of the payload has its size from the beginning."""
+
+    data: Path
+    log: Path
+    size_bytes: int = 0
+
+    def reserve(self) -> None:
+        """Raises OSError (ENOSPC) when the disk is full."""
+        _reserve(self.data, self.size_bytes)
+
+    def renew(self) -> None:
+        """Make other files of the same names: who still writes to those that were here spoils nothing."""
+        for path in (self.data, self.log):
+            path.unlink(missing_ok=True)
+        self.reserve()
+
+
+class SpoolEntry:
+    """One member's update in the spool; what is asked and decided here never waits for a disk."""
+
+    def __init__(self, files: SpoolFiles) -> None:
+        self.files = files
+        self.arrival = Arrival(files)
+
+    @property
+    def data_path(self) -> Path:
+        return self.files.data
+
+    @property
+    def header(self) -> bytes:
+        return self.arrival.header
+
+    @property
+    def held(self) -> int:
+        return self.arrival.held
+
+    @property
+    def running(self) -> int:
+        return self.arrival.running
+
+    @property
+    def complete(self) -> bool:
+        return self.arrival.complete
+
+    def begin(self, header: bytes) -> Arrival:
+        """Take an update's header; return what is here of it, to be continued."""
+        if header != self.header:
+            self.arrival = self.arrival.followed_by(header)
+        return self.arrival
+
+    def description(self, round: int) -> Description | None:
+        """Return what is held; None if it is nothing, cannot be read, or is of another round.
+
+        After a power cut the spool of a round may hold what its files held two rounds before.
+        """
+        try:
+            found, _ = Description.from_bytes(self.header)
+        except CorruptDescription:
+            return None
+        return found if found.round == round else None
+
+    def forget(self, arrival: Arrival | None = None) -> None:
+        """Start again at 0 with the next header; what is complete and checked stays.
+
+        If it is about one that another has followed, nothing is to be done.
+        """
+        if not self.complete and arrival in (None, self.arrival):
+            self.arrival = self.arrival.followed_by(b"")
+
+    def finish(self) -> None:
+        """Mark the payload as complete and checked; nothing more is written."""
+        self.arrival.complete = True
+
+    def retire(self) -> None:
+        """Take no more bytes, the round is over: its files may become those of another."""
+        self.arrival.give_up()
+
+
 @dataclass
 class Spool:
     """The `spool/` directory: one folder a round."""
 
     root: Path
+    _lent: dict[int, dict[int, SpoolEntry]] = field(default_factory=dict, init=False)  # by round and seat
 
     def prepare(self, round: int, members: Collection[int], size_bytes: int) -> dict[int, SpoolEntry]:
         """Reserve space for every member's update and return the entries, with what they already hold.
@@ -179,11 +275,12 @@ class Spool:
         if not begun:
             self._recycle(round - 2, folder, members)
         self._remove_before(round - 1)
-        entries = {seat: self._entry(round, seat) for seat in members}
+        entries = {seat: self._entry(round, seat, size_bytes) for seat in members}
         for entry in entries.values():
-            _reserve(entry.data_path, size_bytes)
+            entry.files.reserve()
             if begun:
-                entry.recover()
+                entry.arrival.recover()
+        self._lent.setdefault(round, {}).update(entries)
         return entries
 
     def scan(self, round: int, members: Collection[int]) -> dict[int, SpoolEntry]:
@@ -191,7 +288,7 @@ class Spool:
         entries = {seat: self._entry(round, seat) for seat in members}
         for entry in entries.values():
             if entry.data_path.exists():
-                entry.recover()
+                entry.arrival.recover()
         return entries
 
     def _remove_before(self, round: int) -> None:
@@ -216,20 +313,20 @@ class Spool:
     def _folder(self, round: int) -> Path:
         return self.root / f"{round:06d}"
 
-    def _entry(self, round: int, seat: int) -> SpoolEntry:
+    def _entry(self, round: int, seat: int, size_bytes: int = 0) -> SpoolEntry:
         folder = self._folder(round)
-        return SpoolEntry(folder / f"{seat:06d}.data", folder / f"{seat:06d}.log")
+        return SpoolEntry(SpoolFiles(folder / f"{seat:06d}.data", folder / f"{seat:06d}.log", size_bytes))
 
     def _recycle(self, old: int, folder: Path, members: Collection[int]) -> None:
         """Make the folder of a round out of an old one: its data files are used again, its logs are not."""
-        building = self.root / ".new"
+        building, lent = self.root / ".new", self._lent.pop(old, {})
         shutil.rmtree(building, ignore_errors=True)
         if self._folder(old).exists():
             self._folder(old).rename(building)
         building.mkdir(parents=True, exist_ok=True)
         spare = []
         for path in sorted(building.iterdir()):
-            if path.suffix != ".data":
+            if path.suffix != ".data" or _is_written(lent.get(int(path.stem))):
                 path.unlink()
             elif int(path.stem) not in members:
                 spare.append(path)
@@ -239,6 +336,11 @@ class Spool:
         for path in spare:
             path.unlink()
         building.rename(folder)
+
+
+def _is_written(entry: SpoolEntry | None) -> bool:
+    """Whether a thread still writes to its files, for nobody."""
+    return entry is not None and entry.arrival.being_written
 
 
 def _reserve(path: Path, size_bytes: int) -> None:

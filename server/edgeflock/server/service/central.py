@@ -96,7 +96,7 @@ class CentralTrainer:
                 else:
                     await self._session.changed.wait()
         finally:
-            self._thread.shutdown()
+            self._thread.shutdown(wait=False)
         self._intake.heard(CLIENT_ID)
 
     def stop(self) -> None:

@@ -74,15 +74,19 @@ class Doors:
         """Answer from now on: the machine knows the seats when the first client comes."""
         await self.clients.start()
         await self.control.start()
-        run_dir, config = self.run.parts.run_dir, self.run.parts.built.config
-        rundir.write_small(run_dir / rundir.CONTROL, f"{self.control_address.target}\n")
-        rundir.write_small(run_dir / rundir.ADDRESS, f"{self.address.target}\n")
+        config = self.run.parts.built.config
+        await asyncio.to_thread(self._write_addresses)
         transport = self.trusted.words if self.trusted else "plain text"
         log.info("listening", address=self.address.target, transport=transport)
         if words := here_only(config):
             log.info("listening_here_only", reason=words)
         if self.trusted is not None:
             self._watching = asyncio.create_task(certificates.watch(self.trusted.pair, self._warn))
+
+    def _write_addresses(self) -> None:
+        run_dir = self.run.parts.run_dir
+        rundir.write_small(run_dir / rundir.CONTROL, f"{self.control_address.target}\n")
+        rundir.write_small(run_dir / rundir.ADDRESS, f"{self.address.target}\n")
 
     def _warn(self, reason: str) -> None:
         """Say in log and journal when the certificate's time comes."""
