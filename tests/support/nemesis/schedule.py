@@ -119,13 +119,13 @@ class Schedule:
         return frozenset(stroke.target for stroke in self.strokes if stroke.kind == kind)
 
     def __str__(self) -> str:
-        first = (
-            f"seed {self.seed}: {self.name}; clients {' | '.join(self.hosts)} {' '.join(self.client_flags)}"
-        )
+        flags = " ".join((*self.server_flags, *self.client_flags))
+        first = f"seed {self.seed}: {self.name}; clients {' | '.join(self.hosts)} {flags}"
         return "\n".join([first, *(f"  {stroke}" for stroke in self.strokes)])
 
 
 SERVER = "server"
+_DASHBOARD = "--dashboard=127.0.0.1:0"
 SHORT = (0.0, 2.0)
 _ON_SERVER: Mapping[str, tuple[float, float, float]] = {  # weight, seconds from and to
     "kill": (4, *SHORT),
@@ -180,11 +180,13 @@ def schedule(seed: int) -> Schedule:
     """Make the schedule of a seed."""
     dice = random.Random(seed)
     hosts = dice.choice(HOSTS)
-    server_flags = _some(dice, {"--dashboard=127.0.0.1:0": 0.15, "--eval-blocking": 0.1})
+    server_flags = _some(dice, {_DASHBOARD: 0.15, "--eval-blocking": 0.1})
     client_flags = _some(dice, {"--stay": 0.25, "--parallel=2": 0.3})
     strokes = [*_late(dice, hosts), *_jumps(dice, hosts), *_strokes(dice, hosts)]
     strokes.sort(key=lambda stroke: (stroke.mark.what == "ended", stroke.mark.round))
     name = dice.choice(sorted(SETTINGS))
+    if any(stroke.kind == "power" and stroke.target == SERVER for stroke in strokes):
+        server_flags = tuple(flag for flag in server_flags if flag != _DASHBOARD)  # one process is recorded
     return Schedule(seed, name, hosts, server_flags, client_flags, tuple(strokes))
 
 
