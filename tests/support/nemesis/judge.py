@@ -104,17 +104,21 @@ def _other(field: Field, left: Left, calm: Left) -> list[str]:
     found = []
     if lost is not None and not field.schedule.struck("power") | field.schedule.struck("rollback"):
         found.append("a client has lost its state, and its disk was left alone")
+    return found + differences(left, calm, lost if field.schedule.setting.keeps else None)
+
+
+def differences(left: Left, calm: Left, lost: int | None = None) -> list[str]:
+    """Return what differs; from the round on in which a state was lost, bits may."""
+    found = []
     if left.outcomes != calm.outcomes:
         found.append(f"other verdicts: {_first(left.outcomes, calm.outcomes)}")
     if [row[:4] for row in left.rounds] != [row[:4] for row in calm.rounds]:
         found.append(f"other rounds: {_first(left.rounds, calm.rounds)}")
-    excused = lost is not None and field.schedule.setting.keeps
-    if not excused and left.sha256 != calm.sha256:
+    if lost is None and left.sha256 != calm.sha256:
         found.append(f"other final bits: {left.sha256[:12]}, undisturbed {calm.sha256[:12]}")
-    same = [row for row in calm.rounds if not excused or row[1] < (lost or 0)]
-    mine = left.rounds[: len(same)]
-    if mine != same:
-        found.append(f"other bits in a round: {_first(mine, same)}")
+    same = [row for row in calm.rounds if lost is None or row[1] < lost]
+    if left.rounds[: len(same)] != same:
+        found.append(f"other bits in a round: {_first(left.rounds, same)}")
     return found
 
 
