@@ -20,6 +20,7 @@ from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.options import parse
 from edgeflock.methods.kit.registry import load
 from edgeflock.methods.kit.values import Plan
+from support.contract import NormalisedNet
 from support.federation import Federation
 from support.hand_adm import Hand, bound_of
 from support.interrupted import check_that_kills_leave_no_trace
@@ -109,6 +110,22 @@ def test_the_anchor_stays_where_f_was_smallest_and_is_the_result(tmp_path: Path)
     latest.round()
     assert torch.equal(latest.learner.result(), latest.learner.state.model)
     assert latest.learner.half.closing(latest.learner.state) is None
+
+
+def test_the_buffers_of_the_result_are_those_that_its_model_had(tmp_path: Path) -> None:
+    """The anchor of a model with BatchNorm takes along the running means of its round."""
+    limits, options = {"time": 60.0}, {"clock": "simulated", "tau": "fixed:3", "mu0": "0"}
+    plan = Plan(lr=3.0, batch_size=6)
+    run = Federation(tmp_path, "fedadm", options, plan=plan, budgets=limits, net=NormalisedNet)
+    half, state = run.learner.half, run.learner.state
+    held = {0: (state.model.clone(), state.vectors["buffers"].clone())}
+    for number in range(1, 6):
+        metrics = run.round()
+        held[number] = (state.model.clone(), state.vectors["buffers"].clone())
+        (best,) = (n for n, (model, _) in held.items() if torch.equal(model, half.result(state)))
+        assert torch.equal(half.buffers(state, "buffers"), held[best][1])
+    assert best not in (0, 5), "the result is neither the start's model nor the last"
+    assert metrics["F"] > metrics["F_best"]
 
 
 @pytest.mark.parametrize("answering", [(0, 1, 2), (1,), ()])

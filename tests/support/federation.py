@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from edgeflock.common.flat import FlatModel
+from edgeflock.common.models.kit.base import Net
 from edgeflock.common.payload.pack import pack
 from edgeflock.common.payload.package import Kind
 from edgeflock.methods.kit import steps
@@ -20,6 +21,7 @@ from edgeflock.methods.kit.options import parse
 from edgeflock.methods.kit.registry import load
 from edgeflock.methods.kit.tools import Tools
 from edgeflock.methods.kit.values import Plan, State
+from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.files.checkpoints import Checkpoints, Saved
 from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.learner import Learner
@@ -54,11 +56,13 @@ class Federation:
         codec: str = "identity",
         tools: Tools | None = None,
         budgets: Mapping[str, float] | None = None,
+        net: Callable[[], Net] | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.sizes, self.plan, self._folder, self._lr_decay = sizes, plan, folder, lr_decay
         self._codec, self._tools = codec, tools
-        self._bench = bench_of("mlp", SHAPE, hidden=str(WIDTHS[1]))
+        self._net = net or (lambda: bench_of("mlp", SHAPE, hidden=str(WIDTHS[1])).net)
+        self._bench = Workbench(self._net())
         self.data = [samples(size, SHAPE, seed=10 + index) for index, size in enumerate(sizes)]
         self.states = [State() for _ in sizes]
         self._method = load(method) if isinstance(method, str) else method
@@ -75,7 +79,7 @@ class Federation:
             self._method,
             self._options,
             self._setting,
-            FlatModel(bench_of("mlp", SHAPE, hidden=str(WIDTHS[1])).net),
+            FlatModel(self._net()),
             self._layouts,
             self.plan,
             lr_decay=self._lr_decay,
@@ -130,6 +134,8 @@ class Federation:
         sent = {**half.broadcast(state, work.round), **half.personal(state, work.round, index)}
         if self._client.lacks(self.states[index], work.plan.flags):
             sent |= half.optional(state, work.round)
+        if "buffers" in state.vectors:
+            sent |= {Kind.BUFFERS: state.vectors["buffers"], Kind.COUNTERS: state.vectors["counters"]}
         return {kind: flat.clone() for kind, flat in sent.items()}
 
     def _local(self, work: RoundWork, index: int) -> Local:
@@ -145,7 +151,9 @@ class Federation:
 
     def _train(self, work: RoundWork, index: int, counts: bool) -> SpooledUpdate:
         local = self._local(work, index)
-        bundles = steps.run(self._client, local)
+        model = self._bench.model
+        beside = {Kind.BUFFERS: model.buffers, Kind.COUNTERS: model.counters}
+        bundles = beside | steps.run(self._client, local)
         own = {"samples": self.sizes[index], "steps": local.steps_done, "loss": local.mean_loss()}
         missing = torch.zeros(local.params.numel())  # of a round without a step
         parts = {

@@ -157,6 +157,7 @@ class Home:
         client_tests: tuple[str, ...] = (),
         eval_every: int = 1,
         budget: Budget | None = None,
+        keep_every: int = 0,
         **rules: Any,
     ) -> None:
         self.run_dir = root / "run"
@@ -164,7 +165,7 @@ class Home:
         self.layouts = layouts(numbers)
         self.method, self.codec, self.credit_bytes = method, codec, credit_bytes
         self.client_tests, self.eval_every = client_tests, eval_every
-        self.budget = budget
+        self.budget, self.keep_every = budget, keep_every
         self.more = False  # whether more is asked of the run than before
         size = cohort or clients
         closes = (load(method) if isinstance(method, str) else method).closes
@@ -214,7 +215,7 @@ class Home:
     def _assemble(self, journal: Journal) -> tuple[Resumed, Learner, Files]:
         resumed = startup.resume(journal)
         brain = learner(self.layouts, method=self.method, clients=self.rules.clients, codec=self.codec)
-        files = Files(Checkpoints(self.run_dir, self.layouts), Spool(self.run_dir / "spool"))
+        files = Files(Checkpoints(self.run_dir, self.layouts), Spool(self.run_dir / "spool"), self.keep_every)
         asked = Asked(self.rules.rounds, self.more)
         startup.begin_or_recover(resumed, journal, brain, files, asked)
         return resumed, brain, files

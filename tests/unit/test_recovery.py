@@ -93,6 +93,25 @@ def test_a_damaged_checkpoint_is_rebuilt_from_the_spool_with_the_same_digest(hom
     files.checkpoints.load(3, brain.state, (named, ""))
 
 
+def test_a_rebuilt_round_that_is_not_the_one_of_the_journal_does_not_count(home: Home) -> None:
+    play(home, 3)
+    home.change(f"UPDATE rounds SET model_digest = '{digest(home, 2)}' WHERE round = 3")
+    with capture_logs() as logs:
+        resumed, *_ = home.assemble()
+    damaged, why, _ = logs
+    assert (damaged["event"], why["event"]) == ("checkpoint_damaged", "checkpoint_not_rebuilt")
+    assert "differs from what the journal names" in why["reason"]
+    assert (resumed.committed, resumed.epoch) == (2, 1)
+
+
+def test_every_kth_checkpoint_stays_beside_the_first_and_the_last_two(tmp_path: Path) -> None:
+    home = Home(tmp_path, rounds=9, keep_every=3).seat()
+    play(home, 8)
+    assert sorted(path.name for path in (home.run_dir / "rounds").iterdir()) == [
+        f"{round:06d}" for round in (0, 3, 6, 7, 8)
+    ]
+
+
 @pytest.mark.parametrize("how", ["gone", "directory"])
 def test_a_lost_checkpoint_is_rebuilt_too(home: Home, how: str) -> None:
     play(home, 2)

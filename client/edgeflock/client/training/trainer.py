@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -24,6 +23,7 @@ from edgeflock.common.datasets.kit.own import OwnPart
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.registry import build_net
 from edgeflock.common.run import RunDescription
+from edgeflock.common.threads import computing
 from edgeflock.methods.kit.workbench import Workbench
 
 log = structlog.get_logger(__name__)
@@ -44,9 +44,7 @@ class Trainer:
             log.warning("threads_change_bits", threads=config.threads)
         torch.set_num_threads(config.threads)
         # One thread more than slots: small work does not wait for a training.
-        self._threads = ThreadPoolExecutor(
-            config.parallel + 1, "work", initializer=torch.set_num_threads, initargs=(config.threads,)
-        )
+        self._threads = computing(config.parallel + 1, "work", config.threads)
         self._slots = asyncio.Semaphore(config.parallel)
         self._waiting, self._wanted = 0, asyncio.Event()  # how many wait for a slot, and whether any does
         # By run, as long as a client is in it: another server may stand behind the address for a while.

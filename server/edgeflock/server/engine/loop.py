@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import structlog
 
 from edgeflock.common.errors import FULL, EdgeflockError, JournalBroken, NonFinite
+from edgeflock.common.threads import computing
 from edgeflock.server.core.effects import Effect
 from edgeflock.server.core.events import Broken, Diverged, Event, SpaceMissing, Ticked
 from edgeflock.server.core.phases import InvalidTransition, Phase
@@ -72,7 +73,7 @@ class Threads:
 
 def _started(threads: int, name: str) -> ThreadPoolExecutor:
     """Return a pool whose threads run; on its own it would start each when it is first needed."""
-    pool = ThreadPoolExecutor(threads, name)
+    pool = computing(threads, name)
     together = Barrier(threads)
     wait([pool.submit(together.wait) for _ in range(threads)])
     return pool

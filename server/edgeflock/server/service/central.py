@@ -11,7 +11,6 @@ import asyncio
 import math
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -26,6 +25,7 @@ from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.pack import Packed, pack
 from edgeflock.common.payload.package import Kind
 from edgeflock.common.reason import Reason
+from edgeflock.common.threads import computing
 from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.local import Local
@@ -77,7 +77,7 @@ class CentralTrainer:
         self._session = sessions.admit(Session(CLIENT_ID, b"", version("edgeflock"), {}, watching=1))
         self._ready = False
         self._stopped = threading.Event()
-        self._thread = ThreadPoolExecutor(1, "central", torch.set_num_threads, (1,))
+        self._thread = computing(1, "central")
 
     async def run(self) -> None:
         """Take the seat, then do every task of it until the run is over or `stop` is called."""
