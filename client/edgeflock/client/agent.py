@@ -18,9 +18,8 @@ from edgeflock.client.link.line import Channel, Line, Link
 from edgeflock.client.participation import Participation
 from edgeflock.client.protocol import Interrupted, Introduction, ServerRefused, Unreached
 from edgeflock.client.training.desk import Desk
-from edgeflock.client.training.setup import Undescribed
 from edgeflock.client.training.trainer import Trainer
-from edgeflock.common.errors import CorruptState, EdgeflockError
+from edgeflock.common.errors import CorruptState, EdgeflockError, Undescribed
 from edgeflock.common.reason import Reason
 from edgeflock.common.run import RunDescription
 

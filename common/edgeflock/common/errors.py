@@ -54,6 +54,10 @@ class LayoutMismatch(EdgeflockError):
     """Two ends disagree about names, shapes or dtypes of a bundle."""
 
 
+class Undescribed(LayoutMismatch):
+    """Two ends disagree, and of the other one no more than digests is known."""
+
+
 class CorruptPayload(EdgeflockError):
     """Encoded bytes that no encoder of ours has written."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from edgeflock.common.errors import LayoutMismatch
+from edgeflock.common.errors import LayoutMismatch, Undescribed
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.payload.layout import Layout, ModelLayouts
 from edgeflock.common.payload.package import Kind
@@ -32,10 +32,6 @@ class Setup:
     def layout(self, kind: Kind) -> Layout:
         """Return the layout of a bundle, either way."""
         return self.layouts.beside.get(kind) or self.other_half.layout(kind)
-
-
-class Undescribed(LayoutMismatch):
-    """Two ends disagree, and of the other one no more than digests is known."""
 
 
 def make(run: RunDescription, net: Net, layouts: ModelLayouts) -> Setup:
