@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,7 @@ def interrupted(flock: Flock) -> Path:
         ("outbox/*", b"nonsense", ""),  # it may be empty at that instant
         ("outbox/payload", b"", ""),
         ("runs/*/*.safetensors", b"nonsense", "state_lost"),
-        ("runs/*/*.safetensors", None, ""),
-        ("runs/*/epoch", b"", ""),
+        ("runs/*/*.safetensors", None, "state_lost"),
     ],
 )
 def test_a_client_with_damaged_files_starts_afresh(
@@ -46,23 +46,40 @@ def test_a_client_with_damaged_files_starts_afresh(
     assert not said or back.events(said)
 
 
-@pytest.mark.parametrize(
-    ("name", "fragment"),
-    [
-        ("identity.toml", "identity.toml cannot be read"),
-        ("clients", "cannot be written: Not a directory"),
-    ],
-)
-def test_a_state_directory_that_cannot_be_used_is_one_sentence(
-    flock: Flock, name: str, fragment: str
-) -> None:
+@pytest.mark.promise("R3")
+def test_a_copy_of_a_state_directory_that_is_put_back_is_noticed(flock: Flock) -> None:
+    """It is whole, and of some rounds ago: no checksum tells, only what the server has counted since."""
+    folder = interrupted(flock).parents[1]
+    shutil.copytree(folder, flock.folder / "copy")
+    again = flock.client("c2")
+    again.wait_for("update_settled", count=3)
+    again.kill()
+    shutil.rmtree(folder)
+    shutil.copytree(flock.folder / "copy", folder)
+    back = flock.client("c2")
+    assert [program.ended() for program in (back, *flock.programs[:2])] == [0, 0, 0]
+    assert len(back.events("state_lost")) == 1
+
+
+@pytest.mark.promise("R3")
+@pytest.mark.parametrize("content", [b"", b"nonsense"])
+def test_a_torn_identity_costs_a_client_that_is_named_nothing(flock: Flock, content: bytes) -> None:
+    folder = interrupted(flock).parents[1]
+    (folder / "identity.toml").write_bytes(content)
+    back = flock.client("c2")
+    assert [program.ended() for program in (back, *flock.programs[:2])] == [0, 0, 0]
+    assert back.events("identity_renewed")
+    assert not back.events("state_lost")
+
+
+def test_a_state_directory_that_cannot_be_used_is_one_sentence(flock: Flock) -> None:
     flock.server(*RUN)
     place = flock.folder / "clients" / "c0"
     place.mkdir(parents=True)
-    (place / name).write_text("nonsense")
+    (place / "clients").write_text("nonsense")
     client = flock.client("c0")
     assert client.ended() == 1
-    assert fragment in client.sentence()
+    assert "cannot be written: Not a directory" in client.sentence()
     assert client.sentence().startswith("fl-client: error: ")
 
 

@@ -14,9 +14,9 @@ import torch
 from structlog.testing import capture_logs
 
 from edgeflock.client.costs import TrainCost
-from edgeflock.client.deciding.session import Generation
 from edgeflock.client.keeping.outbox import Outbox, OutboxEntry
 from edgeflock.client.keeping.store import Store
+from edgeflock.client.protocol import Generation
 from edgeflock.common.payload.checksum import Marks
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
@@ -35,7 +35,9 @@ def filled_outbox(folder: Path) -> OutboxEntry:
     section = Section(Kind.DELTA, b"L" * 16, CodecChoice(), SIZE // 4, SIZE)
     marks = Marks.of([payload])
     package = Package((section,), {"loss": 1 / 3, "steps": 7.0}, marks.value)
-    entry = OutboxEntry(RUN, Description(3, package, 42), TrainCost(1.5, 0.5, 1000, 0.25, 99), True, marks)
+    entry = OutboxEntry(
+        RUN, Description(3, package, 42, moved=True), TrainCost(1.5, 0.5, 1000, 0.25, 99), marks
+    )
     Outbox(folder).put(entry, [payload])
     return entry
 
@@ -66,7 +68,7 @@ def filled_store(folder: Path) -> None:
     store = Store(folder, RUN)
     for round in (1, 2):
         store.stage(state(round), stamp(round))
-        store.promote()
+        store.promote(stamp(round))
     store.stage(state(3), stamp(3))
 
 
@@ -89,7 +91,7 @@ def found_candidate(folder: Path, _: object = None) -> str:
         store = Store(folder, RUN)
         if not store.staged(stamp(3)):
             return "torn"
-        store.promote()
+        store.promote(stamp(3))
         return "whole" if equal(Store(folder, RUN).load(), state(3)) else "WRONG"
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from edgeflock.client.deciding.session import Generation
 from edgeflock.client.keeping.store import Store
 from edgeflock.client.link import wire
 from edgeflock.client.link.transfer import Incoming
+from edgeflock.client.protocol import Generation
 from edgeflock.client.training import setup
 from edgeflock.client.training.bench import Bench, Progress
 from edgeflock.client.training.data import Member
@@ -173,7 +173,7 @@ class Trial:
 
     def forget(self, index: int) -> None:
         """A client has lost what it kept."""
-        self.stores[index].rewind(None)
+        self.stores[index].rewind(0)
 
     def _client_folder(self, index: int) -> Path:
         return self.folder / "clients" / str(index)
@@ -222,7 +222,10 @@ class Trial:
         self.digests = (saved.model.digest, saved.state_digest)
         for index in members:
             store = self.stores[index]
-            (store.promote if index in counted - set(rejected) else store.discard)()
+            if index in counted - set(rejected) and store.candidate is not None:
+                store.promote(store.candidate)
+            else:
+                store.discard()
         return Played(work, received, rejected, metrics, down, self.digests)
 
     def _open(self, members: tuple[int, ...]) -> tuple[RoundWork, dict[int, SpoolEntry]]:

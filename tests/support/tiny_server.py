@@ -128,8 +128,11 @@ class Motion:
 
     async def deliver(self, made: Made, index: int, **costs: float) -> None:
         """Hand in an update of the open round without a network."""
-        number = self.now.round
-        header = Header(Description(number, made.package, 1, made.scores), costs)
+        await self.hand_in(Description(self.now.round, made.package, 1, made.scores), made, index, **costs)
+
+    async def hand_in(self, described: Description, made: Made, index: int, **costs: float) -> None:
+        """The same of one that is described already."""
+        header = Header(described, costs)
         slot = await self.intake.offer(f"c{index}", header)
         assert isinstance(slot, Slot), slot
         if not slot.full:
@@ -234,7 +237,7 @@ class Home:
             learner=brain,
             bookkeeping=Bookkeeping(ledger, traffic, self.budget or Budget(), brain, journal),
             scoring=Scoring(None, tests, scored, journal=journal, time_line=time_line, threads=threads),
-            verdicts=Verdicts(journal.ask(lambda past: past.last_outcomes(resumed.newest)).result(), journal),
+            verdicts=Verdicts(journal, resumed.newest),
             threads=threads,
             samples=dict(resumed.samples),
         )

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import struct
 from pathlib import Path
 
 from edgeflock.common.errors import JournalBroken
+from edgeflock.common.payload.checksum import extend
 from edgeflock.common.payload.description import Description
 from edgeflock.common.reason import Reason
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.refusal import Refused
 from edgeflock.server.engine.intake import Settled
-from edgeflock.server.engine.transfer import Header
+from edgeflock.server.engine.transfer import Header, Slot
 from edgeflock.server.engine.views import RunState
 from edgeflock.server.journal.past import Past
+from edgeflock.server.service.views import view_to_wire
 from support.tiny_run import update
 from support.tiny_server import WAIT_S, Home, Motion
 
@@ -89,3 +92,82 @@ def test_an_old_verdict_is_read_from_the_journal_and_one_that_broke_sends_the_cl
             assert away.reason is Reason.DRAINING
 
     asyncio.run(asyncio.wait_for(play(), 3 * WAIT_S))
+
+
+def test_an_update_that_was_made_from_another_model_is_no_update_of_this_round(tmp_path: Path) -> None:
+    """A device that was away while the server was restored from a backup brings one of the other history."""
+    home = Home(tmp_path, clients=3, rounds=3)
+    made = update(home.layouts, 0)
+
+    def header(made_from: bytes, moved: bool | None = None) -> Header:
+        return Header(Description(1, made.package, samples=1, made_from=made_from, moved=moved))
+
+    async def play() -> None:
+        async with home.run() as run:
+            await gather(run)
+            await run.open(1)
+            wrong = await run.intake.offer("c0", header(b"x" * 16))
+            assert isinstance(wrong, Refused)
+            assert wrong.reason is Reason.NO_SUCH_TASK
+            assert isinstance(await run.intake.offer("c0", header(b"")), Slot)  # of a client of before
+            right = await run.intake.offer("c0", header(run.work.shared.package.digest, moved=True))
+            assert isinstance(right, Slot)
+            assert await right.begin() is None
+            assert await right.append(0, made.payload, extend(0, made.payload)) is None
+            assert right.complete() is None
+
+    asyncio.run(asyncio.wait_for(play(), 3 * WAIT_S))
+
+    async def other_history() -> None:
+        async with home.run() as run:
+            await run.open(1)
+            assert run.received == [0]
+
+    asyncio.run(asyncio.wait_for(other_history(), 3 * WAIT_S))
+    (log,) = (home.run_dir / "spool" / "000001").glob("000000.log")
+    stored, body = log.read_bytes(), header(b"y" * 16, moved=True).described.to_bytes()
+    size = int.from_bytes(stored[:4], "little")
+    log.write_bytes(struct.pack("<II", len(body), extend(0, body)) + body + stored[8 + size :])
+
+    async def spoiled() -> None:
+        async with home.run() as run:
+            await run.open(1)
+            assert run.received == []
+
+    asyncio.run(asyncio.wait_for(spoiled(), 3 * WAIT_S))
+
+
+def test_a_view_names_where_the_clients_state_must_be_also_after_a_restart(tmp_path: Path) -> None:
+    home = Home(tmp_path, clients=3, rounds=9)
+
+    async def deliver(run: Motion, number: int, *moved: bool | None) -> None:
+        await run.open(number)
+        for seat, one in enumerate(moved):
+            made = update(home.layouts, seat, number)
+            await run.hand_in(Description(number, made.package, 1, moved=one), made, seat)
+        await run.committed(number)
+
+    def standing(run: Motion) -> list[tuple[int, bool | None] | None]:
+        found = (run.intake.view(name).standing for name in NAMES)
+        return [None if one is None else (one[0], one[1].moved) for one in found]
+
+    async def play() -> None:
+        async with home.run() as run:
+            await gather(run)
+            assert standing(run) == [None] * 3
+            await deliver(run, 1, True, False, True)
+            assert standing(run) == [(1, True), None, (1, True)]
+            await deliver(run, 2, False, False, None)
+            assert standing(run) == [(1, True), None, (2, None)]
+            for number in (3, 4):
+                await deliver(run, number, False, False, False)
+
+    async def restarted() -> None:
+        async with home.run() as run:
+            assert standing(run) == [(1, True), None, (2, None)]
+            told = [view_to_wire(run.intake.view(name), with_payload=False) for name in NAMES]
+            assert [view.HasField("standing") for view in told] == [True, True, False]
+            assert [told[0].standing.round, told[1].standing.round] == [1, 0]
+
+    asyncio.run(asyncio.wait_for(play(), 3 * WAIT_S))
+    asyncio.run(asyncio.wait_for(restarted(), 3 * WAIT_S))

@@ -136,7 +136,7 @@ def test_a_job_that_is_wrong_fails_alone(journal: Journal) -> None:
 
 
 def test_an_outcome_of_somebody_without_a_seat_is_refused(journal: Journal) -> None:
-    insert = "INSERT INTO outcomes VALUES (0, 1, 7, x'00', 'counted', 0)"
+    insert = "INSERT INTO outcomes VALUES (0, 1, 7, x'00', 'counted', NULL, 0)"
     future: Future[Any] = submit(journal, lambda connection: connection.execute(insert))
     with pytest.raises(JournalBroken, match="FOREIGN KEY"):
         future.result(WAIT_S)

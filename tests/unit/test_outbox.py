@@ -27,8 +27,8 @@ def entry(payload: bytes, round: int = 3, split: int = 5) -> OutboxEntry:
     marks = Marks.of([payload])
     package = Package(sections, {"loss": 1 / 3, "steps": 7.0, "odd": float("nan")}, marks.value)
     scores = (ClientScore("client_local", 30, 7, 1 / 3),)
-    described = Description(round, package, 42, scores)
-    return OutboxEntry("run1", described, TrainCost(1.5, 0.5, 1000, 0.25, 99), True, marks)
+    described = Description(round, package, 42, scores, made_from=b"m" * 16, moved=True)
+    return OutboxEntry("run1", described, TrainCost(1.5, 0.5, 1000, 0.25, 99), marks, epoch=2)
 
 
 def put(folder: Path, payload: bytes, round: int = 3) -> OutboxEntry:
@@ -70,7 +70,7 @@ def test_an_update_survives_the_process(tmp_path: Path) -> None:
 
 
 def test_an_empty_payload_is_an_update_too(tmp_path: Path) -> None:
-    made = replace(entry(b"", split=0), candidate=False)
+    made = entry(b"", split=0)
     Outbox(tmp_path).put(made, [])
     assert same(Outbox(tmp_path).entry, made)
 
@@ -183,6 +183,7 @@ FORMER = (
 
 def test_an_update_that_the_version_before_has_stored_is_read(tmp_path: Path) -> None:
     """A device that is upgraded in the midst of a round loses nothing."""
-    made = put(tmp_path, b"some payload")
+    today = put(tmp_path, b"some payload")
+    made = replace(today, description=replace(today.description, made_from=b""), epoch=None)
     (tmp_path / "outbox" / "meta").write_bytes(FORMER)
     assert same(Outbox(tmp_path).entry, made)

@@ -189,6 +189,48 @@ def test_an_epoch_knows_the_words_up_to_its_base_and_its_own(connection: sqlite3
     assert Past(connection, 1).round(4).counted == (0,)
 
 
+def test_where_clients_stand_is_the_last_update_that_counted_and_moved_their_state(
+    connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long ago that was; a round without a step leaves the state as it was."""
+    monkeypatch.setattr("edgeflock.server.journal.past._SPAN", 2)
+    tell(connection, SEATED)
+    words = {
+        1: (Outcome(0, b"a", Verdict.COUNTED, True), Outcome(1, b"b", Verdict.COUNTED, True)),
+        2: (Outcome(0, b"c", Verdict.COUNTED, False), Outcome(1, b"d", Verdict.LATE, None)),
+        3: (Outcome(1, b"e", Verdict.COUNTED, True), Outcome(2, b"f", Verdict.COUNTED, None)),
+        4: (Outcome(2, b"g", Verdict.NON_FINITE),),
+    }
+    for round, outcomes in words.items():
+        tell(connection, RoundOpened(round, (0, 1, 2)))
+        commit(connection, round, *outcomes)
+    found = Past(connection, 0)
+    assert found.outcomes(2) == list(words[2])
+    assert found.standing(4) == {0: (1, words[1][0]), 1: (3, words[3][0]), 2: (3, words[3][1])}
+    assert found.standing(2) == {0: (1, words[1][0]), 1: (1, words[1][1])}
+    assert found.standing(0) == {}
+
+
+def test_where_clients_stand_in_an_epoch_is_as_of_its_base_and_its_own_rounds(
+    connection: sqlite3.Connection,
+) -> None:
+    tell(connection, SEATED)
+    for epoch, base, last in ((0, 0, 3), (1, 2, 4), (2, 1, 2)):
+        if epoch:
+            row = (epoch, base)
+            connection.execute(
+                "INSERT INTO rounds (epoch, round, cohort, committed) VALUES (?, ?, '[]', 1)", row
+            )
+        for round in range(base + 1, last + 1):
+            write(connection, epoch, RoundOpened(round, (0,)))
+            words = [Outcome(0, b"%d %d" % (epoch, round), Verdict.COUNTED, True)]
+            words += [Outcome(1, b"x", Verdict.COUNTED, True)] if round == 1 else []
+            commit(connection, round, *words, epoch=epoch)
+    digests = [Past(connection, epoch).standing(last) for epoch, last in ((0, 3), (1, 4), (1, 2), (2, 2))]
+    assert [found[0][1].digest for found in digests] == [b"0 3", b"1 4", b"0 2", b"2 2"]
+    assert all(found[1][0] == 1 for found in digests)
+
+
 @pytest.mark.parametrize("verdict", list(Verdict))
 def test_every_verdict_comes_back(connection: sqlite3.Connection, verdict: Verdict) -> None:
     outcome = Outcome(3, bytes(range(16)), verdict)

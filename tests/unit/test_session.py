@@ -15,7 +15,6 @@ from edgeflock.client.deciding.session import (
     Discard,
     Finish,
     Forget,
-    Generation,
     Pending,
     Prepare,
     Promote,
@@ -24,11 +23,13 @@ from edgeflock.client.deciding.session import (
     Stage,
     Train,
     Wait,
+    corrected,
     decide,
     is_past,
     seen,
 )
-from edgeflock.client.protocol import Settlement, Task, View
+from edgeflock.client.protocol import START, Generation, Parcel, Settlement, Task, View
+from edgeflock.common.payload.package import Package, Scope
 from edgeflock.common.verdict import Verdict
 
 D, E = b"d" * 16, b"e" * 16
@@ -43,31 +44,64 @@ SENT = Pending(3, D, Stage.DELIVERED)
 KEPT = (Generation(1, D), Generation(2, E))
 
 
+def view_of(round: int, standing: Generation) -> View:
+    return View(round=round, seat=SEAT, task=Task(round), standing=standing)
+
+
 def at(view: View, **more: object) -> Situation:
     return replace(Situation(view, ready=True), **more)  # type: ignore[arg-type]
 
 
+def from_model(round: int, name: bytes) -> Task:
+    return Task(round, parcels=(Parcel(Scope.SHARED, Package((), {name.decode(): 1.0})),))
+
+
+def digest_of(name: bytes) -> bytes:
+    return from_model(1, name).made_from
+
+
 TABLE: dict[str, tuple[Situation, Decision]] = {
-    # an update that is torn: the server may have had all of it
+    # the state must be the one after the last update that counted
     "a torn update that counted: its whole candidate becomes the state": (
-        at(replace(IDLE, settled=(COUNTED,)), staged=Generation(3, D)),
-        Promote(COUNTED),
+        at(view_of(5, Generation(4, E)), generations=KEPT, candidate=Generation(4, E)),
+        Promote(Generation(4, E)),
+    ),
+    "so also where the server names no more than the last verdicts": (
+        at(replace(ASKED, task=Task(4), settled=(COUNTED,)), candidate=Generation(3, D)),
+        Promote(Generation(3, D)),
     ),
     "a torn update that counted, its candidate too: the state is behind": (
-        at(replace(IDLE, settled=(COUNTED,)), lost=Generation(3, D)),
-        Forget(3),
+        at(view_of(5, Generation(4, E)), generations=KEPT),
+        Forget(Generation(4, E)),
+    ),
+    "another update of the round counted, of a clone or a GPU: the state is another": (
+        at(view_of(3, Generation(2, D)), generations=KEPT),
+        Forget(Generation(2, D)),
+    ),
+    "nothing is here of what counted": (at(view_of(3, Generation(2, E))), Forget(Generation(2, E))),
+    "what is known to be lost is lost once": (
+        at(view_of(3, Generation(2, E)), forgotten=Generation(2, E)),
+        Train(Task(3)),
+    ),
+    "a loss of before says nothing of the state now": (
+        at(view_of(9, Generation(8, E)), forgotten=Generation(2, E)),
+        Forget(Generation(8, E)),
+    ),
+    "the state is the one after what counted": (
+        at(view_of(3, Generation(2, E)), generations=KEPT),
+        Train(Task(3)),
     ),
     "a torn update whose place another one took changes nothing": (
-        at(replace(ASKED, task=Task(4), settled=(OTHER,)), staged=Generation(3, D)),
+        at(view_of(4, Generation(2, E)), generations=KEPT, candidate=Generation(3, D)),
         Train(Task(4)),
     ),
     "a torn update is trained again while its round is open": (
-        at(ASKED, staged=Generation(3, D)),
+        at(view_of(3, START), candidate=Generation(3, D)),
         Train(Task(3)),
     ),
-    "a torn update that counts while it is trained again": (
-        at(replace(IDLE, settled=(COUNTED,)), staged=Generation(3, D), training=3),
-        Abandon(3),
+    "without a task nothing is compared: news may be on the way": (
+        at(replace(IDLE, standing=Generation(4, E)), generations=KEPT),
+        Wait(),
     ),
     # before the round
     "without a seat it waits": (Situation(View()), Wait()),
@@ -82,15 +116,34 @@ TABLE: dict[str, tuple[Situation, Decision]] = {
         Train(Task(3)),
     ),
     # while training
-    "training goes on while the task stands": (at(ASKED, training=3), Wait()),
-    "training goes on while the server is going down": (at(replace(IDLE, draining=True), training=3), Wait()),
-    "training stops when the task is gone": (at(IDLE, training=3), Abandon(3)),
+    "training goes on while the task stands": (at(ASKED, training=Task(3)), Wait()),
+    "training goes on while the server is going down": (
+        at(replace(IDLE, draining=True), training=Task(3)),
+        Wait(),
+    ),
+    "training stops when the task is gone": (at(IDLE, training=Task(3)), Abandon(3)),
     "training stops when another round is asked for": (
-        at(replace(ASKED, task=Task(4)), training=3),
+        at(replace(ASKED, task=Task(4)), training=Task(3)),
         Abandon(3),
     ),
-    "training stops when the run is over": (at(replace(ASKED, ending="done"), training=3), Abandon(3)),
+    "training stops when the run is over": (at(replace(ASKED, ending="done"), training=Task(3)), Abandon(3)),
+    "training stops when the round is held anew from another model": (
+        at(ASKED, training=from_model(3, b"another")),
+        Abandon(3),
+    ),
     # the outbox
+    "an update of the round before it was held anew from another model is dropped": (
+        at(ASKED, pending=replace(HELD, made_from=b"m" * 16)),
+        Discard(3, "the round is held anew, from another model"),
+    ),
+    "an update from the model of the round is delivered": (
+        at(replace(ASKED, task=from_model(3, b"it")), pending=replace(HELD, made_from=digest_of(b"it"))),
+        Deliver(3),
+    ),
+    "an update that is early is not offered again unasked": (
+        at(View(round=2, seat=SEAT), pending=Pending(3, D, Stage.EARLY)),
+        Wait(),
+    ),
     "a full outbox is delivered": (at(ASKED, pending=HELD), Deliver(3)),
     "it is delivered before the data are there": (Situation(ASKED, pending=HELD), Deliver(3)),
     "it is delivered though another round is asked for": (
@@ -118,18 +171,18 @@ TABLE: dict[str, tuple[Situation, Decision]] = {
     ),
     "a released update is not sent again unasked": (at(IDLE, pending=Pending(3, D, Stage.RELEASED)), Wait()),
     # the verdict
-    "COUNTED promotes": (at(replace(IDLE, settled=(COUNTED,)), pending=SENT), Promote(COUNTED)),
+    "COUNTED promotes": (at(replace(IDLE, settled=(COUNTED,)), pending=SENT), Promote(Generation(3, D))),
     "COUNTED promotes though RECEIVED was never heard": (
         at(replace(IDLE, settled=(COUNTED,)), pending=HELD),
-        Promote(COUNTED),
+        Promote(Generation(3, D)),
     ),
     "COUNTED promotes in the midst of a delivery": (
         at(replace(IDLE, settled=(COUNTED,)), pending=HELD, delivering=True),
-        Promote(COUNTED),
+        Promote(Generation(3, D)),
     ),
     "COUNTED promotes when the run is over": (
         at(replace(IDLE, settled=(COUNTED,), ending="done"), pending=SENT),
-        Promote(COUNTED),
+        Promote(Generation(3, D)),
     ),
     "NOT_COUNTED discards": (at(replace(IDLE, settled=(LATE,)), pending=HELD), Discard(3, "late")),
     "another update counted: this one never will": (
@@ -143,7 +196,7 @@ TABLE: dict[str, tuple[Situation, Decision]] = {
     "a final refusal discards": (at(IDLE, pending=replace(HELD, refused="no")), Discard(3, "no")),
     "the verdict is stronger than a refusal": (
         at(replace(IDLE, settled=(COUNTED,)), pending=replace(HELD, refused="no")),
-        Promote(COUNTED),
+        Promote(Generation(3, D)),
     ),
     # the end
     "the end is the end": (at(replace(IDLE, ending="done")), Finish("done")),
@@ -153,32 +206,20 @@ TABLE: dict[str, tuple[Situation, Decision]] = {
         at(ASKED, generations=(Generation(2, D), Generation(3, E))),
         Rewind(2),
     ),
-    "without an older one it starts anew": (at(ASKED, generations=(Generation(4, E),)), Rewind(None)),
+    "without an older one it starts anew": (at(ASKED, generations=(Generation(4, E),)), Rewind(0)),
     "a state of an earlier round is fine": (at(ASKED, generations=KEPT), Train(Task(3))),
     "after a fall back only what the server knows is kept": (
-        at(replace(IDLE, settled=(Settlement(1, D, Verdict.COUNTED),)), generations=KEPT, went_back=True),
+        at(view_of(2, Generation(1, D)), generations=KEPT),
         Rewind(1),
     ),
-    "the newest it knows": (
-        at(replace(IDLE, settled=(Settlement(2, E, Verdict.COUNTED),)), generations=KEPT, went_back=True),
-        Rewind(2),
-    ),
     "the same round with another update is another state": (
-        at(replace(IDLE, settled=(Settlement(1, E, Verdict.COUNTED),)), generations=KEPT, went_back=True),
-        Rewind(None),
+        at(view_of(2, Generation(1, E)), generations=KEPT),
+        Forget(Generation(1, E)),
     ),
-    "older than all it says: nothing speaks against it": (
-        at(replace(IDLE, settled=(Settlement(7, b"", Verdict.LATE),)), generations=KEPT, went_back=True),
-        Rewind(2),
-    ),
-    "a server that knows nothing": (at(IDLE, generations=KEPT, went_back=True), Rewind(None)),
+    "a server that knows nothing": (at(view_of(1, START), generations=KEPT), Rewind(0)),
     "the outbox is resolved before going back": (
-        at(IDLE, pending=HELD, generations=KEPT, went_back=True),
+        at(view_of(2, Generation(1, D)), pending=HELD, generations=KEPT),
         Deliver(3),
-    ),
-    "it goes back before it finishes": (
-        at(replace(IDLE, ending="done"), generations=KEPT, went_back=True),
-        Rewind(None),
     ),
 }
 
@@ -221,6 +262,22 @@ def test_a_task_that_vanishes_and_comes_back_is_asked_for_again() -> None:
     assert pending.stage is Stage.RELEASED
     pending = seen(pending, ASKED)
     assert decide(at(ASKED, pending=pending)) == Deliver(3)
+
+
+@pytest.mark.parametrize("view", [ASKED, View(round=4, seat=SEAT), View(round=2, ending="done")])
+def test_an_update_that_is_early_is_offered_again_when_its_round_comes_or_is_past(view: View) -> None:
+    early = Pending(3, D, Stage.EARLY)
+    assert seen(early, View(round=2, seat=SEAT)) == early
+    assert decide(at(view, pending=seen(early, view))) == Deliver(3)
+
+
+def test_a_view_of_before_the_last_word_takes_nothing_back() -> None:
+    """A verdict may come as the answer to a header, ahead of a view that was made before it."""
+    told = Generation(3, D)
+    assert corrected(view_of(3, Generation(2, E)), told).standing == told
+    for view in (view_of(4, Generation(4, E)), view_of(4, told), ASKED):
+        assert corrected(view, told) is view
+    assert corrected(ASKED, None) is ASKED
 
 
 def test_what_was_not_delivered_stays_so_whatever_is_seen() -> None:

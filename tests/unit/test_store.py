@@ -11,9 +11,9 @@ import torch
 from safetensors import safe_open
 from structlog.testing import capture_logs
 
-from edgeflock.client.deciding.session import Generation
 from edgeflock.client.keeping import statefile
 from edgeflock.client.keeping.store import Store
+from edgeflock.client.protocol import Generation
 from edgeflock.common.errors import BadValue, CorruptState
 from edgeflock.methods.kit.values import State
 
@@ -31,7 +31,7 @@ def stamp(round: int) -> Generation:
 
 def count_round(store: Store, round: int) -> None:
     store.stage(state(round), stamp(round))
-    store.promote()
+    store.promote(stamp(round))
 
 
 def value(store: Store) -> float | None:
@@ -49,7 +49,7 @@ def test_a_candidate_is_not_the_state_before_it_is_promoted(tmp_path: Path) -> N
     count_round(store, 1)
     assert store.stage(state(2), stamp(2))
     assert value(store) == value(Store(tmp_path, RUN)) == 1
-    store.promote()
+    store.promote(stamp(2))
     assert value(store) == value(Store(tmp_path, RUN)) == 2
 
 
@@ -58,7 +58,7 @@ def test_a_discarded_candidate_leaves_the_state_as_it_was(tmp_path: Path) -> Non
     count_round(store, 1)
     store.stage(state(2), stamp(2))
     store.discard()
-    store.promote()
+    store.promote(stamp(1))
     assert value(store) == 1
 
 
@@ -66,7 +66,7 @@ def test_what_was_written_is_read_bit_for_bit(tmp_path: Path) -> None:
     store = Store(tmp_path, RUN)
     vectors = {"a": torch.randn(777), "b": torch.randn(5, dtype=torch.float64), "none": torch.zeros(0)}
     store.stage(State(vectors, {"x": 1 / 3, "inf": float("inf")}), stamp(1))
-    store.promote()
+    store.promote(stamp(1))
     found = store.load()
     assert found.scalars == {"x": 1 / 3, "inf": float("inf")}
     assert found.vectors.keys() == vectors.keys()
@@ -96,7 +96,7 @@ def test_going_back_makes_the_older_generation_the_state(tmp_path: Path) -> None
     count_round(store, 2)
     store.rewind(1)
     assert value(store) == value(Store(tmp_path, RUN)) == 1
-    store.rewind(None)
+    store.rewind(0)
     assert value(Store(tmp_path, RUN)) is None
 
 
@@ -105,17 +105,16 @@ def test_promoting_twice_is_promoting_once(tmp_path: Path) -> None:
     store = Store(tmp_path, RUN)
     count_round(store, 1)
     store.stage(state(2), stamp(2))
-    store.promote()
+    store.promote(stamp(2))
     again = Store(tmp_path, RUN)
     assert again.staged(stamp(2))
-    again.promote()
+    again.promote(stamp(2))
     assert [kept.round for kept in again.generations()] == [1, 2]
 
 
 def test_a_method_that_keeps_nothing_writes_nothing(tmp_path: Path) -> None:
     store = Store(tmp_path, RUN)
     assert not store.stage(State(), stamp(1))
-    store.promote()
     assert list(tmp_path.rglob("*.safetensors")) == []
 
 
@@ -124,7 +123,7 @@ def test_a_round_without_a_step_leaves_the_state_as_it_was(tmp_path: Path) -> No
     count_round(store, 1)
     store.stage(state(9), stamp(2))  # of an update that was lost before it was committed
     assert not store.stage(None, stamp(3))
-    store.promote()
+    assert store.candidate is None
     assert value(store) == 1
 
 
@@ -132,7 +131,7 @@ def test_an_emptied_state_replaces_a_full_one(tmp_path: Path) -> None:
     store = Store(tmp_path, RUN)
     count_round(store, 1)
     assert store.stage(State(), stamp(2))
-    store.promote()
+    store.promote(stamp(2))
     assert store.load() == State()
 
 
@@ -245,8 +244,29 @@ def test_a_torn_candidate_is_not_taken_for_whole(tmp_path: Path) -> None:
     assert not Store(tmp_path, RUN).staged(stamp(1))
 
 
-def test_the_epoch_is_kept(tmp_path: Path) -> None:
-    store = Store(tmp_path, RUN)
-    assert store.epoch() is None
-    store.set_epoch(3)
-    assert Store(tmp_path, RUN).epoch() == 3
+def test_only_the_candidate_of_the_update_that_counted_becomes_the_state(tmp_path: Path) -> None:
+    """After a power cut its name may stand for what the file held before: the state of another round."""
+    count_round(Store(tmp_path, RUN), 1)
+    Store(tmp_path, RUN).stage(state(2), stamp(2))
+    (candidate,) = tmp_path.rglob("candidate*")
+    before = candidate.read_bytes()
+    Store(tmp_path, RUN).stage(state(4), stamp(4))
+    candidate.write_bytes(before)
+    with capture_logs() as lines:
+        store = Store(tmp_path, RUN)
+        store.promote(stamp(4))
+    assert store.load() == State()
+    assert store.forgotten == stamp(4)
+    assert [line["event"] for line in lines] == ["state_lost"]
+
+
+def test_a_torn_candidate_never_becomes_the_state(tmp_path: Path) -> None:
+    Store(tmp_path, RUN).stage(state(2), stamp(2))
+    (candidate,) = tmp_path.rglob("candidate*")
+    candidate.write_bytes(candidate.read_bytes()[:-1] + b"\x01")  # its header is whole
+    with capture_logs() as lines:
+        store = Store(tmp_path, RUN)
+        store.promote(stamp(2))
+        store.forget(stamp(2))
+    assert store.generations() == ()
+    assert [line["event"] for line in lines] == ["state_lost"]  # said once

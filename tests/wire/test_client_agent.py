@@ -35,7 +35,7 @@ from edgeflock.common.flat import FlatModel
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.pack import pack
-from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind, Scope
+from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind, Package, Scope
 from edgeflock.common.wire.address import parse_address
 from edgeflock.common.wire.messages import (
     choice_to_wire,
@@ -72,10 +72,12 @@ def run_of(run_id: str = "run1", layout: Layout | None = None) -> pb.Run:
 
 
 def rehearsal(script: Script | None = None, run: pb.Run | None = None) -> Rehearsal:
-    flat = model()
+    return Rehearsal(script or Script(), *packed(model()), run or run_of())
+
+
+def packed(flat: FlatModel) -> tuple[Package, bytes]:
     sent = pack({Kind.MODEL: (flat.params, flat.layout, IDENTITY)}, {}, lambda _: torch.Generator())
-    payload = b"".join(bytes(piece) for piece in sent.pieces)
-    return Rehearsal(script or Script(), sent.package, payload, run or run_of())
+    return sent.package, b"".join(bytes(piece) for piece in sent.pieces)
 
 
 def view(
@@ -481,6 +483,97 @@ def test_a_server_that_came_back_from_an_older_state_takes_the_client_with_it(tm
             assert server.headers[-1].package.digest == server.headers[-2].package.digest
 
     asyncio.run(scenario())
+
+
+def test_a_state_that_is_not_the_one_after_what_counted_is_forgotten_with_a_word(tmp_path: Path) -> None:
+    """A copy of the directory that was put back, a clone, a torn outbox: whatever made it another one."""
+
+    async def second(folder: Path, standing: pb.Standing | None, *, first: bool = True) -> bytes:
+        async with stage(folder) as on, on.living():
+            if first:
+                await on.settle(1, await on.round(1, codec=TOPK))
+            shown = view(on.server, 2, codec=TOPK)
+            shown.standing.CopyFrom(standing or pb.Standing(round=1, digest=on.server.received[-1]))
+            await on.server.show(shown)
+            await on.server.until(lambda: bool(on.server.headers) and on.server.headers[-1].round == 2)
+            return on.server.headers[-1].package.digest
+
+    def told(
+        name: str, standing: pb.Standing | None = None, *, first: bool = True
+    ) -> tuple[bytes, list[str]]:
+        with capture_logs() as lines:
+            digest = asyncio.run(second(tmp_path / name, standing, first=first))
+        events = [line["event"] for line in lines]
+        return digest, [event for event in events if event in ("state_lost", "state_went_back")]
+
+    fresh, said = told("fresh", pb.Standing(), first=False)
+    assert said == []
+    kept, said = told("kept")
+    assert (kept != fresh, said) == (True, [])
+    other = pb.Standing(round=1, digest=b"o" * 16)
+    assert told("other", other) == (fresh, ["state_lost"])
+    assert told("missing", other, first=False) == (fresh, ["state_lost"])
+    assert told("ahead", pb.Standing()) == (fresh, ["state_went_back"])
+
+
+def test_an_update_of_a_round_that_is_held_anew_from_another_model_is_trained_again(tmp_path: Path) -> None:
+    """The server was restored from a backup while the device was away: its update is of another history."""
+
+    async def scenario() -> None:
+        async with stage(tmp_path) as on:
+            server = on.server
+            async with on.living():
+                first = await on.round(1)
+            assert server.package is not None
+            assert server.headers[-1].made_from == server.package.digest
+            flat = model()
+            flat.params.add_(1.0)
+            server.package, server.payload = packed(flat)
+            server.view = view(server, 1)
+            async with on.living():
+                await server.until(lambda: server.received[-1] != first)
+            assert [header.package.digest for header in server.headers].count(first) == 1
+            assert server.headers[-1].made_from == server.package.digest
+
+    asyncio.run(scenario())
+
+
+def test_an_update_that_is_early_is_not_offered_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server was restored from a backup and has not come as far; a view tells when it has."""
+    waited: list[float] = []
+
+    class Patience(Backoff):
+        def next_s(self, *, retry_after_ms: int = 0, return_within_ms: int = 0) -> float:
+            if self.most_s != 60.0:
+                return super().next_s(retry_after_ms=retry_after_ms, return_within_ms=return_within_ms)
+            waited.append(min(self.most_s, self.first_s * 2.0**self.attempts))
+            self.attempts += 1
+            return 0.01 if len(waited) < 9 else 1000.0
+
+    monkeypatch.setattr(participation, "Backoff", Patience)
+
+    async def scenario() -> None:
+        async with stage(tmp_path) as on:
+            server = on.server
+            async with on.living():
+                digest = await on.round(9)
+            early = pb.Refusal(reason=pb.REASON_NO_SUCH_TASK, sentence="round 9 is not open")
+            server.script.refusals = [early] * 1000
+            server.view = view(server)
+            server.view.round = 5
+            async with on.living():
+                await server.until(lambda: len(server.headers) == 10)
+                server.script.refusals = []
+                await server.show(view(server, 9))
+                await server.until(lambda: len(server.received) == 2)
+                await on.settle(9, digest)
+
+    with capture_logs() as lines:
+        asyncio.run(scenario())
+    assert waited[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert [line["round"] for line in lines if line["event"] == "update_waits"] == [9]
 
 
 # ------------------------------------------------------------------------------------------------ how it ends

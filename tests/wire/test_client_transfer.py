@@ -209,9 +209,7 @@ def outbox_of(folder: Path, payload: bytes) -> Outbox:
     encoded = pack({Kind.DELTA: (flat, layout, IDENTITY)}, {"steps": 3.0}, lambda _: torch.Generator())
     outbox = Outbox(folder)
     cost = TrainCost(train_s=2.0)
-    outbox.put(
-        OutboxEntry("run", Description(4, encoded.package, 11), cost, False, encoded.marks), encoded.pieces
-    )
+    outbox.put(OutboxEntry("run", Description(4, encoded.package, 11), cost, encoded.marks), encoded.pieces)
     return outbox
 
 
@@ -298,7 +296,7 @@ def test_an_unknown_reason_is_still_a_sentence() -> None:
 def test_an_update_without_bytes_is_delivered(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
     encoded = pack({}, {"steps": 0.0}, lambda _: torch.Generator())
-    outbox.put(OutboxEntry("run", Description(1, encoded.package, 0), TrainCost(), False, encoded.marks), [])
+    outbox.put(OutboxEntry("run", Description(1, encoded.package, 0), TrainCost(), encoded.marks), [])
 
     async def scenario() -> Settlement | None:
         descriptor = outbox.open_payload()

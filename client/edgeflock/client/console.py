@@ -24,6 +24,7 @@ _SENTENCES = {
     "outbox_discarded": "the update of round {round} is dropped: {reason}",
     "state_lost": "what the method keeps from round to round is lost: {reason}",
     "state_went_back": "goes back to the state of round {to_round}, as the server did",
+    "update_waits": "the update of round {round} waits until the server comes so far: {reason}",
     "fetch_refused": "round {round}: the model is not to be had: {reason}",
     "task_refused": "round {round} cannot be done: {reason}",
     "round_abandoned": "round {round}: given up, nobody waits for it any more",

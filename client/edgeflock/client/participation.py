@@ -16,7 +16,15 @@ from edgeflock.client.deciding.session import Decision, Pending, Situation, Stag
 from edgeflock.client.keeping.kept import Kept
 from edgeflock.client.link.contact import Contact
 from edgeflock.client.link.line import Line
-from edgeflock.client.protocol import Interrupted, Quarantine, ServerRefused, Task, Unreached, View
+from edgeflock.client.protocol import (
+    Generation,
+    Interrupted,
+    Quarantine,
+    ServerRefused,
+    Task,
+    Unreached,
+    View,
+)
 from edgeflock.client.training.desk import Desk
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.reason import Reason
@@ -37,14 +45,14 @@ class Participation:
         self._changed = asyncio.Event()
         self._view: View | None = None  # none yet on this line
         self._quarantine: Quarantine | None = None
-        self._epoch = 0
-        self._went_back = False
+        self._told: Generation | None = None  # on this line, outside the views: the last update that counted
         self._ready = False
         self._sat = False  # that the data are there was said before
         self._answered: frozenset[int] = frozenset()
         self._pending: Pending | None = None
         self._job: asyncio.Task[None] | None = None
-        self._training: int | None = None  # the round, if that is the job
+        self._training: Task | None = None  # if that is the job
+        self._asking = Backoff(backoff.random, first_s=1.0, most_s=60.0)  # for an update that is early
         self._reporter: asyncio.TimerHandle  # while a training goes on
 
     @property
@@ -52,7 +60,7 @@ class Participation:
         """The round that is trained now, the steps that are done and all; None: none is."""
         if self._job is None or self._training is None:
             return None
-        return self._training, self._desk.progress.done, self._desk.progress.total
+        return self._training.round, self._desk.progress.done, self._desk.progress.total
 
     @property
     def sat(self) -> bool:
@@ -68,12 +76,7 @@ class Participation:
 
     def enter(self, epoch: int) -> None:
         """Begin, or go on after a new Join."""
-        known = self._kept.epoch()
-        self._epoch = epoch
-        if known is None:
-            self._kept.set_epoch(epoch)
-        elif known != epoch:
-            self._went_back, self._answered = True, frozenset()
+        self._kept.epoch = epoch
         self._kept.check()
         if self._kept.entry is None:
             self._pending = None
@@ -83,11 +86,11 @@ class Participation:
         """Take the server's newest view; with the first one the line can be used."""
         if view.quarantine != self._quarantine:
             self._say(view.quarantine)
-        self._view, self._quarantine = view, view.quarantine
         if self._contact.attach(line):  # what the server was told in an earlier session is told again
-            self._ready = False
+            self._ready, self._told = False, None
             self._pending = replace(self._pending, stage=Stage.WAITING) if self._pending else None
             self._answered = frozenset()  # a server that asks again came back from an older state
+        self._view, self._quarantine = session.corrected(view, self._told), view.quarantine
         if self._pending:
             self._pending = session.seen(self._pending, view)
         self._changed.set()
@@ -123,8 +126,9 @@ class Participation:
         """Take note of an update that is kept."""
         entry = self._kept.entry
         if entry is not None and self._pending is None:
-            closing = not entry.package.sections
-            self._pending = Pending(entry.round, entry.package.digest, closing=closing)
+            closing, made_from = not entry.package.sections, entry.description.made_from
+            self._pending = Pending(entry.round, entry.package.digest, closing=closing, made_from=made_from)
+            self._asking.reset()
 
     # -------------------------------------------------------------------------------- deciding and acting
 
@@ -160,32 +164,31 @@ class Participation:
             view=view,
             pending=self._pending,
             generations=self._kept.generations(),
-            went_back=self._went_back,
+            candidate=self._kept.candidate,
+            forgotten=self._kept.forgotten,
             ready=self._ready,
             training=self._training if self._job else None,
             delivering=self._job is not None and self._training is None,
-            staged=self._kept.staged,
-            lost=self._kept.lost,
             answered=self._answered,
         )
 
     async def _do(self, decision: Decision, line: Line) -> None:
         match decision:
-            case session.Promote(settlement):
-                await self._settle(settlement.round, counted=True)
-                self._answered |= {settlement.round}
+            case session.Promote(update):
+                await self._settle(update.round, update)
+                self._answered |= {update.round}
             case session.Discard(round, reason):
-                await self._settle(round, counted=False, reason=reason)
+                await self._settle(round, reason=reason)
             case session.Rewind(keep):
                 self._rewind(keep)
-            case session.Forget(round):
-                self._kept.forget(round)
+            case session.Forget(update):
+                self._kept.forget(update)
             case session.Prepare(seat):
                 await self._prepare(seat, line)
             case session.Deliver():
                 self._start(self._deliver())
             case session.Train(task):
-                self._start(self._train(task), training=task.round)
+                self._start(self._train(task), training=task)
             case session.Abandon(round):
                 await self.stop()
                 self._log.info("round_abandoned", round=round)
@@ -194,10 +197,10 @@ class Participation:
             case _:
                 assert_never(decision)
 
-    async def _settle(self, round: int, *, counted: bool, reason: str = "") -> None:
+    async def _settle(self, round: int, update: Generation | None = None, reason: str = "") -> None:
         """Move the state by the final word, then forget the update; a crash in between repeats both."""
         await self.stop()
-        entry = self._kept.settle(counted=counted)
+        entry, counted = self._kept.settle(update), update is not None
         self._pending = None
         self._contact.owe(self._desk.settle(round))
         samples, train_s = (entry.description.samples, entry.cost.train_s) if entry else (0, 0.0)
@@ -206,12 +209,9 @@ class Participation:
         sent = self._contact.take_sent_bytes()
         self._log.info("update_settled", round=round, counted=counted, **why, **done, bytes_up=sent)
 
-    def _rewind(self, keep: int | None) -> None:
+    def _rewind(self, keep: int) -> None:
         if self._kept.rewind(keep):
-            self._log.warning("state_went_back", to_round=keep or 0)
-        if self._went_back:
-            self._kept.set_epoch(self._epoch)
-            self._went_back = False
+            self._log.warning("state_went_back", to_round=keep)
 
     async def _prepare(self, seat: int, line: Line) -> None:
         """Get the data of the seat, once, and tell the server of this session."""
@@ -227,7 +227,7 @@ class Participation:
 
     # -------------------------------------------------------------------------------- jobs
 
-    def _start(self, work: Coroutine[Any, Any, None], *, training: int | None = None) -> None:
+    def _start(self, work: Coroutine[Any, Any, None], *, training: Task | None = None) -> None:
         self._training = training
         self._job = asyncio.create_task(work)
         self._job.add_done_callback(lambda _: self._changed.set())
@@ -265,7 +265,7 @@ class Participation:
             with self._desk.delivering():
                 settlement = await self._contact.deliver(entry, payload)
         except ServerRefused as refused:
-            await self._not_taken(self._pending, refused)
+            self._not_taken(self._pending, refused)
             return
         except EdgeflockError as error:
             self._kept.drop(str(error))
@@ -277,16 +277,34 @@ class Participation:
             self._pending = replace(self._pending, stage=Stage.DELIVERED)
         elif self._view:  # the view at hand may still name the task
             self._answered |= {settlement.round}
-            self._view = replace(self._view, settled=(*self._view.settled, settlement))
+            self._told = entry.generation if settlement.counted and entry.candidate else self._told
+            view = session.corrected(self._view, self._told)
+            self._view = replace(view, settled=(*view.settled, settlement))
 
-    async def _not_taken(self, pending: Pending, refused: ServerRefused) -> None:
+    def _not_taken(self, pending: Pending, refused: ServerRefused) -> None:
         """Believe a refusal, except that of a server which has not come as far as the round yet."""
+        past = self._kept.is_former or (self._view and session.is_past(pending.round, self._view))
         if refused.reason is not Reason.NO_SUCH_TASK:
             self._answered |= {pending.round}
-        elif not self._went_back and not (self._view and session.is_past(pending.round, self._view)):
-            await asyncio.sleep(Backoff(self._random, first_s=1.0).next_s())
+        elif not past:
+            self._wait_early(pending, refused)
             return
         self._pending = replace(pending, refused=str(refused))
+
+    def _wait_early(self, pending: Pending, refused: ServerRefused) -> None:
+        """Offer it again when a view shows its round, and now and then, less and less often."""
+        if not self._asking.attempts:
+            self._log.warning("update_waits", round=pending.round, reason=str(refused))
+        self._pending = replace(pending, stage=Stage.EARLY)
+        asked = self._view is not None and self._view.asked == pending.round  # it has come so far meanwhile
+        delay_s = (Backoff(self._random) if asked else self._asking).next_s()
+        asyncio.get_running_loop().call_later(delay_s, self._offer_again, pending.digest)
+
+    def _offer_again(self, digest: bytes) -> None:
+        pending = self._pending
+        if pending is not None and (pending.digest, pending.stage) == (digest, Stage.EARLY):
+            self._pending = replace(pending, stage=Stage.WAITING)
+            self._changed.set()
 
     # -------------------------------------------------------------------------------- reports
 

@@ -62,6 +62,17 @@ class Settlement:
 
 
 @dataclass(frozen=True)
+class Generation:
+    """A state of this client: after which of its counted updates it is."""
+
+    round: int
+    digest: bytes
+
+
+START = Generation(0, b"")  # before the first one: as on first participation
+
+
+@dataclass(frozen=True)
 class Quarantine:
     """This client takes no part in rounds for a while, because of its updates."""
 
@@ -100,6 +111,12 @@ class Task:
     allowances: Mapping[str, float] = field(default_factory=dict)  # by resource
     fault: EdgeflockError | None = None  # why nobody could do it: it makes no sense
 
+    @property
+    def made_from(self) -> bytes:
+        """The digest of the package that everybody gets in this round: what an update is made from."""
+        shared = (one.package for one in self.parcels if one.scope is Scope.SHARED)
+        return next((package.digest for package in shared if package is not None), b"")
+
 
 @dataclass(frozen=True)
 class View:
@@ -110,6 +127,7 @@ class View:
     draining: bool = False  # the server goes down and will be back; its view names no task then
     task: Task | None = None
     settled: tuple[Settlement, ...] = ()  # the last two, oldest first
+    standing: Generation | None = None  # where this client's state must be; None: it does not say
     ending: str | None = None  # the reason, once the run is over
     failed: bool = False  # that is how it ended
     quarantine: Quarantine | None = None

@@ -703,6 +703,7 @@ class View(_message.Message):
     ENDING_FIELD_NUMBER: _builtins.int
     RETURN_WITHIN_MS_FIELD_NUMBER: _builtins.int
     QUARANTINE_FIELD_NUMBER: _builtins.int
+    STANDING_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """the last one opened; 0 before the first"""
     state: Global___RunState.ValueType
@@ -728,6 +729,10 @@ class View(_message.Message):
     def quarantine(self) -> Global___Quarantine:
         """absent: there is none"""
 
+    @_builtins.property
+    def standing(self) -> Global___Standing:
+        """absent: not known, or no seat"""
+
     def __init__(
         self,
         *,
@@ -740,14 +745,43 @@ class View(_message.Message):
         ending: Global___Ending | None = ...,
         return_within_ms: _builtins.int = ...,
         quarantine: Global___Quarantine | None = ...,
+        standing: Global___Standing | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ending", b"ending", "quarantine", b"quarantine", "seat", b"seat", "task", b"task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ending", b"ending", "quarantine", b"quarantine", "seat", b"seat", "standing", b"standing", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ending", b"ending", "outcomes", b"outcomes", "quarantine", b"quarantine", "reason", b"reason", "return_within_ms", b"return_within_ms", "round", b"round", "seat", b"seat", "state", b"state", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ending", b"ending", "outcomes", b"outcomes", "quarantine", b"quarantine", "reason", b"reason", "return_within_ms", b"return_within_ms", "round", b"round", "seat", b"seat", "standing", b"standing", "state", b"state", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___View: _TypeAlias = View  # noqa: Y015
+
+@_typing.final
+class Standing(_message.Message):
+    """Where the client's own state must be: the last of its updates that counted and moved it.
+    A state that is not after this update is of another history, or lost.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    """0: none has"""
+    digest: _builtins.bytes
+    """of the update's package"""
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        digest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Standing: _TypeAlias = Standing  # noqa: Y015
 
 @_typing.final
 class Quarantine(_message.Message):
@@ -1144,10 +1178,16 @@ class UpdateHeader(_message.Message):
     COST_FIELD_NUMBER: _builtins.int
     PREVIOUS_FIELD_NUMBER: _builtins.int
     SCORES_FIELD_NUMBER: _builtins.int
+    MADE_FROM_FIELD_NUMBER: _builtins.int
+    MOVES_STATE_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
     round: _builtins.int
     samples: _builtins.int
     """the client has; the package's scalar `samples` is the one that counts"""
+    made_from: _builtins.bytes
+    """digest of the shared package that was fetched for it; empty: not said"""
+    moves_state: _builtins.bool
+    """the client keeps a state that moves if this counts; absent: not said"""
     @_builtins.property
     def package(self) -> _bundle_pb2.Package: ...
     @_builtins.property
@@ -1170,12 +1210,16 @@ class UpdateHeader(_message.Message):
         cost: Global___TrainCost | None = ...,
         previous: Global___RoundCost | None = ...,
         scores: _abc.Iterable[Global___ClientScore] | None = ...,
+        made_from: _builtins.bytes = ...,
+        moves_state: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "package", b"package", "previous", b"previous"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_moves_state", b"_moves_state", "cost", b"cost", "moves_state", b"moves_state", "package", b"package", "previous", b"previous"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "package", b"package", "previous", b"previous", "round", b"round", "samples", b"samples", "scores", b"scores", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_moves_state", b"_moves_state", "cost", b"cost", "made_from", b"made_from", "moves_state", b"moves_state", "package", b"package", "previous", b"previous", "round", b"round", "samples", b"samples", "scores", b"scores", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__moves_state: _TypeAlias = _typing.Literal["moves_state"]  # noqa: Y015
+    _WhichOneofArgType__moves_state: _TypeAlias = _typing.Literal["_moves_state", b"_moves_state"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__moves_state) -> _WhichOneofReturnType__moves_state | None: ...
 
 Global___UpdateHeader: _TypeAlias = UpdateHeader  # noqa: Y015
 

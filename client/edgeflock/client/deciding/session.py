@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
-from edgeflock.client.protocol import Settlement, Task, View
+from edgeflock.client.protocol import START, Generation, Settlement, Task, View
 
 
 class Stage(Enum):
     """How far the update in the outbox has come in this session."""
 
     WAITING = "waiting"  # not yet delivered, or to be delivered again
+    EARLY = "early"  # the server has not come as far as its round
     DELIVERED = "delivered"  # RECEIVED was heard
     RELEASED = "released"  # since then the server has shown a view without its task
 
@@ -29,14 +30,12 @@ class Pending:
     stage: Stage = Stage.WAITING
     refused: str = ""  # the server's sentence, once it has refused the update for good
     closing: bool = False  # it answers a closing task
+    made_from: bytes = b""  # digest of the shared package of its round; empty: of before that was noted
 
-
-@dataclass(frozen=True)
-class Generation:
-    """A kept method state: of which counted update it is."""
-
-    round: int
-    digest: bytes
+    @property
+    def generation(self) -> Generation:
+        """The state that it leads to, if it counts."""
+        return Generation(self.round, self.digest)
 
 
 @dataclass(frozen=True)
@@ -46,12 +45,11 @@ class Situation:
     view: View
     pending: Pending | None = None
     generations: tuple[Generation, ...] = ()  # oldest first, at most two
-    went_back: bool = False  # the server came back from an older state (rule 4)
+    candidate: Generation | None = None  # the state of an update that is not settled, or is torn; whole
+    forgotten: Generation | None = None  # the state that is known to be lost: the client starts afresh
     ready: bool = False  # data and model are there, and the server knows
-    training: int | None = None  # the round being fetched or trained
+    training: Task | None = None  # what is being fetched or trained
     delivering: bool = False
-    staged: Generation | None = None  # of an update that is torn: its candidate state, which is whole
-    lost: Generation | None = None  # of an update that was dropped because its candidate state is torn
     answered: frozenset[int] = frozenset()  # rounds settled or refused on this connection
 
 
@@ -59,7 +57,7 @@ class Situation:
 class Promote:
     """The update counted: the candidate state becomes the state, the outbox is emptied."""
 
-    settlement: Settlement
+    update: Generation
 
 
 @dataclass(frozen=True)
@@ -79,16 +77,16 @@ class Deliver:
 
 @dataclass(frozen=True)
 class Rewind:
-    """Go back to the kept state of that round, or to none: the server does not know the later ones."""
+    """Go back to the kept state of that round, or to none (0): the server does not know the later ones."""
 
-    keep: int | None
+    keep: int
 
 
 @dataclass(frozen=True)
 class Forget:
-    """An update counted whose candidate state is torn: the state is behind, the client starts afresh."""
+    """The state after this counted update is not here: what is here is another, the client starts afresh."""
 
-    round: int
+    update: Generation
 
 
 @dataclass(frozen=True)
@@ -136,10 +134,6 @@ def decide(now: Situation) -> Decision:
         return _resolve(now.view, now.pending, delivering=now.delivering)
     if now.training is not None:
         return _keep_training(now.view, now.training)
-    if word := _missed(now):
-        return word
-    if now.went_back:
-        return Rewind(_last_known(now.view, now.generations))
     if now.view.ending is not None:
         return Finish(now.view.ending, now.view.failed)
     if now.view.seat is None:
@@ -159,7 +153,16 @@ def seen(pending: Pending, view: View) -> Pending:
         return replace(pending, stage=Stage.RELEASED)
     if pending.stage is Stage.RELEASED and asked:
         return replace(pending, stage=Stage.WAITING)
+    if pending.stage is Stage.EARLY and (asked or is_past(pending.round, view)):
+        return replace(pending, stage=Stage.WAITING)
     return pending
+
+
+def corrected(view: View, told: Generation | None) -> View:
+    """Return a view with what was told on the same connection since the server made it."""
+    if told is None or view.standing is None or view.standing.round >= told.round:
+        return view
+    return replace(view, standing=told)
 
 
 def _resolve(view: View, pending: Pending, *, delivering: bool) -> Decision:
@@ -168,8 +171,11 @@ def _resolve(view: View, pending: Pending, *, delivering: bool) -> Decision:
             return _settle(settlement, pending)
     if pending.refused:
         return Discard(pending.round, pending.refused)
-    if view.asked == pending.round and view.closing != pending.closing:
-        return Discard(pending.round, "the round is held anew, for another task")
+    if view.task is not None and view.task.round == pending.round:
+        if view.closing != pending.closing:
+            return Discard(pending.round, "the round is held anew, for another task")
+        if pending.made_from not in (b"", view.task.made_from):
+            return Discard(pending.round, "the round is held anew, from another model")
     asked = pending.stage is not Stage.WAITING and not is_past(
         pending.round, view
     )  # past: the word was missed
@@ -181,40 +187,42 @@ def _settle(settlement: Settlement, pending: Pending) -> Decision:
         return Discard(pending.round, str(settlement.verdict))
     if settlement.digest != pending.digest:
         return Discard(pending.round, "another update of this client counted in its place")
-    return Promote(settlement)
+    return Promote(pending.generation)
 
 
-def _missed(now: Situation) -> Promote | Forget | None:
-    """The server had all of an update that is torn here, and counted it before it was trained again."""
-    for settlement in now.view.settled:
-        update = Generation(settlement.round, settlement.digest)
-        if settlement.counted and update == now.staged:
-            return Promote(settlement)
-        if settlement.counted and update == now.lost:
-            return Forget(settlement.round)
-    return None
-
-
-def _keep_training(view: View, training: int) -> Decision:
-    wanted = view.ending is None and (view.asked == training or view.draining)
-    return Wait() if wanted else Abandon(training)
+def _keep_training(view: View, training: Task) -> Decision:
+    task, round = view.task, training.round
+    same = task is not None and (task.round, task.made_from) == (round, training.made_from)
+    wanted = view.ending is None and (same or view.draining)
+    return Wait() if wanted else Abandon(round)
 
 
 def _take(now: Situation, task: Task | None) -> Decision:
     if task is None or task.round in now.answered or any(one.round == task.round for one in now.view.settled):
         return Wait()
-    if now.generations and now.generations[-1].round >= task.round:
-        older = [kept.round for kept in now.generations if kept.round < task.round]
-        return Rewind(older[-1] if older else None)
-    return Train(task)
+    return _mend(now, task.round) or Train(task)
 
 
-def _last_known(view: View, generations: tuple[Generation, ...]) -> int | None:
-    """Return the newest kept round that the server's own books still hold."""
-    counted = {(one.round, one.digest) for one in view.settled if one.counted}
-    known = [kept.round for kept in generations if (kept.round, kept.digest) in counted]
-    if (
-        not known and view.settled
-    ):  # older than the server's last two words about us: nothing speaks against it
-        known = [kept.round for kept in generations if kept.round < view.settled[0].round]
-    return known[-1] if known else None
+def _mend(now: Situation, round: int) -> Promote | Rewind | Forget | None:
+    """Return how the state comes to be the one after the last update that the server has counted.
+
+    It is another one after a power cut, where a copy was put back or a second device has the same name, and
+    where the server itself came back from an older state. A file of another history is never taken.
+    """
+    standing, kept = now.view.standing, (START, *now.generations)
+    if standing is None:
+        return _mend_unsaid(now, round)
+    if kept[-1] == standing or (not now.generations and now.forgotten == standing):
+        return None
+    if now.candidate == standing:  # the server had all of an update that is torn here
+        return Promote(standing)
+    return Rewind(standing.round) if standing in kept else Forget(standing)
+
+
+def _mend_unsaid(now: Situation, round: int) -> Promote | Rewind | None:
+    """The same where the server knows no more than the last two verdicts."""
+    counted = [Generation(one.round, one.digest) for one in now.view.settled if one.counted]
+    if now.candidate in counted:
+        return Promote(now.candidate)
+    earlier = [kept.round for kept in now.generations if kept.round < round]
+    return None if len(earlier) == len(now.generations) else Rewind(max(earlier, default=0))

@@ -5,14 +5,15 @@ The two belong together: the candidate state is there before its update is, and 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
 
 from edgeflock.client.costs import TrainCost
-from edgeflock.client.deciding.session import Generation
 from edgeflock.client.keeping.outbox import Outbox, OutboxEntry
 from edgeflock.client.keeping.store import Store
+from edgeflock.client.protocol import Generation
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.pack import Packed
 from edgeflock.methods.kit.values import State
@@ -23,8 +24,7 @@ class Kept:
 
     def __init__(self, client_id: str, folder: Path, run_id: str) -> None:
         self.run_id = run_id
-        self.staged: Generation | None = None  # of an update that is torn: its candidate, which is whole
-        self.lost: Generation | None = None  # of an update that was dropped because its candidate is torn
+        self.epoch = 0  # of the run, as the server says
         self._store = Store(folder, run_id)
         self._outbox = Outbox(folder)
         self._log = structlog.get_logger(__name__).bind(client_id=client_id)
@@ -34,43 +34,46 @@ class Kept:
         """The update that is not settled."""
         return self._outbox.entry
 
+    @property
+    def is_former(self) -> bool:
+        """Whether the update was made before the server went back to an older state."""
+        return self.entry is not None and self.entry.epoch not in (None, self.epoch)
+
     def check(self) -> None:
         """Keep only an update of this run whose candidate state is there."""
         entry = self._outbox.entry
         if entry is None:
-            self.staged = self._store.candidate()
-        elif entry.run_id != self.run_id:
+            return
+        if entry.run_id != self.run_id:
             self.drop(f"it belongs to run {entry.run_id}, the server has run {self.run_id}")
         elif entry.candidate and not self._store.staged(entry.generation):
             self.drop("its state is torn: the round is trained again")
-            self.lost = entry.generation
-        else:
-            self.staged = self.lost = None
 
     def put(self, description: Description, cost: TrainCost, packed: Packed, state: State | None) -> None:
         """Keep an update, and the state that is the client's if it counts (None: as it was).
 
         When this returns both are there, whole, whatever happens to the process.
         """
-        generation = Generation(description.round, description.package.digest)
-        candidate = self._store.stage(state, generation)
-        self._outbox.put(OutboxEntry(self.run_id, description, cost, candidate, packed.marks), packed.pieces)
-        self.staged = self.lost = None
+        moved = self._store.stage(state, Generation(description.round, description.package.digest))
+        description = replace(description, moved=moved)
+        entry = OutboxEntry(self.run_id, description, cost, packed.marks, self.epoch)
+        self._outbox.put(entry, packed.pieces)
 
     def open_payload(self) -> int:
         """Return a descriptor of the update's payload; the caller closes it."""
         return self._outbox.open_payload()
 
-    def settle(self, *, counted: bool) -> OutboxEntry | None:
-        """Move the state by the final word, then forget the update, which is returned; a crash in between
-        repeats both."""
+    def settle(self, counted: Generation | None) -> OutboxEntry | None:
+        """Move the state by the final word, None: nothing counted; then forget the update, which is returned.
+
+        A crash in between repeats both.
+        """
         entry = self._outbox.entry
-        if counted and (entry.candidate if entry else self.staged):
-            self._store.promote()
+        if counted is not None and (entry is None or entry.candidate):
+            self._store.promote(counted)
         else:
             self._store.discard()
         self._outbox.clear()
-        self.staged = None
         return entry
 
     def drop(self, reason: str) -> None:
@@ -85,24 +88,26 @@ class Kept:
         """Return the states that are kept, oldest first."""
         return self._store.generations()
 
+    @property
+    def candidate(self) -> Generation | None:
+        """After which update there is a candidate state, whole."""
+        return self._store.candidate
+
+    @property
+    def forgotten(self) -> Generation | None:
+        """The state that is known to be lost."""
+        return self._store.forgotten
+
     def load(self) -> State:
         """Return the newest state, or an empty one."""
         return self._store.load()
 
-    def rewind(self, keep: int | None) -> bool:
-        """Drop every state later than that round, or all; return whether there was one."""
-        later = any(keep is None or kept.round > keep for kept in self._store.generations())
+    def rewind(self, keep: int) -> bool:
+        """Drop every state later than that round, all with 0; return whether there was one."""
+        later = any(kept.round > keep for kept in self._store.generations())
         self._store.rewind(keep)
         return later
 
-    def forget(self, round: int) -> None:
-        """An update counted whose candidate is torn: what is kept is behind what the server has counted."""
-        self._store.forget(f"the update of round {round} counted, the state after it is torn")
-        self.lost = None
-
-    def epoch(self) -> int | None:
-        """Return the server's epoch that the state was last compared with."""
-        return self._store.epoch()
-
-    def set_epoch(self, epoch: int) -> None:
-        self._store.set_epoch(epoch)
+    def forget(self, update: Generation) -> None:
+        """The state after that counted update is not here: start afresh."""
+        self._store.forget(update)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
 
 from edgeflock.client.costs import TrainCost
-from edgeflock.client.deciding.session import Generation
 from edgeflock.client.keeping.files import replace_file, write_over, write_pieces
+from edgeflock.client.protocol import Generation
 from edgeflock.common.payload.checksum import Buffer, Marks
 from edgeflock.common.payload.description import CorruptDescription, Description
 from edgeflock.common.payload.package import Package
@@ -29,8 +29,13 @@ class OutboxEntry:
     run_id: str
     description: Description
     cost: TrainCost
-    candidate: bool  # a candidate state was staged with it
     marks: Marks
+    epoch: int | None = None  # of the run, when it was made; None: of before that was noted
+
+    @property
+    def candidate(self) -> bool:
+        """Whether a candidate state was staged with it."""
+        return bool(self.description.moved)
 
     @property
     def round(self) -> int:
@@ -102,7 +107,7 @@ class Outbox:
 
 
 def _encode(entry: OutboxEntry) -> bytes:
-    beside = {"run_id": entry.run_id, "candidate": entry.candidate, "cost": entry.cost.fields()}
+    beside = {"run_id": entry.run_id, "epoch": entry.epoch, "cost": entry.cost.fields()}
     return entry.description.to_bytes(beside)
 
 
@@ -111,6 +116,7 @@ def _decode(content: bytes, marks: Marks) -> OutboxEntry:
     package = description.package
     if (marks.size, marks.value) != (package.size_bytes, package.crc32c):
         raise ValueError("the payload has another checksum")
-    return OutboxEntry(
-        beside["run_id"], description, TrainCost.of(beside["cost"]), beside["candidate"], marks
-    )
+    if description.moved is None:  # a version before kept it so
+        description = replace(description, moved=bool(beside["candidate"]))
+    cost = TrainCost.of(beside["cost"])
+    return OutboxEntry(beside["run_id"], description, cost, marks, beside.get("epoch"))

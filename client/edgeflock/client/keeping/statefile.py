@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from edgeflock.client.deciding.session import Generation
 from edgeflock.client.keeping.files import write_pieces
+from edgeflock.client.protocol import Generation
 from edgeflock.common.errors import CorruptState
 from edgeflock.common.payload import tensorheader
 from edgeflock.common.payload.checksum import extend

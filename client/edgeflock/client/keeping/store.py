@@ -8,9 +8,9 @@ from pathlib import Path
 
 import structlog
 
-from edgeflock.client.deciding.session import Generation
 from edgeflock.client.keeping import statefile
 from edgeflock.client.keeping.files import replace_file
+from edgeflock.client.protocol import Generation
 from edgeflock.common.errors import BadValue, CorruptState
 from edgeflock.methods.kit.values import State
 
@@ -27,7 +27,9 @@ class Store:
     """What a method keeps of a client from round to round.
 
     The candidate belongs to the update in the outbox: `promote` makes it the state, `discard` drops it.
-    A file that cannot be read is dropped with a log line; the client starts as on first participation.
+    Every file is stamped with the update after which it is the state, and only a stamp says what it is: after
+    a power cut a name may stand for what its file held rounds ago. What cannot be read, or is another than
+    it should be, is dropped with a log line; the client starts as on first participation.
     """
 
     def __init__(self, client_folder: Path, run_id: str) -> None:
@@ -38,7 +40,10 @@ class Store:
         _forget_old_runs(client_folder, run_id)
         self._candidate = self._folder / "candidate.safetensors"
         self._spare = self._folder / "spare.safetensors"
+        self.forgotten: Generation | None = None  # the state that is known to be lost
+        self._said = False  # that it is
         self._kept = self._listed()
+        self.candidate = self._read_candidate()  # of which update there is a candidate, whole
 
     def generations(self) -> tuple[Generation, ...]:
         """Return what is kept, oldest first."""
@@ -55,7 +60,8 @@ class Store:
                 raise CorruptState(f"{self._file(newest.round)} is of another update")
             return state
         except (CorruptState, OSError) as error:
-            self._lose(error)
+            self.forgotten = newest
+            self._lose(str(error))
             return State()
 
     def stage(self, state: State | None, generation: Generation) -> bool:
@@ -66,70 +72,68 @@ class Store:
         if state is None or not (state.vectors or state.scalars or self._kept):
             self.discard()
             return False
+        self.candidate = None
         statefile.write(self._spare, state, generation)
         self._spare.replace(self._candidate)
+        self.candidate = generation
         return True
 
     def staged(self, generation: Generation) -> bool:
         """Return whether the candidate of that update is there, or has become the state already."""
-        return generation in self._kept or self.candidate() == generation
+        return generation in self._kept or self.candidate == generation
 
-    def candidate(self) -> Generation | None:
-        """Return of which update there is a candidate, if it is whole."""
-        try:
-            return statefile.read(self._candidate)[1]
-        except (CorruptState, OSError):
-            return None
-
-    def forget(self, reason: str) -> None:
-        """Drop all that is kept, which is behind what the server has counted."""
-        log.warning("state_lost", reason=reason)
+    def forget(self, update: Generation) -> None:
+        """The state after that counted update is not here: drop all that is kept, and start afresh."""
+        here = (
+            f"the newest here is after round {self._kept[-1].round}" if self._kept else "there is none here"
+        )
+        self.forgotten = update
+        self._lose(f"the server has counted the update of round {update.round}; of the states {here}")
         self.discard()
-        self.rewind(None)
 
-    def promote(self) -> None:
-        """Make the candidate the state; without a candidate nothing changes, so twice is once."""
-        if not self._candidate.exists():
+    def promote(self, update: Generation) -> None:
+        """Make the candidate of that counted update the state; what is the state already stays it.
+
+        Any other candidate is of another history, and without the one that counted the state is lost.
+        """
+        if self._kept and self._kept[-1] == update:
             return
-        try:
-            generation = statefile.read_generation(self._candidate)
-        except CorruptState as error:
-            self._lose(error)
-            self._candidate.unlink()
+        if self.candidate != update:
+            self.forget(update)
             return
-        self._candidate.replace(self._file(generation.round))
-        self._kept = [kept for kept in self._kept if kept.round < generation.round]
-        self._kept.append(generation)
+        self._candidate.replace(self._file(update.round))
+        self.candidate, self.forgotten, self._said = None, None, False
+        self._kept = [kept for kept in self._kept if kept.round < update.round]
+        self._kept.append(update)
         while len(self._kept) > GENERATIONS:  # the oldest file becomes the next candidate's
             self._file(self._kept.pop(0).round).replace(self._spare)
 
     def discard(self) -> None:
         """Drop the candidate; its file is used again."""
+        self.candidate = None
         if self._candidate.exists():
             self._candidate.replace(self._spare)
 
-    def rewind(self, keep: int | None) -> None:
-        """Drop every state later than that round, or all."""
-        for kept in [kept for kept in self._kept if keep is None or kept.round > keep]:
+    def rewind(self, keep: int) -> None:
+        """Drop every state later than that round: all, with 0."""
+        for kept in [kept for kept in self._kept if kept.round > keep]:
             self._file(kept.round).unlink(missing_ok=True)
             self._kept.remove(kept)
-
-    def epoch(self) -> int | None:
-        """Return the server's epoch that the state was last compared with."""
-        try:
-            return int((self._folder / "epoch").read_text())
-        except (OSError, ValueError):
-            return None
-
-    def set_epoch(self, epoch: int) -> None:
-        replace_file(self._folder / "epoch", str(epoch).encode())
 
     def _file(self, round: int) -> Path:
         return self._folder / f"state-{round:06d}.safetensors"
 
-    def _lose(self, error: Exception) -> None:
-        log.warning("state_lost", reason=str(error))
-        self.rewind(None)
+    def _lose(self, reason: str) -> None:
+        if not self._said:
+            log.warning("state_lost", reason=reason)
+        self._said = True
+        self.rewind(0)
+
+    def _read_candidate(self) -> Generation | None:
+        try:
+            return statefile.read(self._candidate)[1]
+        except (CorruptState, OSError):
+            return None
 
     def _listed(self) -> list[Generation]:
         states = (_FILE.fullmatch(file.name) for file in self._folder.iterdir())
@@ -139,6 +143,7 @@ class Store:
             if [self._file(one.round) for one in found] != files:
                 raise CorruptState(f"the states in {self._folder} are of other rounds than their names say")
         except (CorruptState, OSError) as error:
+            self._said = True
             log.warning("state_lost", reason=str(error))
             for file in files:
                 file.unlink()

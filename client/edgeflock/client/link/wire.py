@@ -7,6 +7,7 @@ from dataclasses import asdict
 from edgeflock.client.costs import RoundCost
 from edgeflock.client.keeping.outbox import OutboxEntry
 from edgeflock.client.protocol import (
+    Generation,
     Introduction,
     Parcel,
     Quarantine,
@@ -58,13 +59,14 @@ def settlement(message: pb.Outcome) -> Settlement:
 def view(message: pb.View) -> View:
     """Return the whole of a view."""
     over = message.state == pb.RUN_STATE_FINISHED or message.HasField("ending")
-    quarantine = message.quarantine
+    quarantine, standing = message.quarantine, message.standing
     return View(
         round=message.round,
         seat=message.seat.index if message.HasField("seat") else None,
         draining=message.state == pb.RUN_STATE_DRAINING,
         task=_task(message.task) if message.HasField("task") else None,
         settled=tuple(map(settlement, message.outcomes)),
+        standing=Generation(standing.round, standing.digest) if message.HasField("standing") else None,
         ending=(message.ending.reason or "the run is over") if over else None,
         failed=message.ending.kind == pb.ENDING_KIND_FAILED,
         quarantine=Quarantine(quarantine.until_round, quarantine.reason) if quarantine.until_round else None,
@@ -142,6 +144,8 @@ def update_header(entry: OutboxEntry, session: bytes, previous: RoundCost | None
         cost=pb.TrainCost(**entry.cost.fields()),
         previous=None if previous is None else round_cost(previous),
         scores=[pb.ClientScore(**vars(score)) for score in described.scores],
+        made_from=described.made_from,
+        moves_state=described.moved,
     )
 
 

@@ -128,7 +128,8 @@ class Desk:
             used_up=progress.allowance.used_up,
             readings=meter.read(time.thread_time() - cpu_s),
         )
-        description = Description(task.round, result.encoded.package, member.samples, result.scores)
+        package, made_from = result.encoded.package, task.made_from
+        description = Description(task.round, package, member.samples, result.scores, made_from)
         kept.put(description, cost, result.encoded, result.state)
         meter.worked(time.thread_time() - cpu_s)
 

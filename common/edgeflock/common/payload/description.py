@@ -44,6 +44,8 @@ class Description:
     package: Package
     samples: int  # that the client has
     scores: tuple[ClientScore, ...] = ()  # of the client's own model; not part of the package's digest
+    made_from: bytes = b""  # digest of the round's shared package; empty: of before that was said
+    moved: bool | None = None  # whether the client's own state moves with it; None: likewise
 
     def to_bytes(self, beside: Mapping[str, Any] | None = None) -> bytes:
         """Return the stored form, with what its keeper has `beside` it; the same for the same update."""
@@ -55,6 +57,8 @@ class Description:
             "scalars": {name: _number(float(value)) for name, value in sorted(self.package.scalars.items())},
             "sections": [_section_fields(section) for section in self.package.sections],
             "scores": [vars(score) for score in self.scores],
+            "made_from": self.made_from.hex(),
+            "moved": self.moved,
         }
         text = json.dumps({**(beside or {}), **fields}).encode()
         return b"%s\n%08x\n" % (text, extend(0, text))
@@ -77,7 +81,11 @@ class Description:
         if package.digest.hex() != fields.pop("digest"):
             raise ValueError("the package has another digest")
         scores = tuple(map(_score, fields.pop("scores")))
-        return cls(_count(fields.pop("round")), package, _count(fields.pop("samples")), scores)
+        round, samples = _count(fields.pop("round")), _count(fields.pop("samples"))
+        made_from, moved = bytes.fromhex(fields.pop("made_from", "")), fields.pop("moved", None)
+        if len(made_from) not in (0, DIGEST_BYTES) or not isinstance(moved, bool | None):
+            raise ValueError("it does not say of what it was made, or whether a state moves")
+        return cls(round, package, samples, scores, made_from, moved)
 
 
 def _checked(stored: bytes) -> dict[str, Any]:

@@ -23,6 +23,7 @@ class Outcome:
     seat: int
     digest: bytes  # of the update; empty if none was received
     verdict: Verdict
+    moved: bool | None = None  # whether the client's own state moved with it; None: the client did not say
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ async def commit_round(
     before = effect.round - 1
     if reason := await reached(means, before):
         return TargetReached(before, reason, time.monotonic())
+    effect = replace(effect, outcomes=opened.marked(effect.outcomes))
     stop = await _write(means, machine, opened, effect)
     means.verdicts.add(effect.round, effect.outcomes)
     await means.scoring.begin(effect.round)

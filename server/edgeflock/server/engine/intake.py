@@ -207,6 +207,9 @@ class Intake:
             return Refused(Reason.LATE, f"another update of yours is complete in round {number}")
         if not machine.has_task(seat):
             return self._no_task(seat, number)
+        if not opened.begat(header.described):
+            words = f"your update of round {number} was made from another model than this round's"
+            return Refused(Reason.NO_SUCH_TASK, words)
         try:
             check_package(header.package, opened.work.uploads, opened.work.scalars)
             check_scores(header.described.scores)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Generic, TypeVar
@@ -11,6 +11,8 @@ from typing import Generic, TypeVar
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.package import Package
 from edgeflock.common.scores import Score
+from edgeflock.common.verdict import Verdict
+from edgeflock.server.core.decisions import Outcome
 from edgeflock.server.costs.budget import STATED, Budget, credible
 from edgeflock.server.costs.rows import Row
 from edgeflock.server.files.packages import Broadcast
@@ -53,6 +55,7 @@ class OpenRound:
     updates: dict[int, SpooledUpdate] = field(default_factory=dict)  # complete and checked
     costs: dict[int, Row] = field(default_factory=dict)  # as the clients stated them
     scores: dict[int, dict[str, Score]] = field(default_factory=dict)  # of clients' own models
+    moved: dict[int, bool | None] = field(default_factory=dict)  # whether clients' own states moved
     closed_at: float = 0.0
     used_up: str = ""  # a resource of which a client had too little for all its steps
     preparing: asyncio.Future[bool] | None = None  # S0, which the fold waits for
@@ -73,7 +76,7 @@ class OpenRound:
         found = []
         for seat, entry in self.entries.items():
             described = entry.description(self.number)
-            if described is None:
+            if described is None or not self.begat(described):
                 continue
             package = described.package
             if entry.held == package.size_bytes and entry.running == package.crc32c:
@@ -119,12 +122,24 @@ class OpenRound:
         entry.finish()
         self.updates[seat] = SpooledUpdate(seat, described.package, entry.data_path, self.work.layouts)
         self.scores[seat] = {one.model: one.score for one in described.scores}
+        self.moved[seat] = described.moved
         self._personal.forget(seat)  # its file is closed; who asks again gets the same once more
 
     def described(self, seat: int) -> Package | None:
         """Return what the spool holds of a member, whole or not."""
         described = self.entries[seat].description(self.number)
         return described.package if described else None
+
+    def begat(self, described: Description) -> bool:
+        """Whether an update can have been made from what this round sends: one of another history was not."""
+        return described.made_from in (b"", self.work.shared.package.digest)
+
+    def marked(self, outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
+        """Return outcomes with what was said of the clients' own states."""
+        return tuple(
+            replace(one, moved=self.moved.get(one.seat)) if one.verdict is Verdict.COUNTED else one
+            for one in outcomes
+        )
 
     def begin_ahead(self) -> bool:
         """Whether to begin folding what is here, ahead of the rest; once at a time, until `end_ahead`."""

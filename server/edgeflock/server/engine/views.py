@@ -34,6 +34,7 @@ class ClientView:
     seats: int
     conduct: Conduct | None  # why it takes no part; None: it does
     outcomes: tuple[tuple[int, Outcome], ...]  # the last two, each with its round
+    standing: tuple[int, Outcome] | None  # the last one that moved its own state, with its round
     ending: Ended | None
     work: RoundWork | None  # its task
     deadline: float | None = field(compare=False)  # of that
@@ -90,6 +91,7 @@ def view_of(engine: Engine, client_id: str) -> ClientView:
         seats=machine.rules.clients,
         conduct=None if seat is None else machine.quarantined(seat),
         outcomes=() if seat is None else tuple(engine.means.verdicts.last(seat)),
+        standing=None if seat is None else engine.means.verdicts.standing(seat),
         ending=machine.ending,
         work=engine.opened.work if busy and engine.opened is not None else None,
         deadline=machine.deadline,

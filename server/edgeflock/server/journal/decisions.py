@@ -98,8 +98,8 @@ def write_outcomes(
     connection: sqlite3.Connection, epoch: int, round: int, outcomes: Iterable[Outcome]
 ) -> None:
     connection.executemany(
-        "INSERT INTO outcomes (epoch, round, seat, digest, verdict) VALUES (?, ?, ?, ?, ?)",
-        [(epoch, round, item.seat, item.digest, str(item.verdict)) for item in outcomes],
+        "INSERT INTO outcomes (epoch, round, seat, digest, verdict, moved) VALUES (?, ?, ?, ?, ?, ?)",
+        [(epoch, round, item.seat, item.digest, str(item.verdict), item.moved) for item in outcomes],
     )
 
 

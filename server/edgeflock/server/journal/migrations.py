@@ -123,6 +123,16 @@ def _scores(connection: sqlite3.Connection) -> None:
     connection.execute("DROP TABLE evaluations_7")
 
 
+def _moved(connection: sqlite3.Connection) -> None:
+    """An update that counted says whether the client's own state moved with it; NULL: that is not known."""
+    connection.execute("ALTER TABLE outcomes ADD COLUMN moved INTEGER")
+
+
+def _scores_and_moved(connection: sqlite3.Connection) -> None:
+    _scores(connection)
+    _moved(connection)
+
+
 STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (  # the first is from version 1 to 2
     _groups_of_models,
     _rosters,
@@ -130,5 +140,5 @@ STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (  # the first is from
     _bundles,
     _conduct,
     _words,
-    _scores,
+    _scores_and_moved,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -13,6 +13,12 @@ from edgeflock.server.core.decisions import Conduct, Ended, EndingKind, Outcome,
 from edgeflock.server.costs.rows import Bundles, Row
 from edgeflock.server.journal import costs, decisions, scores
 from edgeflock.server.journal.costs import USED
+
+_SPAN = 1000  # rounds that are looked through at a time
+_STANDING = (  # of each client the row of the highest round
+    "SELECT max(round), seat, digest, verdict, moved FROM outcomes "
+    "WHERE epoch = ? AND round > ? AND round <= ? AND verdict = 'counted' AND moved IS NOT 0 GROUP BY seat"
+)
 
 
 @dataclass
@@ -132,10 +138,24 @@ class Past:
     def outcomes(self, round: int) -> list[Outcome]:
         """Return what became of a round's updates, by ascending seat; nothing before it is settled."""
         rows = self._connection.execute(
-            "SELECT seat, digest, verdict FROM outcomes WHERE epoch = ? AND round = ? ORDER BY seat",
+            "SELECT seat, digest, verdict, moved FROM outcomes WHERE epoch = ? AND round = ? ORDER BY seat",
             (self._held(round), round),
         )
-        return [Outcome(seat, bytes(digest), Verdict(verdict)) for seat, digest, verdict in rows]
+        return [_outcome(*row) for row in rows]
+
+    def standing(self, newest: int) -> dict[int, tuple[int, Outcome]]:
+        """Return of every client the last update up to a round that counted and moved its own state, or of
+        which that is not known: by seat, with its round."""
+        seats = self._connection.execute("SELECT count(*) FROM seats").fetchone()[0]
+        found: dict[int, tuple[int, Outcome]] = {}
+        for epoch, base, top in self._held_spans(newest):
+            for upto in range(top, base, -_SPAN):
+                rows = self._connection.execute(_STANDING, (epoch, max(base, upto - _SPAN), upto))
+                for round, *row in rows:
+                    found.setdefault(row[0], (round, _outcome(*row)))
+                if len(found) == seats:
+                    return found
+        return found
 
     def is_settled(self, round: int) -> bool:
         """Whether the final word on a round was given in this epoch, be it committed or discarded."""
@@ -190,6 +210,13 @@ class Past:
         """Return the epoch in which a round was held, as this one knows it."""
         return next((epoch for epoch, base in self._bases if round > base), 0)
 
+    def _held_spans(self, newest: int) -> Iterator[tuple[int, int, int]]:
+        """Yield which rounds up to one were held in which epoch, newest first: epoch, base, last round."""
+        for epoch, base in (*self._bases, (0, 0)):
+            if base < newest:
+                yield epoch, base, newest
+            newest = min(newest, base)
+
     @cached_property
     def _bases(self) -> list[tuple[int, int]]:
         """The epochs after the first, newest first, each with the round that it goes on from."""
@@ -198,3 +225,7 @@ class Past:
             "GROUP BY epoch ORDER BY epoch DESC",
             (self._epoch,),
         ).fetchall()
+
+
+def _outcome(seat: int, digest: bytes, verdict: str, moved: int | None) -> Outcome:
+    return Outcome(seat, bytes(digest), Verdict(verdict), None if moved is None else bool(moved))

@@ -40,7 +40,9 @@ CREATE TABLE rounds (
 ) STRICT;
 CREATE TABLE outcomes (
   epoch INTEGER NOT NULL, round INTEGER NOT NULL, seat INTEGER NOT NULL REFERENCES seats (seat),
-  digest BLOB NOT NULL, verdict TEXT NOT NULL, seal INTEGER,
+  digest BLOB NOT NULL, verdict TEXT NOT NULL,
+  moved INTEGER,                              -- the client's own state, with it; NULL: it did not say
+  seal INTEGER,
   PRIMARY KEY (epoch, round, seat)
 ) STRICT;
 CREATE TABLE conduct (                        -- clients that have sent bad updates
@@ -90,7 +92,7 @@ _SEALED = {  # what is decided: each row carries a checksum, which SQLite's page
     "rounds": (
         "epoch, round, cohort, roster, extended, counted, last, committed, model_digest, state_digest"
     ),
-    "outcomes": "epoch, round, seat, digest, verdict",
+    "outcomes": "epoch, round, seat, digest, verdict, moved",
     "conduct": "seat, refused, in_row, until, reason",
     "evaluations": "epoch, round, model, accuracy, loss, samples, members, deviation, worst_tenth",
 }

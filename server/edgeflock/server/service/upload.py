@@ -10,6 +10,7 @@ import grpc
 
 from edgeflock.common.errors import MalformedMessage
 from edgeflock.common.payload.description import Description
+from edgeflock.common.payload.layout import DIGEST_BYTES
 from edgeflock.common.reason import Reason
 from edgeflock.common.scores import ClientScore
 from edgeflock.common.wire.chunks import Piece
@@ -163,7 +164,12 @@ def _go_on(refused: Refused | None) -> None:
 
 def _header_of(message: pb.UpdateHeader) -> Header:
     """Return what a header says; raises MalformedMessage if it contradicts itself."""
+    if len(message.made_from) not in (0, DIGEST_BYTES):
+        raise MalformedMessage(f"made_from has {len(message.made_from)} bytes, not {DIGEST_BYTES}")
     package = package_from_wire(message.package)
     scores = (ClientScore(one.model, one.samples, one.hits, one.loss) for one in message.scores)
-    described = Description(message.round, package, message.samples, tuple(scores))
+    moved = message.moves_state if message.HasField("moves_state") else None
+    described = Description(
+        message.round, package, message.samples, tuple(scores), made_from=message.made_from, moved=moved
+    )
     return Header(described, of_training(message.cost), message.cost.used_up)

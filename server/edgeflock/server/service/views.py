@@ -32,6 +32,8 @@ def view_to_wire(view: ClientView, *, with_payload: bool) -> pb.View:
     if view.conduct is not None:
         message.quarantine.CopyFrom(quarantine_to_wire(view.conduct))
     message.outcomes.extend(outcome_to_wire(*told) for told in view.outcomes)
+    if (standing := _standing(view)) is not None:
+        message.standing.CopyFrom(standing)
     if view.work is not None:
         message.task.CopyFrom(_task(view.work, view.deadline))
         if not with_payload:
@@ -55,6 +57,16 @@ def quarantine_to_wire(conduct: Conduct) -> pb.Quarantine:
 
 def outcome_to_wire(round: int, outcome: Outcome) -> pb.Outcome:
     return verdict_to_wire(round, outcome.digest, outcome.verdict)
+
+
+def _standing(view: ClientView) -> pb.Standing | None:
+    """Return where the client's own state must be; None if a client of before has not said enough."""
+    if view.seat is None:
+        return None
+    if view.standing is None:
+        return pb.Standing()
+    round, outcome = view.standing
+    return pb.Standing(round=round, digest=outcome.digest) if outcome.moved else None
 
 
 def _task(work: RoundWork, deadline: float | None) -> pb.Task:

@@ -112,7 +112,7 @@ def _means(parts: Parts, traffic: TrafficBook) -> Means:
         scoring=Scoring(
             evaluator, _tests(parts), scored, journal=journal, time_line=time_line, threads=threads
         ),
-        verdicts=Verdicts(journal.ask(lambda past: past.last_outcomes(newest)).result(), journal),
+        verdicts=Verdicts(journal, newest),
         threads=threads,
         samples=dict(parts.resumed.samples),
     )
