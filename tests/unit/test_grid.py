@@ -13,6 +13,7 @@ import pytest
 from edgeflock.common.command.kinds import INTEGER, NUMBER, SECONDS
 from edgeflock.common.command.options import Option, options
 from edgeflock.common.errors import UsageError
+from edgeflock.lab.compare.comparison import Comparison, shared_address, spare
 from edgeflock.lab.grid import identity
 from edgeflock.lab.grid.grid import CELLS, Grid, make_grid, read_grid, run_dir
 from edgeflock.server.config import ServerConfig
@@ -200,7 +201,8 @@ REFUSALS = [
     ("[grid]\nseed = [1, 1]", "seed in [grid] of g.toml is '1', allowed is every value once"),
     ("[grid]\nseed = ['one']", "seed in [grid] of g.toml is 'one', allowed is an integer from 0 to"),
     ("[grid]\nmethod = ['fedavgg']", "unknown method 'fedavgg': did you mean 'fedavg'?"),
-    ("[grid]\nmethod = ['a/b']\n[method.'a/b']\nname = 'fedavg'", "letters, digits and . _ + -"),
+    ("[grid]\nmethod = ['a/b']\n[method.'a/b']\nname = 'fedavg'", "letters, digits and . _ + -, at most 100"),
+    (f"[grid]\nmethod = ['{'a' * 260}']\n[method.{'a' * 260}]\nname = 'fedavg'", "and . _ + -, at most 100"),
     ("[run]\nround = 3", "unknown key in [run] of g.toml: round, did you mean rounds?"),
     (
         "[run]\nrun_dir = 'x'",
@@ -284,3 +286,25 @@ def test_the_grid_of_the_document_is_one() -> None:
     (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     found = grid(example)
     assert (len(found.cells), found.targets) == (18, (0.8, 0.85))
+
+
+@pytest.mark.parametrize(
+    ("option", "shared"),
+    [
+        ("dashboard = '8080'", "dashboard 8080"),
+        ("listen = '127.0.0.1:9300'", "listen 127.0.0.1:9300"),
+        ("control = 'unix:/tmp/c'", "control unix:/tmp/c"),
+        ("dashboard = '127.0.0.1:0'", ""),
+        ("dashboard = '0'", ""),
+        ("dashboard = 'off'", ""),
+    ],
+)
+def test_cells_that_share_an_address_run_one_at_a_time(option: str, shared: str, tmp_path: Path) -> None:
+    found = grid(f"[grid]\nseed = [0, 1]\n[run]\nclients = 1\nprocesses = 1\n{option}")
+    assert shared_address(found.cells) == shared
+    if shared:
+        assert spare(found.cells) == 1
+        with pytest.raises(UsageError, match=f"{shared} is that of several cells: give --jobs 1, or port 0"):
+            Comparison(found, tmp_path / "out", jobs=2).run({})
+    assert list(tmp_path.iterdir()) == []
+    assert shared_address(found.cells[:1]) == ""

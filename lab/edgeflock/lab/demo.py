@@ -23,6 +23,7 @@ from edgeflock.server.config import default_run_dir
 from edgeflock.server.console.display import Display
 from edgeflock.server.console.sentences import sentence
 from edgeflock.server.console.summary import model_digest
+from edgeflock.server.files.run_dir import require_place
 from edgeflock.server.journal.reader import Event, Feed
 from edgeflock.server.web.standing import claimed, standing
 
@@ -89,6 +90,7 @@ def demo(
 
 def _made(folder: Path) -> Path:
     """Return the new directory of the first run. Raises UsageError with a sentence."""
+    require_place(folder, "--out")
     killed = folder / "killed"
     try:
         killed.mkdir(parents=True)

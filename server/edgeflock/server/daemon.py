@@ -38,6 +38,7 @@ def run(config: ServerConfig, console: ServerConsole) -> int:
     torch.set_num_threads(1)  # more threads give other bits (DESIGN rule 9)
     assert config.run_dir is not None
     run_dir = config.run_dir.absolute()
+    rundir.require_place(run_dir)
     if (over := startup.already_over(run_dir, config)) is not None:
         log.info("run_is_over", run_dir=str(run_dir), kind=str(over.kind), reason=over.reason)
         return 0

@@ -18,6 +18,7 @@ import click
 from edgeflock.common.command.terminal import Terminal
 from edgeflock.common.command.units import counted
 from edgeflock.common.errors import EdgeflockError, Locked, UsageError
+from edgeflock.common.wire.listen import OFF
 from edgeflock.lab import history
 from edgeflock.lab.compare import time_left
 from edgeflock.lab.compare.cells import EndedCell, LivingCell, command_line, run_cells
@@ -30,14 +31,29 @@ from edgeflock.lab.findings.results import gather
 from edgeflock.lab.grid import grid_toml, identity
 from edgeflock.lab.grid.grid import Cell, Grid, run_dir
 from edgeflock.lab.history import COMPLETED, History
-from edgeflock.server.files.run_dir import RUN_TOML
+from edgeflock.server.files.run_dir import RUN_TOML, require_place
 from edgeflock.server.files.run_toml import from_toml
+
+
+_ADDRESSES = ("listen", "control", "dashboard")
 
 
 def spare(cells: Sequence[Cell]) -> int:
     """Return how many cells can run at a time with a core for each of their processes, at least one."""
+    if shared_address(cells):
+        return 1
     clients = [cell.lab.get("processes") or cell.config.clients for cell in cells if not cell.config.central]
     return max(1, len(os.sched_getaffinity(0)) // (1 + max(clients, default=0)))
+
+
+def shared_address(cells: Sequence[Cell]) -> str:
+    """Return the option, with its address, that several cells have and only one at a time can."""
+    for name in _ADDRESSES:
+        given = [cell.given[name] for cell in cells if cell.given.get(name) not in (None, OFF)]
+        for address in given:
+            if not f":{address}".endswith(":0") and given.count(address) > 1:
+                return f"{name} {address}"
+    return ""
 
 
 @dataclass
@@ -59,6 +75,8 @@ class Comparison:
         ]
         self.done = len(finished)
         ahead = [cell for cell in self.grid.cells if cell.folder not in finished]
+        if self.jobs > 1 and (shared := shared_address(ahead)):
+            raise UsageError(f"{shared} is that of several cells: give --jobs 1, or port 0")
         _require_data(ahead)
         with _held(self.out):
             grid_toml.keep(self.out, table, self.grid)
@@ -175,6 +193,7 @@ def _require_data(cells: Sequence[Cell]) -> None:
 @contextmanager
 def _held(out: Path) -> Iterator[None]:
     """Make the directory and hold it: two at a time would start the same cells."""
+    require_place(out, "--out")
     try:
         out.mkdir(parents=True, exist_ok=True)
         lock = (out / "lock").open("a")

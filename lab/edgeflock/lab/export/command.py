@@ -10,6 +10,7 @@ from click.core import ParameterSource
 from edgeflock.common.command import extras
 from edgeflock.common.command.units import counted
 from edgeflock.common.errors import UsageError
+from edgeflock.server.files.run_dir import require_place, require_text
 from edgeflock.server.journal.reader import require
 
 ONNX = ("onnx", "onnxscript")
@@ -72,6 +73,8 @@ def export(
             raise UsageError(f"--ledger writes no model: {_OF_A_MODEL[given[0]]} needs a call of its own")
         return _ledger(run, ledger)
     kind = _agreed(kind, out)
+    if out is not None:
+        _require_name(out)
     if kind == "onnx":
         extras.require("--format onnx", *ONNX)
     require(run)
@@ -107,6 +110,14 @@ def _ledger(run: Path, path: Path) -> int:
     for file, count in ledger.write(run, path).items():
         click.echo(f"{counted(count, 'row')} in {file}")
     return 0
+
+
+def _require_name(out: Path) -> None:
+    """Refuse what no file can be called, before anything is read."""
+    if out.is_dir():
+        raise UsageError(f"--out {str(out)!r} is a directory, allowed is a file")
+    require_place(out.parent, "--out")
+    require_text(out, "--out")
 
 
 def _agreed(kind: str | None, out: Path | None) -> str:

@@ -13,7 +13,8 @@ from edgeflock.lab.run.config import LabConfig
 from edgeflock.server.config import ServerConfig
 
 METHOD = "method"
-_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
+_LONGEST = 100  # a name of a method is that of a folder, too
+_NAME = re.compile(rf"[A-Za-z0-9][\w.+-]{{0,{_LONGEST - 1}}}", re.ASCII)
 _ELSEWHERE = {
     "run_dir": "every cell has a directory of its own, below --out",
     "set": "options of a method stand in [method.NAME]",
@@ -72,7 +73,7 @@ def method_of(name: str, table: Any, axes: Mapping[str, Any], where: str) -> dic
     if not isinstance(table, dict):
         raise BadValue(f"method.{name}", table, f"a table, [method.{name}]")
     if not _NAME.fullmatch(name):
-        raise BadValue(f"the name {where}", name, "letters, digits and . _ + -")
+        raise BadValue(f"the name {where}", name, f"letters, digits and . _ + -, at most {_LONGEST}")
     method = load(text_of(table.get("name", name), f"name in {where}"))
     own = set(method.params.__dataclass_fields__)
     rest = {key: value for key, value in table.items() if key not in own and key != "name"}

@@ -48,6 +48,7 @@ class ChildFailed(EdgeflockError):
 def run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
     """Hold the run that was asked for, in view of people; return the exit code."""
     run_dir = given.get("run_dir") or default_run_dir(given.get("method", "fedavg"))
+    rundir.require_place(run_dir)
     experiment = LabConfig(**lab)
     _check_own_data(given, experiment)
     _check_transport(given)

@@ -21,6 +21,25 @@ LOCK = "lock"
 _ASKED_S = 0.05  # far longer than `is_served` has the lock
 
 
+def require_place(folder: Path, flag: str = "--run-dir") -> None:
+    """Raise UsageError with a sentence if nothing of ours can ever lie there; nothing is made."""
+    require_text(folder, flag)
+    for path in (folder, *folder.parents):
+        if path.is_symlink() and not path.exists():
+            raise UsageError(f"{flag} {str(folder)!r}: {str(path)!r} is a link to what is not there")
+        if path.exists() and not path.is_dir():
+            what = "" if path == folder else f": {str(path)!r}"
+            raise UsageError(f"{flag} {str(folder)!r}{what} is not a directory")
+
+
+def require_text(path: Path, flag: str) -> None:
+    """Raise UsageError for a path that no log, journal or report can tell of."""
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{flag} {str(path.absolute())!r} is not UTF-8 text: give a path that is") from None
+
+
 @contextmanager
 def locked(run_dir: Path) -> Iterator[None]:
     """Hold the directory for this process alone.

@@ -43,7 +43,7 @@ class JournalFile:
             self.connection = read_only(self.path)
         try:
             with self.readable():
-                self._copied = not self.one("SELECT file FROM pragma_database_list")
+                self._copied = not self.one("SELECT length(file) FROM pragma_database_list")
                 self._check_tables()
         except BaseException:
             self.close()

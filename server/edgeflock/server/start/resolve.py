@@ -25,6 +25,7 @@ from edgeflock.methods.kit.options import parse, texts
 from edgeflock.methods.kit.registry import load
 from edgeflock.server.config import ServerConfig, default_run_dir, listen_address
 from edgeflock.server.costs import budget, target
+from edgeflock.server.files.run_dir import require_place
 from edgeflock.server.files.run_toml import from_toml
 from edgeflock.server.service import certificates
 
@@ -342,5 +343,5 @@ def _check_files(config: ServerConfig) -> None:
         raise UsageError(
             "neither --dataset nor --eval-data is given: one of them says what a sample looks like"
         )
-    if config.run_dir is not None and config.run_dir.exists() and not config.run_dir.is_dir():
-        raise UsageError(f"--run-dir {str(config.run_dir)!r} is not a directory")
+    if config.run_dir is not None:
+        require_place(config.run_dir)
