@@ -34,7 +34,6 @@ from edgeflock.lab.history import COMPLETED, History
 from edgeflock.server.files.run_dir import RUN_TOML, require_place
 from edgeflock.server.files.run_toml import from_toml
 
-
 _ADDRESSES = ("listen", "control", "dashboard")
 
 
