@@ -92,8 +92,8 @@ def test_a_herd_comes_back_spread_out(
             f"share of {clients} in the busiest fifth of the window",
             thickest := crowd(back, clients, window_s),
         )
-        # The window of 40 is over before a server is up again on a busy machine: only a figure.
-        assert thickest <= 0.6 or clients < 200
+        if clients >= 200:  # the window of fewer is over before a server is up on a busy machine: a figure
+            assert thickest <= 0.6
     time.sleep(max(0.0, began + BUSY_S - time.time()))
     figure(f"share of a core 5 s after the return of {clients}", share := cpu_share(server, 2.0))
     assert back[-1] - began <= WINDOW_S_EACH * clients + MOST_S

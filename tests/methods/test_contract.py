@@ -126,7 +126,10 @@ def test_a_round_takes_no_more_bytes_than_a_budget_expects(method: str, tmp_path
         played = trial.round(cohort)
         up = sum(update.package.size_bytes for update in played.updates.values())
         down = sum(package.size_bytes for packages in played.down.values() for package in packages)
-        assert up + down <= expected or trial.found.central
+        if trial.found.central:
+            assert expected == 0
+        else:  # what only some lack is expected of all, and of a codec its worst
+            assert up + down <= expected < (2 if codec == "identity" else 4) * (up + down)
 
 
 @pytest.mark.parametrize("codec", CODECS)

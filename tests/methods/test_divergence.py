@@ -33,6 +33,7 @@ def test_a_run_that_diverges_names_round_clients_and_method(tmp_path: Path, meth
         wanted = ELSEWHERE.get(method, f"round 1 of {method}: 0 good updates are fewer than .*{refused}")
         assert re.search(wanted, server.sentence()), server.sentence()
         kept = sorted((made.run_dir / "rounds").glob("*/model.safetensors"))
+        assert kept
         assert all(torch.isfinite(part).all() for path in kept for part in load_file(path).values())
         counted = made.rows("SELECT count(*) FROM outcomes WHERE verdict = 'counted'")
         assert counted == [(len(seats) * (len(made.rows("SELECT round FROM rounds WHERE committed")) - 1),)]

@@ -246,7 +246,7 @@ def test_the_module_points_at_its_own_parameters_after_a_failed_pass() -> None:
     bench = bench_of("mlp", IMAGE)
     work = local_of(bench, samples(4, IMAGE), Plan(lr=0.1))
     wrong = LocalData(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64))
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         work.features_at(work.start + 1, Batch(wrong.x, wrong.y, -1))
     first = next(bench.net.parameters())
     assert first.data_ptr() == bench.params.data_ptr()

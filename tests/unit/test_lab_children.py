@@ -110,9 +110,9 @@ def test_an_error_in_the_lab_leaves_no_child_behind(tmp_path: Path) -> None:
     def fail() -> None:
         with children:
             start(children, tmp_path, "import time; time.sleep(600)")
-            raise RuntimeError
+            raise RuntimeError("of the lab")
 
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="of the lab"):
         fail()
     assert [child.code for child in children.all] == [-signal.SIGTERM]
 
