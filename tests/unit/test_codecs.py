@@ -87,7 +87,7 @@ def test_nothing_becomes_no_bytes(text: str) -> None:
     assert encode(parse(text), empty, seeded()).pieces == []
     assert largest(parse(text), 0) == 0
     decode_into(parse(text), b"", empty)
-    with pytest.raises(CorruptPayload, match="1 bytes for 0 numbers|after the last number|what zstd writes"):
+    with pytest.raises(CorruptPayload, match=r"1 bytes for 0 numbers|after the last number|what zstd writes"):
         decode_into(parse(text), b"x", empty)
 
 
@@ -150,7 +150,7 @@ def test_identity_carries_integers_and_nothing_else_does() -> None:
     flat = torch.tensor([1, -(2**62), 3])
     assert torch.equal(round_trip("identity", flat), flat)
     assert torch.equal(round_trip("identity+zstd", flat), flat)
-    with pytest.raises(BadData, match="cannot code torch.int64"):
+    with pytest.raises(BadData, match=r"cannot code torch.int64"):
         encode(parse("bf16"), flat)
     with pytest.raises(CorruptPayload, match="bf16 cannot hold int64"):
         list(decode_blocks(parse("bf16"), MemorySource(bytes(24)), 3, "int64"))
@@ -255,7 +255,7 @@ def test_a_truncated_payload_is_refused(text: str) -> None:
     flat = numbers(5000)
     data = coded_bytes(text, flat)
     for size in (0, 1, 5, len(data) // 2, len(data) - 8):
-        with pytest.raises(CorruptPayload, match="end too early|bytes for 5000 numbers|what zstd writes"):
+        with pytest.raises(CorruptPayload, match=r"end too early|bytes for 5000 numbers|what zstd writes"):
             decode_into(parse(text), data[:size], torch.empty(5000))
 
 
@@ -265,7 +265,7 @@ def test_bytes_after_the_end_are_refused_before_the_last_block(text: str) -> Non
     source = MemorySource(coded_bytes(text, flat) + b"12345678")
     blocks = decode_blocks(parse(text), source, flat.numel())
     assert next(blocks).numel() == BLOCK
-    with pytest.raises(CorruptPayload, match="after the last number|what zstd writes"):
+    with pytest.raises(CorruptPayload, match=r"after the last number|what zstd writes"):
         next(blocks)
 
 
@@ -305,7 +305,7 @@ def test_a_zstd_bomb_is_never_inflated() -> None:
     data = b"".join([*(bomb.compress(bytes(1 << 20)) for _ in range(1024)), bomb.flush()])
     tracemalloc.start()
     try:
-        with pytest.raises(CorruptPayload, match="after the last number"):
+        with pytest.raises(CorruptPayload, match=r"after the last number"):
             decode_into(parse("identity+zstd"), data, torch.empty(10))
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
