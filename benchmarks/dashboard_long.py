@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +55,13 @@ class _Seen:
     rss: int
 
 
+def _is_up_to_date(url: str) -> bool:
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/metrics", timeout=_FIRST_S) as answer:
+        newest = re.search(r"^edgeflock_round (\S+)$", answer.read().decode(), re.MULTILINE)
+        return newest is not None and float(newest[1]) >= ROUNDS
+    return False
+
+
 def _watch(run_dir: Path, journal: Journal, next: int) -> _Seen:
     """Start the dashboard's process alone, view it, and let rounds be committed meanwhile."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -71,8 +81,8 @@ def _watch(run_dir: Path, journal: Journal, next: int) -> _Seen:
         )
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         try:
-            with viewer(url) as come:
-                while come() < 40 * ROUNDS:  # a row is at least so long
+            with viewer(url):
+                while not _is_up_to_date(url):
                     if time.monotonic() - began > 10 * _FIRST_S or process.poll() is not None:
                         raise Failed("the dashboard shows nothing of a long run")
                     time.sleep(0.05)

@@ -156,6 +156,85 @@ def test_it_comes_back_by_itself_when_the_server_does(flock: Flock, shown: Any) 
     page.wait(STATE, "running")
 
 
+def test_a_page_that_stays_open_knows_nothing_of_the_run_before(flock: Flock, shown: Any) -> None:
+    """The next run has taken the port; it has no budget and no target, and has not begun."""
+    server = flock.server(*SHOWN, "--rounds=25", "--budget=time=10m", "--target=accuracy=0.9999")
+    page = shown()
+    clients = flock.clients("a", "b", "c")
+    page.wait(STATE, "completed")
+    page.page.locator("#search").fill("a")
+    page.page.locator("#number").fill("3")
+    assert [server.ended(), *(client.ended() for client in clients)] == [0, 0, 0, 0]
+    before = page.text("#run-id")
+    port = (flock.run_dir / "dashboard").read_text("utf-8").strip()
+    flock.seen = flock.folder / "next"
+    flock.server(f"--dashboard={port}", "--clients=2", "--method=fedprox")
+    page.wait("id => document.getElementById('run-id')?.textContent.length > 5 && "
+              "document.getElementById('run-id').textContent !== id", before)  # fmt: skip
+    page.wait(NOW, "Waiting for clients: 0 of 2 are here.")
+    assert page.page.title() == "gathering 0 of 2 clients · fedprox"
+    assert page.text("#bars").split("\n")[0] == "Rounds"
+    assert "Budget" not in page.text("#bars")
+    assert "Target" not in page.text("#bars")
+    values = "() => [...document.querySelectorAll('#search, #number')].map((field) => field.value).join()"
+    assert page.page.evaluate(values) == ","
+    assert page.page.locator("#charts .legend li, #timeline tr, #members tbody tr").count() == 0
+    assert "25" not in page.text("#story")
+
+
+def test_a_chart_without_a_line_says_why_and_keeps_its_lines_once_it_has_them(
+    flock: Flock, shown: Any
+) -> None:
+    flock.server(*SHOWN, "--rounds=100000", "--eval-every=0")
+    page = shown()
+    names = "() => [...document.querySelectorAll('#charts .chart')].slice(0, 4).map((box) => box.ariaLabel)"
+    assert page.page.evaluate(names)[0] == "Accuracy. No round is committed yet."
+    flock.clients("a", "b", "c")
+    page.wait(ROUNDS, 3)
+    page.wait("() => document.querySelector('#charts .chart').textContent.startsWith('No test yet')")
+    accuracy, loss, *rest = page.page.evaluate(names)
+    assert accuracy == "Accuracy. No test yet: --eval-every 0 tests no round."
+    assert re.match(r"Loss, up to round \d+\. Newest: training \d", loss)
+    assert all(re.match(r"(Bytes|Seconds) of a round, up to round ", name) for name in rest)
+    kept = (
+        "async () => { const { Store } = await import('/static/store.js'); const store = new Store();"
+        " const round = Array.from({ length: 900 }, (_, index) => index + 1);"
+        " const tested = round.map((number) => (number % 300 === 0 ? 0.5 : null));"
+        " store.take({ run: {}, rounds: { round, loss: round, 'accuracy global': tested } });"
+        " store.take({ run: {}, rounds: { round: [901], loss: [1] } }); return store.names(); }"
+    )
+    assert page.page.evaluate(kept) == ["round", "loss", "accuracy global"]
+
+
+def test_what_is_typed_is_not_overwritten_and_the_tab_is_right_while_nobody_looks(
+    flock: Flock, shown: Any
+) -> None:
+    server = flock.server(*SHOWN, "--rounds=100000")
+    flock.clients("a", "b", "c")
+    page = shown()
+    page.wait(ROUNDS, 3)
+    page.page.locator("#round").scroll_into_view_if_needed()
+    page.wait("() => document.getElementById('number').value > 0")
+    page.page.locator("#number").fill("1")
+    seen = int(page.text("#round-note").split()[1].rstrip(":"))
+    page.wait("round => parseInt(document.getElementById('round-note').textContent.slice(6)) > round", seen)
+    page.page.keyboard.type("2")
+    assert page.page.locator("#number").input_value() == "12"
+    page.wait(ROUNDS, 12)
+    page.page.keyboard.press("Enter")
+    page.wait("() => document.getElementById('round-note').textContent.startsWith('Round 12')")
+    page.page.evaluate(
+        "() => { Object.defineProperty(document, 'hidden', { get: () => true });"
+        " document.dispatchEvent(new Event('visibilitychange')); }"
+    )
+    shown_then = page.text("#bars")
+    far = int(page.page.title().partition("/")[0])
+    page.wait("far => parseInt(document.title) > far + 5", far)
+    assert page.text("#bars") == shown_then  # nothing else is drawn for nobody
+    server.kill()
+    page.wait("() => /^no connection \\d+.100000 · 0.\\d\\d · fedavg$/.test(document.title)")
+
+
 def test_hostile_names_are_shown_as_text(flock: Flock, shown: Any) -> None:
     flock.server(*SHOWN)
     page = shown()

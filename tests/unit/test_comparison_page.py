@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,8 @@ def test_the_report_of_a_comparison_is_the_comparison(tmp_path: Path) -> None:
         "To accuracy 0.3",
         "To accuracy 0.3, minus fedavg: mean [95% t interval] over pairs of the same seed",
     ]
+    levels = list(map(int, re.findall(r"<h(\d)", text)))
+    assert [pair for pair in pairwise(levels) if pair[1] > pair[0] + 1] == []  # none is skipped
     assert heads.index("Accuracy and loss") < heads.index("Every run: accuracy")
     assert "fedprox lies on fedavg. fedtrip lies on fedavg." in told
     assert "fl-lab compare grid.toml --out" in told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import re
 from functools import partial
 from pathlib import Path
@@ -307,3 +308,64 @@ def test_long_lists_texts_and_objects_are_cut() -> None:
     cut = short(value)
     assert cut["cohort"][-1] == "and 188 more"
     assert (len(cut["text"]), cut["…"]) == (301, "and 30 more")
+
+
+# ---------------------------------------------------------------------------------------- a long run
+
+
+def played(picture: Picture, first: int, last: int) -> None:
+    """Let rounds go by, each with all that comes with one."""
+    for round in range(first, last + 1):
+        told = {"bytes_up": 1000 + round % 7, "bytes_down": 500, "loss": 1.0 / round, "open_s": 0.25}
+        cursor = 3 * round
+        opened = event(cursor, "round_opened", round=round, cohort=["a", "b"])
+        done = Event(cursor + 1, 1e9 + round, "round_committed", {"round": round, "seconds": 0.5, **told})
+        tested = event(cursor + 2, "evaluated", round=round, model="global", accuracy=round / 1e6, loss=0.5)
+        news = News(events=[opened, done, *([tested] if round % 300 == 0 else [])])
+        news.lines = {round: {"open_s": 0.5, "wait_s": 0.5}}
+        picture.take(news)
+
+
+def drawn(picture: Picture) -> dict[int, dict[str, Any]]:
+    columns = picture.since(NOW)[0]["rounds"]
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return {row["round"]: row for row in rows}
+
+
+def test_of_a_long_run_as_much_is_kept_and_drawn_as_there_is_room_for() -> None:
+    picture = Picture()
+    played(picture, 1, 4000)
+    size = len(pickle.dumps(picture))
+    played(picture, 4001, 20_000)
+    assert len(pickle.dumps(picture)) - size < 2**18
+    rows = drawn(picture)
+    assert 1000 < len(rows) < 2048
+    assert set(range(19_489, 20_001)) <= set(rows)  # the newest are all there
+    assert set(range(300, 20_001, 300)) <= set(rows)  # and those with a test
+    for name, whole in (("bytes_up", sum(1000 + n % 7 for n in range(1, 20_001))), ("seconds", 20_000.0)):
+        told = sum((row[name] or 0) + (row.get(f"skipped {name}") or 0) for row in rows.values())
+        assert told == pytest.approx(whole, rel=1e-5)
+
+
+def test_a_viewer_that_has_rows_which_were_left_out_gets_all_rows_anew_and_nothing_else() -> None:
+    picture = Picture()
+    played(picture, 1, 2047)
+    told, seen = picture.since(NOW)
+    assert "thinned" not in told
+    played(picture, 2048, 2048)
+    told, seen = picture.since(seen)
+    assert (told["fresh"], told["thinned"], len(told["events"])) == (False, True, 2)
+    assert len(told["rounds"]["round"]) == len(picture.curves) < 2048
+    assert (told["run"]["drawn"], told["rounds"]["round"][0]) == (2, 1)
+    played(picture, 2049, 2049)
+    assert picture.since(seen)[0]["rounds"]["round"] == [2049]
+
+
+def test_the_best_round_is_known_though_it_is_left_out_and_forgotten_when_it_is_taken_back() -> None:
+    picture = Picture()
+    for round, accuracy in ((1, 0.5), (2, 0.75), (3, 0.625), (4, 0.875)):
+        picture.take(News(events=[committed(round), event(9 + round, "evaluated", round=round,
+                                                          accuracy=accuracy, loss=1.0)]))  # fmt: skip
+    assert picture.since(NOW)[0]["run"]["best"] == (0.875, 4)
+    picture.take(News(events=[event(20, "epoch_raised", epoch=1, round=3, lost_up_to=4)]))
+    assert picture.since(NOW)[0]["run"]["best"] == (0.75, 2)

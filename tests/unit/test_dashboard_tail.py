@@ -157,11 +157,23 @@ def test_a_time_line_of_another_epoch_is_its_own(journal: Writer, tail: Tail) ->
 
     def raised(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('epoch', '1')")
+        write_event(connection, "epoch_raised", {"epoch": 1, "round": 1, "lost_up_to": 3})
         for round in (2, 3):
             connection.execute(
                 "INSERT INTO rounds (epoch, round, cohort, committed) VALUES (1, ?, '[0, 1]', 1)", (round,)
             )
             costs.add_seconds(connection, 1, {round: {"open_s": 4.0}})
+            write_event(connection, "round_committed", {"round": round})
 
     journal.submit(raised).result()
     assert look(tail).lines == {2: {"open_s": 4.0}}
+
+
+def test_a_long_story_is_caught_up_with_in_pages_its_time_lines_too(
+    journal: Writer, tail: Tail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail_module, "_PAGE", 2)
+    for round in (1, 2, 3, 4, 5):
+        commit(journal, round)
+        journal.submit(partial(costs.add_seconds, epoch=0, rounds={round: {"open_s": float(round)}})).result()
+    assert [list(look(tail).lines) for _ in range(3)] == [[1, 2], [3, 4], []]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html.parser
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,12 @@ class Reader(html.parser.HTMLParser):
         self.tags: set[str] = set()
         self.attributes: list[tuple[str, str, str]] = []
         self.texts: list[str] = []
+        self.levels: list[int] = []  # of headings
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
+        self.levels += [int(tag[1])] if re.fullmatch(r"h\d", tag) else []
         self.attributes += [(tag, name, value or "") for name, value in attrs]
 
     def handle_data(self, data: str) -> None:
@@ -162,6 +165,16 @@ def test_a_run_that_goes_on_is_examined_by_the_model_that_it_has_by_now(tmp_path
     found = examine(history, None)
     assert (found.round, found.final, found.journalled) == (5, False, None)
     assert "Of the model of round 5, " in page_of(tmp_path / "report", run_dir).text
+
+
+def test_no_heading_is_deeper_than_the_one_above_it_allows(tmp_path: Path) -> None:
+    one, other = told_run(tmp_path / "one"), told_run(tmp_path / "other")
+    with writing(other) as journal:
+        journal.execute("DELETE FROM evaluations")
+    for number, run_dirs in enumerate([(one,), (other,), (one, other)]):
+        levels = page_of(tmp_path / str(number), *run_dirs).levels
+        assert levels[0] == 1
+        assert [pair for pair in pairwise(levels) if pair[1] > pair[0] + 1] == []
 
 
 def test_a_run_without_rounds_or_evaluations_has_a_page_too(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ class About:
     data: str = ""
     model: str = ""
     clients: int = 0
+    eval_every: int = 1
     target: float | None = None  # accuracy that ends the run
     join_file: bool = False  # that of a device holds the address and all that makes for trust
     flags: str = ""  # that every device gives beside
@@ -53,6 +54,7 @@ def of(config: ServerConfig) -> About:
         data=f"{config.dataset}, {config.partition}" if config.dataset else "the clients' own data",
         model=config.model,
         clients=config.clients,
+        eval_every=config.eval_every,
         target=target.parse(config.target).accuracy,
         join_file=config.tls_client_ca is not None,
         flags="".join(f" {flag}" for flag in _flags(config)),

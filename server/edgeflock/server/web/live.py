@@ -39,7 +39,7 @@ class Live:
         self._run_dir, self._tail = run_dir, Tail(run_dir)
         self._server = _Server(server_pid)
         self._looking = asyncio.Lock()
-        self._looked = self._asked = -1e9
+        self._looked = self._asked = self._shown = -1e9
         self._wait_s = TICK_S  # between two questions to the server
         self._channel: tuple[str, grpc.aio.Channel] | None = None
         self._wanted = asyncio.Event()  # somebody has come
@@ -81,8 +81,13 @@ class Live:
             if last or time.monotonic() - self._asked >= self._wait_s - TICK_S / 2:
                 self.picture.observe(await self._ask(), self._server.measure())
             self._looked = time.monotonic()
-            async with self.moved:
-                self.moved.notify_all()
+            await self._show()
+
+    async def _show(self) -> None:
+        """Let the viewers have the picture as it is now."""
+        self._shown = time.monotonic()
+        async with self.moved:
+            self.moved.notify_all()
 
     async def _read(self) -> None:
         """Take what is new in the journal, page by page; trouble is logged once and met again."""
@@ -93,6 +98,8 @@ class Live:
                 self._trouble = ""
                 if not news.more:
                     return
+                if time.monotonic() - self._shown >= TICK_S:  # of a long run something is soon to be seen
+                    await self._show()
         except BadData as error:
             if str(error) != self._trouble:
                 self._trouble = str(error)

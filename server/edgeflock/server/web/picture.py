@@ -73,6 +73,7 @@ class Picture:
             self._take_event(event)
         for round, line in news.lines.items():
             self._take_line(round, line)
+        self.curves.thin()
         self.members.take(news)
 
     def _take_event(self, event: Event) -> None:
@@ -119,6 +120,8 @@ class Picture:
         if "worst_tenth" in fields:
             row[f"worst_tenth {model}"] = fields["worst_tenth"]
         self.curves.put(int(fields["round"]), row)
+        if model == "global":
+            self.curves.score(int(fields["round"]), accuracy)
 
     def observe(self, status: pb.StatusResponse | None, server: dict[str, float]) -> None:
         """Take what the server says of this moment, and what its process takes."""
@@ -132,8 +135,10 @@ class Picture:
         fresh = seen.generation != self.generation
         known = Seen() if fresh else seen
         now = Seen(self.generation, self.curves.revision, self.members.revision, self.story.cursor)
-        parts = {
-            "rounds": self.curves.since(known.curves),
+        thinned = self.curves.is_thinned_since(known.curves)  # then the viewer gets all rows anew
+        parts: dict[str, Any] = {
+            "thinned": thinned,
+            "rounds": self.curves.since(0 if thinned else known.curves),
             "clients": self.members.since(known.members),
             "events": self.story.since(known.events),
             "refused": self.story.refused_since(known.events),
@@ -155,6 +160,9 @@ class Picture:
             "ended": self.meta.get("ended_kind", ""),
             "reason": self.meta.get("ended_reason", ""),
             "target": self.about.target,
+            "eval_every": self.about.eval_every,
+            "drawn": self.curves.stride,
+            "best": self.curves.best(),
             "command": self.about.command(self.address),
             "server": self.server,
             "now": round(time.time(), 1),

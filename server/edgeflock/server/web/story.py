@@ -22,13 +22,13 @@ class Story:
         self.cursor = 0
         self.counts: dict[str, int] = {}  # events by name
         self.refused: dict[tuple[str, str], dict[str, Any]] = {}  # by client and reason, newest last
-        self._rounds: deque[dict[str, Any]] = deque(maxlen=KEPT)
-        self._others: deque[dict[str, Any]] = deque(maxlen=KEPT)  # what fast rounds must not push out
+        self._rounds: deque[Event] = deque(maxlen=KEPT)
+        self._others: deque[Event] = deque(maxlen=KEPT)  # what fast rounds must not push out
 
     def add(self, event: Event) -> None:
         self.cursor = event.cursor
         self.counts[event.name] = self.counts.get(event.name, 0) + 1
-        (self._rounds if event.name in ROUNDS else self._others).append(shown(event))
+        (self._rounds if event.name in ROUNDS else self._others).append(event)
         if event.name == "refused":
             self._refuse(event)
 
@@ -43,10 +43,10 @@ class Story:
     def since(self, cursor: int) -> list[dict[str, Any]]:
         """Return the events behind a cursor, oldest first; no more than are kept."""
         newer = [
-            takewhile(lambda event: event["cursor"] > cursor, reversed(kept))
+            takewhile(lambda event: event.cursor > cursor, reversed(kept))
             for kept in (self._rounds, self._others)
         ]
-        return sorted(chain(*newer), key=lambda event: int(event["cursor"]))
+        return [shown(event) for event in sorted(chain(*newer), key=lambda event: event.cursor)]
 
     def refused_since(self, cursor: int) -> list[dict[str, Any]]:
         return [entry for entry in self.refused.values() if entry["cursor"] > cursor]

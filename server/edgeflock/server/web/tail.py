@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgeflock.server.costs.time_line import OF_A_ROUND
 from edgeflock.server.journal.reader import Event, Growth, Reader, SeatRow, begun
 
+COMMITTED = ("round_committed", "last_round_committed")
 _PAGE = 5000  # events of one look; a long run is caught up with in several
 _UNSETTLED_ROUNDS = 2  # clients may still add to the costs of the last rounds
 
@@ -38,6 +39,7 @@ class Tail:
         self._seen = -1  # the journal's count of changes
         self._cursor = self._verdict = self._cost = 0
         self._epoch = self._line = 0  # the last round whose time line is whole, and its epoch
+        self._told = 0, 0  # epoch and newest committed round that the events were about
 
     def look(self) -> News | None:
         """Return what is new, or None if nothing is. Raises BadData if the journal cannot be read."""
@@ -60,6 +62,8 @@ class Tail:
         news = News(meta=reader.meta(), events=reader.events(self._cursor, _PAGE))
         news.more = len(news.events) == _PAGE
         self._cursor = news.events[-1].cursor if news.events else self._cursor
+        self._told = _told(self._told, news.events)
+        self._read_lines(reader, *self._told, news)
         if not news.more:  # what follows is of use only with the newest events
             epoch = int(news.meta.get("epoch", "0"))
             news.seats = reader.seats()
@@ -67,13 +71,15 @@ class Tail:
             news.verdicts = reader.verdicts_since(self._verdict, newest)
             self._verdict = newest
             self._read_costs(reader, epoch, news)
-            self._read_lines(reader, epoch, news)
         return news
 
-    def _read_lines(self, reader: Reader, epoch: int, news: News) -> None:
-        """Read the time lines that are whole now: what a commit itself takes is written with the next."""
+    def _read_lines(self, reader: Reader, epoch: int, told: int, news: News) -> None:
+        """Read the time lines that are whole now, of rounds of which there were events.
+
+        What a commit itself takes is written with the next.
+        """
         after = self._line if epoch == self._epoch else 0
-        upto = reader.newest(epoch) - ("ended_kind" not in news.meta)
+        upto = min(told, reader.newest(epoch) - ("ended_kind" not in news.meta))
         for (_, round), costs in reader.round_costs(epoch, after, upto).items():
             if line := {name: seconds for name, seconds in costs.items() if name in OF_A_ROUND}:
                 news.lines[round] = line
@@ -87,3 +93,14 @@ class Tail:
         news.settled = reader.costs_since(self._cost, border)
         news.recent = reader.costs_since(border, newest)
         self._cost = border
+
+
+def _told(before: tuple[int, int], events: Iterable[Event]) -> tuple[int, int]:
+    """Return the epoch in which the run is after these events, and its newest committed round."""
+    epoch, newest = before
+    for event in events:
+        if event.name == "epoch_raised":
+            epoch, newest = int(event.fields["epoch"]), int(event.fields["round"])
+        elif event.name in COMMITTED:
+            newest = max(newest, int(event.fields["round"]))
+    return epoch, newest

@@ -10,12 +10,12 @@ const AXES = { round: ["round", format.plain], bytes: ["bytes moved", format.byt
 const WHOLE = [1, 2, 5].flatMap((step) => [0, 1, 2, 3, 4, 5].map((power) => step * 10 ** power)).sort((a, b) => a - b); // no half rounds
 
 const FIGURES = [
-  { title: "Accuracy", words: format.ratio, lines: (names) => chosen(names, /^(accuracy|worst_tenth) /, (name) => name.replace(/^accuracy global$/, "global model").replace(/^accuracy /, "")), axis: format.tick },
+  { title: "Accuracy", tests: true, words: format.ratio, lines: (names) => chosen(names, /^(accuracy|worst_tenth) /, (name) => name.replace(/^accuracy global$/, "global model").replace(/^accuracy /, "")), axis: format.tick },
   { title: "Loss", words: format.plain, axis: format.tick, lines: (names) => [["loss", "training"], ...chosen(names, /^loss /, (name) => name.replace("loss ", "test of ").replace(" of global", ""))].filter(([name]) => names.includes(name)) },
   { title: "Bytes of a round", zero: true, words: format.bytes, lines: () => [["bytes_up", "up"], ["bytes_down", "down"]] },
   { title: "Seconds of a round", zero: true, words: format.seconds, lines: (names) => [["seconds", "whole"], ...PHASES.filter((name) => names.includes(name)).map((name) => [name, name.slice(0, -2)])] },
 ];
-const SHOWN = /^(accuracy|worst_tenth|loss) |^(round|at|loss|seconds|bytes_up|bytes_down)$/;
+const SHOWN = /^(accuracy|worst_tenth|loss|skipped) |^(round|at|loss|seconds|bytes_up|bytes_down)$/;
 
 function chosen(names, pattern, title) {
   const rank = (name) => (name.endsWith(" global") ? `0${name}` : `1${name}`);
@@ -50,6 +50,8 @@ export class Charts {
     const names = store.names();
     this.again = () => this.draw(store);
     for (const figure of [...this.figures, this.other]) figure.draw(store, kind, names);
+    const { drawn } = store.run;
+    say(byId("drawn"), drawn > 1 ? `Of the older rounds one in ${format.count(drawn)} is drawn, one with a test where there is one.` : "");
   }
 
   rebuild() {
@@ -59,10 +61,10 @@ export class Charts {
 }
 
 class Figure {
-  constructor({ title, words, lines, axis = words, zero = false }, pick) {
-    Object.assign(this, { title, words, lines, axis, zero, pick });
+  constructor({ title, words, lines, axis = words, zero = false, tests = false }, pick) {
+    Object.assign(this, { title, words, lines, axis, zero, tests, pick });
     this.caption = make("figcaption", {}, title);
-    this.box = make("div", { class: "chart", tabIndex: 0, role: "img" });
+    this.box = make("div", { class: "chart", tabIndex: 0, role: "img", ariaLabel: title });
     this.legend = make("ul", { class: "legend" });
     this.element = make("figure", {}, this.caption, this.box, this.legend);
     this.box.addEventListener("keydown", (event) => this.key(event));
@@ -81,12 +83,20 @@ class Figure {
     this.data = data;
     if (this.key_ !== key) this.drop();
     this.key_ = key;
-    if (!lines.length || !store.order.length) { this.box.replaceChildren(make("p", { class: "empty" }, "No round is committed yet.")); return; }
+    if (!lines.length || !store.order.length) { this.showEmpty(store); return; }
     if (!this.plot) this.build(kind, lines);
     const index = this.plot.cursor.idx;
     this.plot.setData(data);
     this.tell(index ?? null);
     this.box.ariaLabel = this.summary(lines);
+  }
+
+  /** Why there is no line, to those who see and those who hear. */
+  showEmpty({ run, order }) {
+    const untested = run.eval_every === 0 ? "No test yet: --eval-every 0 tests no round." : "No test yet.";
+    const text = !order.length ? "No round is committed yet." : this.tests ? untested : "No figure yet.";
+    if (this.box.textContent !== text) this.box.replaceChildren(make("p", { class: "empty" }, text));
+    this.box.ariaLabel = `${this.title}. ${text}`;
   }
 
   drop() {
@@ -135,7 +145,7 @@ class Figure {
 
   summary(lines) {
     const told = lines.map(([, title], index) => `${title} ${this.values[index].textContent}`);
-    return `${this.title}, ${this.order.length} rounds. Newest: ${told.join(", ")}. Arrow keys read the rounds.`;
+    return `${this.title}, up to round ${format.count(this.order.at(-1))}. Newest: ${told.join(", ")}. Arrow keys read the rounds.`;
   }
 
   key(event) {

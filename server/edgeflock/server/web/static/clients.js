@@ -55,6 +55,7 @@ export class Clients {
     this.heads.forEach((head, index) => mark(head, "aria-sort", index !== this.sort.column ? "" : this.sort.down ? "descending" : "ascending"));
     const rows = shown.slice(0, MOST_ROWS).map((client) => this.row(client));
     if (rows.length !== this.body.children.length || rows.some((row, index) => this.body.children[index] !== row)) this.body.replaceChildren(...rows);
+    for (const id of this.rows.keys()) if (!store.clients.has(id)) this.rows.delete(id);
     this.showRefused(store);
   }
 

@@ -5,7 +5,7 @@ import { Clients } from "./clients.js";
 import { byId, mark, say } from "./dom.js";
 import * as format from "./format.js";
 import { showInvitation } from "./invitation.js";
-import { showOverview } from "./overview.js";
+import { showOverview, showTab } from "./overview.js";
 import { showRounds } from "./rounds.js";
 import { Store } from "./store.js";
 import { Story } from "./story.js";
@@ -23,6 +23,7 @@ let linked = "lost";
 
 function draw(changed = { rounds: true, clients: true }) {
   showOverview(store);
+  showTab(store, linked);
   showInvitation(store);
   if (changed.rounds) {
     charts.draw(store);
@@ -34,9 +35,13 @@ function draw(changed = { rounds: true, clients: true }) {
 }
 
 function take(picture) {
+  if (store.isOfAnotherRun(picture)) {
+    location.replace("/"); // nothing of the run before is to stay, not even what was typed
+    return;
+  }
   const changed = store.take(picture);
   link(linked); // of a run that is over nothing is live
-  if (document.hidden && store.run.state !== "finished") { stale = true; return; }
+  if (document.hidden && store.run.state !== "finished") { stale = true; showTab(store, linked); return; }
   draw(stale ? undefined : changed);
   stale = false;
 }
@@ -49,6 +54,7 @@ function link(state) {
   const words = { live: store.run.state === "finished" ? "" : "live", lost: `no connection since ${since}; trying again`, left: `the server left at ${since}${again}` };
   say(byId("link"), words[state]);
   mark(byId("link"), "data-lost", state === "lost" || (state === "left" && store.run.state !== "finished") ? "yes" : "");
+  showTab(store, linked);
 }
 
 document.addEventListener("visibilitychange", () => {

@@ -21,6 +21,7 @@ export function showOverview(store) {
     showBar(`budget ${name}`, `Budget of ${name}`, used, limit, unknown ? `not known of ${format.amount(name, limit)}: no client states its energy` : share);
   }
   const [best] = accuracy(store);
+  forgetBars((key) => (key.startsWith("budget ") && run.budgets?.every(({ name }) => key !== `budget ${name}`)) || (key === "target" && !run.target));
   if (run.target) showBar("target", "Target accuracy", best ?? 0, run.target, `best ${best === undefined ? "none yet" : format.ratio(best)}, wanted ${run.target}`);
   showTiles(store);
 }
@@ -32,17 +33,26 @@ function showHead(store) {
   say(byId("state"), ended);
   mark(byId("state"), "data-mood", ended === "failed" ? "bad" : ended === "stopped" ? "warn" : MOODS[run.state]);
   say(byId("run-id"), run.id ?? "");
-  const title = inShort(store, ended);
+}
+
+/** The tab: how far, how good, what; in front what is not just going on. It is read while the page is not. */
+export function showTab(store, linked) {
+  const title = store.run.state ? inShort(store, linked) : "edgeflock";
   if (document.title !== title) document.title = title;
 }
 
-/** The tab: how far, how good, what; in front what is not just going on. */
-function inShort(store, ended) {
+function inShort(store, linked) {
   const { run } = store;
   const [, , accuracyNow] = accuracy(store);
   const far = run.state === "gathering" ? `${format.count(here(store))} of ${format.count(run.seats)} clients` : `${committed(store)}/${run.rounds}`;
-  const parts = [run.state === "running" ? far : `${ended} ${far}`, accuracyNow === undefined ? "" : accuracyNow.toFixed(2), run.method];
+  const parts = [[news(run, linked), far].filter(Boolean).join(" "), accuracyNow === undefined ? "" : accuracyNow.toFixed(2), run.method];
   return parts.filter(Boolean).join(" · ");
+}
+
+function news(run, linked) {
+  if (run.state === "finished") return run.ended || "finished";
+  if (linked !== "live") return "no connection";
+  return run.state === "running" ? "" : run.state;
 }
 
 const committed = ({ run, order }) => run.round ?? order.at(-1) ?? 0;
@@ -66,15 +76,24 @@ function remaining(store) {
 function showBar(key, name, value, max, text) {
   let bar = bars.get(key);
   if (!bar) {
-    const progress = make("progress", { id: `bar-${bars.size}` });
+    const progress = make("progress", { id: `bar-${key.replaceAll(" ", "-")}` });
     const words = make("span");
-    bar = { progress, words };
-    byId("bars").append(make("div", { class: "bar-line" }, make("label", { htmlFor: progress.id }, make("span", {}, name), words), progress));
+    const element = make("div", { class: "bar-line" }, make("label", { htmlFor: progress.id }, make("span", {}, name), words), progress);
+    bar = { progress, words, element };
+    byId("bars").append(element);
     bars.set(key, bar);
   }
   bar.progress.max = max || 1;
   bar.progress.value = Math.min(value, max || 1);
   say(bar.words, text);
+}
+
+/** A run that goes on may have other budgets, and another target. */
+function forgetBars(holds) {
+  for (const key of [...bars.keys()].filter(holds)) {
+    bars.get(key).element.remove();
+    bars.delete(key);
+  }
 }
 
 function showTiles(store) {
@@ -83,7 +102,7 @@ function showTiles(store) {
   const clients = [...store.clients.values()].filter((client) => "seat" in client);
   const away = clients.filter((client) => !isHere(client)).length;
   const [best, bestRound, last] = accuracy(store);
-  const moved = sum(store, "bytes_up") + sum(store, "bytes_down");
+  const [up, down] = [store.sum("bytes_up"), store.sum("bytes_down")];
   byId("tiles").hidden = !store.order.length && run.state === "gathering";
   tile("Accuracy", last === undefined ? "none yet" : format.ratio(last), best === undefined ? "" : `best ${format.ratio(best)} in round ${bestRound}`);
   tile("Training loss", row.loss === undefined ? "none yet" : format.plain(row.loss), "");
@@ -91,8 +110,8 @@ function showTiles(store) {
   const seats = run.seats ?? clients.length;
   if (run.state === "finished") tile("Clients", `${seats}`, "the run is over");
   else tile("Clients", `${clients.length - away} of ${seats} online`, doingNow(clients));
-  tile("Bytes moved", format.bytes(moved), `${format.bytes(sum(store, "bytes_up"))} up, ${format.bytes(sum(store, "bytes_down"))} down`);
-  tile("Time in rounds", format.duration(sum(store, "seconds")), row.seconds === undefined ? "" : `newest round ${format.seconds(row.seconds)}`);
+  tile("Bytes moved", format.bytes(up + down), `${format.bytes(up)} up, ${format.bytes(down)} down`);
+  tile("Time in rounds", format.duration(store.sum("seconds")), row.seconds === undefined ? "" : `newest round ${format.seconds(row.seconds)}`);
   const energy = clients.reduce((all, client) => all + (client.energy ?? 0), 0);
   const sources = new Set(clients.map((client) => client.energy_source).filter(Boolean));
   if (energy) tile("Energy of clients", format.amount("energy", energy), [...sources].map((source) => (source === "model" ? "stated watts, not measured" : `measured by ${source}`)).join("; "));
@@ -119,7 +138,8 @@ function doingNow(clients) {
 }
 
 function accuracy(store) {
-  let best; let bestRound; let last;
+  let [best, bestRound] = store.run.best ?? []; // of all rounds, while a page may have some
+  let last;
   for (const round of store.order) {
     const value = store.rows.get(round)["accuracy global"];
     if (value === undefined) continue;
@@ -127,10 +147,6 @@ function accuracy(store) {
     if (best === undefined || value > best) [best, bestRound] = [value, round];
   }
   return [best, bestRound, last];
-}
-
-function sum(store, name) {
-  return store.order.reduce((total, round) => total + (store.rows.get(round)[name] ?? 0), 0);
 }
 
 function tile(name, text, detail) {

@@ -10,18 +10,29 @@ export class Store {
   }
 
   forget() {
-    this.rows = new Map(); // by round
-    this.order = []; // rounds, ascending
+    this.forgetRounds();
     this.clients = new Map();
     this.refused = new Map();
     this.events = []; // by cursor, ascending
   }
 
+  forgetRounds() {
+    this.rows = new Map(); // by round; of a long run's older ones some
+    this.order = []; // rounds, ascending
+    this.known = new Set(); // names of columns, as they came
+  }
+
+  /** A run takes the place of another on the same port. One that has no id yet may be the same. */
+  isOfAnotherRun(picture) {
+    return Boolean(this.run.id) && Boolean(picture.run.id) && this.run.id !== picture.run.id;
+  }
+
   /** Merge a picture; return which parts have changed. */
   take(picture) {
     if (picture.fresh) this.forget();
-    this.run = picture.run;
+    this.run = { ...picture.run, id: picture.run.id || this.run.id };
     this.offset = picture.run.now - Date.now() / 1000;
+    if (picture.thinned) this.forgetRounds();
     if (picture.rounds) this.takeRounds(picture.rounds);
     for (const client of picture.clients ?? []) {
       if (client.state === "gone") this.clients.delete(client.id);
@@ -36,7 +47,11 @@ export class Store {
     const names = Object.keys(columns);
     columns.round.forEach((round, index) => {
       const row = this.rows.get(round) ?? {};
-      for (const name of names) if (columns[name][index] !== null) row[name] = columns[name][index];
+      for (const name of names) {
+        if (columns[name][index] === null) continue;
+        row[name] = columns[name][index];
+        this.known.add(name);
+      }
       if (!this.rows.has(round)) {
         if (this.order.length && round < this.order.at(-1)) this.unsorted = true;
         this.order.push(round);
@@ -63,12 +78,9 @@ export class Store {
     return this.rows.get(this.order.at(-1)) ?? {};
   }
 
-  /** Names of all columns that some round has. */
+  /** Names of all columns that some round has, or has had. */
   names() {
-    const found = new Set();
-    for (const round of this.order.slice(0, 50)) Object.keys(this.rows.get(round)).forEach((name) => found.add(name));
-    for (const round of this.order.slice(-200)) Object.keys(this.rows.get(round)).forEach((name) => found.add(name));
-    return [...found];
+    return [...this.known];
   }
 
   column(name) {
@@ -81,8 +93,16 @@ export class Store {
     let sum = 0;
     return this.order.map((round) => {
       const row = this.rows.get(round);
-      sum += kind === "bytes" ? (row.bytes_down ?? 0) + (row.bytes_up ?? 0) : row.seconds ?? 0;
+      sum += kind === "bytes" ? whole(row, "bytes_down") + whole(row, "bytes_up") : whole(row, "seconds");
       return sum;
     });
   }
+
+  /** What all rounds have used. */
+  sum(name) {
+    return this.order.reduce((total, round) => total + whole(this.rows.get(round), name), 0);
+  }
 }
+
+/** What a round has used, and those before it that are not here one by one. */
+const whole = (row, name) => (row[name] ?? 0) + (row[`skipped ${name}`] ?? 0);

@@ -15,6 +15,7 @@ export class Timeline {
     byId("before").addEventListener("click", () => this.go(this.number - 1));
     byId("after").addEventListener("click", () => this.go(this.number + 1));
     byId("number").addEventListener("change", (event) => this.go(event.target.valueAsNumber));
+    byId("number").addEventListener("blur", () => this.showNumber());
     byId("follow").addEventListener("change", () => this.draw());
     new IntersectionObserver(([entry]) => { this.seen = entry.isIntersecting; this.draw(); }).observe(byId("round"));
   }
@@ -43,10 +44,15 @@ export class Timeline {
     this.load();
   }
 
+  /** Whoever is in the field may be typing. */
+  showNumber() {
+    if (this.number && document.activeElement !== byId("number")) byId("number").value = String(this.number);
+  }
+
   async load() {
     this.asked = Date.now();
     const wanted = this.number;
-    byId("number").value = String(wanted);
+    this.showNumber();
     let answer;
     try {
       answer = await fetch(`/api/rounds/${wanted}`);
