@@ -10,13 +10,16 @@ from typing import Any, cast
 import grpc
 import pytest
 
+from edgeflock.client.costs import RoundCost
 from edgeflock.client.deciding.backoff import Backoff
 from edgeflock.client.link.contact import Contact
 from edgeflock.client.link.line import Line
 from edgeflock.client.link.stub import Stub
 from edgeflock.client.link.trust import Trust
-from edgeflock.client.protocol import Interrupted
+from edgeflock.client.protocol import Interrupted, ServerRefused
+from edgeflock.common.reason import Reason
 from edgeflock.common.wire.address import parse_address
+from edgeflock.v1 import aggregator_pb2 as pb
 
 WAIT_S = 10
 
@@ -60,6 +63,81 @@ def test_a_call_that_its_line_takes_along_is_made_again_on_the_next(
             return await job, first.up
 
     assert asyncio.run(talk()) == ("done", False)
+
+
+def test_a_refusal_for_good_is_not_asked_about_again() -> None:
+    async def talk() -> int:
+        asked = 0
+
+        async def operation(current: Line) -> None:
+            nonlocal asked
+            asked += 1
+            raise ServerRefused(Reason.WRONG_LAYOUT, "another layout")
+
+        contact = Contact(Backoff(Random(1)))
+        contact.attach(line())
+        with pytest.raises(ServerRefused, match="another layout"):
+            async with asyncio.timeout(WAIT_S):
+                await contact.attempt(operation, lambda: 0)
+        return asked
+
+    assert asyncio.run(talk()) == 1
+
+
+def test_a_refusal_for_now_is_asked_about_again_and_not_before_its_time() -> None:
+    async def talk() -> float:
+        times: list[float] = []
+
+        async def operation(current: Line) -> None:
+            times.append(asyncio.get_running_loop().time())
+            if len(times) == 1:
+                raise ServerRefused(Reason.BUSY, "later", temporary=True, retry_after_ms=60)
+
+        contact = Contact(Backoff(Random(1)))
+        contact.attach(line())
+        async with asyncio.timeout(WAIT_S):
+            await contact.attempt(operation, lambda: 0)
+        first, second = times
+        return second - first
+
+    assert asyncio.run(talk()) >= 0.06
+
+
+class Listening(Line):
+    """A line whose server takes its time with every report."""
+
+    def __init__(self) -> None:
+        super().__init__(cast(Stub, None), b"session", Trust(parse_address("127.0.0.1:1", "--server")))
+        self.taken: list[pb.ReportRequest] = []
+        self.asked = asyncio.Event()
+        self.answer = asyncio.Event()
+
+    async def report(self, request: pb.ReportRequest, within_s: float = WAIT_S) -> None:
+        self.asked.set()
+        await self.answer.wait()
+        for _ in range(9):  # it takes a few turns of the loop
+            await asyncio.sleep(0)
+        self.taken.append(request)
+
+
+def test_who_is_told_to_go_goes_when_its_last_words_are_taken() -> None:
+    cost = RoundCost(3, 0.1, 1.0, 0.2, 0.3, 0.9, 1000)
+    none = RoundCost(3, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
+
+    async def talk() -> list[str | None]:
+        contact, listening = Contact(Backoff(Random(1))), Listening()
+        contact.attach(listening)
+        contact.progress(3, done=1, total=2, cpu_s=0.5, temperature_c=None)
+        contact.owe(cost)
+        async with asyncio.timeout(WAIT_S):
+            leaving = asyncio.create_task(contact.close(lambda: none))
+            await listening.asked.wait()
+            assert not leaving.done()
+            listening.answer.set()
+            await leaving
+        return [request.WhichOneof("report") for request in listening.taken]
+
+    assert asyncio.run(talk()) == ["progress", "cost"]
 
 
 def test_a_job_that_is_stopped_takes_its_call_along() -> None:
