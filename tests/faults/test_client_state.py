@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from faults.conftest import RUN
-from support.processes import Flock
+from support.processes import Flock, Program, until
 
 TOPK = (*RUN, "--codec=topk:0.1")  # clients keep what was not sent
 
@@ -59,6 +59,24 @@ def test_a_copy_of_a_state_directory_that_is_put_back_is_noticed(flock: Flock) -
     back = flock.client("c2")
     assert [program.ended() for program in (back, *flock.programs[:2])] == [0, 0, 0]
     assert len(back.events("state_lost")) == 1
+
+
+def told(program: Program) -> bool:
+    said = program.events("server_not_reached")
+    return any("one SD-card image" in str(line["reason"]) for line in said)
+
+
+def test_two_devices_of_one_image_are_told_so(flock: Flock) -> None:
+    """Same id, same instance: they would take each other's session over for ever, and nobody would know."""
+    server = flock.server("--clients=2", "--rounds=2")
+    first = flock.client("c0")
+    first.wait_for("connected")
+    place = flock.folder / "clients" / "c0"
+    shutil.copytree(place, flock.folder / "clients" / "image")
+    image = f"--state-dir={flock.folder / 'clients' / 'image'}"
+    second = flock.start("fl-client", "--id=c0", f"--server={flock.address}", image)
+    until(lambda: (told(first) and told(second)) or None, lambda: first.text[-2000:])
+    assert server.events("refused", reason="REASON_DUPLICATE_ID")
 
 
 @pytest.mark.promise("R3")

@@ -399,9 +399,9 @@ class Peer:
             if wanted(self.last):
                 return self.last
 
-    async def enter(self) -> None:
+    async def enter(self, **request: Any) -> None:
         """Join, and watch until the server has noticed."""
-        answer = await self.join()
+        answer = await self.join(**request)
         assert answer.HasField("admission"), answer
         self.watch()
         await self.view(lambda view: True)

@@ -29,6 +29,7 @@ from edgeflock.server.core.decisions import EndingKind
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.files.spool import Arrival
 from edgeflock.server.service.join import check_data
+from edgeflock.server.service.sessions import CONTEST_S, TAKEOVERS, Contests
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import bundle_pb2
 from support.tiny_run import Made, describe, update, with_number
@@ -210,6 +211,57 @@ def test_the_same_instance_supersedes_its_half_open_session(tmp_path: Path) -> N
         assert "c0" in served.run.online
 
     serve(Home(tmp_path), talk)
+
+
+@pytest.mark.parametrize("lives", [(b"", b""), (b"a", b"b")], ids=["of before", "of today"])
+def test_two_devices_of_one_image_are_both_refused_and_told_why(
+    tmp_path: Path, lives: tuple[bytes, bytes]
+) -> None:
+    """Otherwise they take each other's session over for ever, and their updates count by turns."""
+
+    async def talk(served: Served) -> None:
+        devices = [served.peer("c0", b"1" * 16) for _ in range(2)]
+        await devices[0].enter(life=lives[0])
+        for time in range(1, 6):
+            await devices[time % 2].enter(life=lives[time % 2])
+        last, other = devices[1], devices[0]
+        for device, life in ((other, lives[0]), (last, lives[1])):
+            refusal = (await device.join(life=life)).refusal
+            assert refusal.reason == pb.REASON_DUPLICATE_ID
+            assert "one SD-card image" in refusal.sentence
+            assert "another --id" in refusal.sentence
+        assert reason(await last.answer()) == "SUPERSEDED"
+        await served.run.until(lambda: "c0" not in served.run.online)
+        await served.peer("c1", b"1" * 16).enter()
+
+    serve(Home(tmp_path), talk)
+
+
+def test_one_device_may_come_back_as_often_as_it_likes(tmp_path: Path) -> None:
+    """Its link breaks time after time, and the server has not noticed yet."""
+
+    async def talk(served: Served) -> None:
+        for _ in range(20):
+            await served.peer("c0", b"1" * 16).enter(life=b"a")
+
+    serve(Home(tmp_path), talk)
+
+
+def test_a_contest_is_over_when_nobody_takes_the_id_for_a_while() -> None:
+    now = 0.0
+    contests = Contests(lambda: now)
+    for _ in range(40):  # started anew every 15 s, and its old connection is never noticed to be gone
+        now += 15.0
+        contests.take("slow")
+        assert "slow" not in contests
+    for _ in range(TAKEOVERS):
+        assert "c" not in contests
+        contests.take("c")
+    assert "c" in contests
+    now += CONTEST_S
+    assert "c" not in contests
+    contests.take("c")  # it is known by now what that means
+    assert "c" in contests
 
 
 def test_a_client_stays_online_when_its_older_stream_is_noticed_to_be_gone(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -50,6 +51,7 @@ class AgentRules:
     stay: bool
     give_up_after_s: float
     alone: bool  # the only client of this process
+    life: bytes = field(default_factory=lambda: secrets.token_bytes(8))  # of this process
 
 
 class Agent:
@@ -198,7 +200,8 @@ class Agent:
 
     async def _join(self, channel: Channel) -> tuple[Line, Participation]:
         own = await self._trainer.own_data(self.client_id)
-        me = Introduction(self.client_id, self._rules.instance, own, self._trainer.description)
+        rules, device = self._rules, self._trainer.description
+        me = Introduction(self.client_id, rules.instance, own, device, rules.life)
         line, run = await channel.join(me)
         try:
             return line, await self._enter(run)

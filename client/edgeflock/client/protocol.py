@@ -43,6 +43,7 @@ class Introduction:
     instance: bytes
     own: OwnPart | None  # the data that it trains on, if they are its own
     device: Device
+    life: bytes = b""  # of this process
 
 
 # ------------------------------------------------------------------------------------------------ the server

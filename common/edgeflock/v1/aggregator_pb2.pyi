@@ -281,6 +281,7 @@ class JoinRequest(_message.Message):
     DEVICE_FIELD_NUMBER: _builtins.int
     PROTOCOL_LEAST_FIELD_NUMBER: _builtins.int
     DIGESTS_FIELD_NUMBER: _builtins.int
+    LIFE_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     """the newest revision of edgeflock.v1 that the client speaks"""
     software: _builtins.str
@@ -293,6 +294,8 @@ class JoinRequest(_message.Message):
     """the oldest one that it speaks; 0: `protocol` alone"""
     digests: _builtins.bool
     """the digests of the layouts are enough: it knows them, or asks again"""
+    life: _builtins.bytes
+    """8 bytes, new with every start of the client's process; empty: not said"""
     @_builtins.property
     def own_data(self) -> Global___OwnData:
         """set when the client trains on data of its own"""
@@ -310,10 +313,11 @@ class JoinRequest(_message.Message):
         device: Global___Device | None = ...,
         protocol_least: _builtins.int = ...,
         digests: _builtins.bool = ...,
+        life: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "own_data", b"own_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "device", b"device", "digests", b"digests", "instance_id", b"instance_id", "own_data", b"own_data", "protocol", b"protocol", "protocol_least", b"protocol_least", "software", b"software"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "device", b"device", "digests", b"digests", "instance_id", b"instance_id", "life", b"life", "own_data", b"own_data", "protocol", b"protocol", "protocol_least", b"protocol_least", "software", b"software"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -124,6 +124,7 @@ def join_request(who: Introduction, software: str, *, digests: bool) -> pb.JoinR
         software=software,
         client_id=who.client_id,
         instance_id=who.instance,
+        life=who.life,
         own_data=None if who.own is None else _own_data(who.own),
         device=pb.Device(**asdict(who.device)),
     )

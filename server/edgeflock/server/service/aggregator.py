@@ -31,6 +31,7 @@ from edgeflock.v1 import aggregator_pb2 as pb
 log = structlog.get_logger()
 Context = grpc.aio.ServicerContext[Any, Any]
 
+_LIFE_BYTES = 16  # at most
 _SOFTWARE = version("edgeflock")
 _SUPERSEDED = Refused(Reason.SUPERSEDED, "a newer session of yours has taken over")
 _NO_SEAT = Refused(Reason.MALFORMED, "you have no seat yet")
@@ -61,6 +62,7 @@ class AggregatorService:
         session = Session(
             client_id=request.client_id,
             instance_id=request.instance_id,
+            life=request.life[:_LIFE_BYTES],
             software=request.software[:40],
             device=of_device(request.device),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -14,11 +15,42 @@ from edgeflock.server.costs.traffic import Traffic, TrafficBook
 from edgeflock.server.engine.transfer import CLOSED, Slot
 from edgeflock.v1 import aggregator_pb2 as pb
 
+TAKEOVERS, CONTEST_S = 6, 60.0  # so many within so long make a contest, and so long nobody is let in
 MOST_STRANGERS = 1000  # sessions of ids that have no seat and do not watch
+_TWO = (
+    "two living clients with the id {!r} take it from each other, as two devices of one SD-card image or of "
+    "one copied state directory do: give one of them another --id and a --state-dir of its own"
+)
 
 
 class DuplicateId(EdgeflockError):
     """Another living instance uses the id."""
+
+
+class Contests:
+    """Ids that two devices with one instance take from each other, as two of one SD-card image do.
+
+    A client that is cut off and comes back takes its own half-open session over; one that is started anew
+    may, too. Who takes over a living session of another life again and again is not alone.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._taken: dict[str, deque[float]] = {}  # when, the last few times; of an id that was one: the last
+
+    def __contains__(self, client_id: str) -> bool:
+        """Whether nobody is let in with that id for now."""
+        taken = self._taken.get(client_id)
+        return taken is not None and len(taken) == taken.maxlen and self._clock() - taken[-1] < CONTEST_S
+
+    def take(self, client_id: str) -> None:
+        """A living session was taken over by another life."""
+        taken = self._taken.setdefault(client_id, deque(maxlen=TAKEOVERS))
+        while taken and self._clock() - taken[0] > CONTEST_S:
+            taken.popleft()
+        taken.append(self._clock())
+        if len(taken) == taken.maxlen:  # the next time once is enough
+            self._taken[client_id] = deque(taken, maxlen=1)
 
 
 @dataclass(eq=False)
@@ -29,6 +61,7 @@ class Session:
     instance_id: bytes
     software: str
     device: dict[str, object]
+    life: bytes = b""  # of the client's process; empty: it did not say
     token: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # the view is to be sent again
     watching: int = 0  # open Watch streams; two while a half-open one is not yet noticed
@@ -61,11 +94,12 @@ class Sessions:
         self._by_token: dict[bytes, Session] = {}
         self._by_id: dict[str, Session] = {}
         self._traffic = traffic
+        self._contests = Contests()
 
     def admit(self, session: Session) -> Session:
         """Take a new session in; an older one of the same instance is superseded.
 
-        Raises DuplicateId if the id is alive in another instance.
+        Raises DuplicateId if the id is alive in another instance, or in two devices of this one.
         """
         old = self._by_id.get(session.client_id)
         if old is not None:
@@ -73,10 +107,15 @@ class Sessions:
                 raise DuplicateId(
                     f"another living client uses the id {session.client_id!r}: give this one another"
                 )
-            self.remove(old)
-            session.upload = old.upload  # it may still hold the spool
+            if old.watching and not (old.life and old.life == session.life):
+                self._contests.take(old.client_id)
             old.superseded = True
             old.changed.set()
+        if session.client_id in self._contests:
+            raise DuplicateId(_TWO.format(session.client_id))
+        if old is not None:
+            self.remove(old)
+            session.upload = old.upload  # it may still hold the spool
         session.traffic = self._traffic.of(session.client_id)
         self._by_token[session.token] = session
         self._by_id[session.client_id] = session
