@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
+from edgeflock.methods.kit.registry import load, names
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.start.cautions import cautions
 from edgeflock.server.start.resolve import resolve
@@ -40,3 +42,50 @@ def test_few_steps_with_a_small_rate_hardly_train(method: str) -> None:
 @pytest.mark.parametrize("method", ["fedavg", "fedtrip", "scaffold", "centralized"])
 def test_of_most_runs_there_is_nothing_to_say(method: str) -> None:
     assert said(method=method) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"method": "fedtr", "set": {"eta_g": "0.1"}}, "eta_g has no effect with drift=additive"),
+        ({"method": "fedtrip", "set": {"xi_value": "0.5"}}, "xi_value has no effect with xi_mode=inverse"),
+        ({"method": "domo", "set": {"beta": "0.5", "fusion": "none"}}, "beta has no effect with fusion=none"),
+        (
+            {"method": "fedadm", "set": {"tau": "fixed:5", "phi": "0.1"}},
+            "phi has no effect with tau=fixed:5",
+        ),
+        (
+            {"method": "fedadm", "steps": 5},
+            "--steps 5 has no effect: the method itself says how many steps a round has",
+        ),
+        (
+            {"method": "fedadm", "epochs": 2},
+            "--epochs 2 has no effect: the method itself says how many steps a round has",
+        ),
+    ],
+)
+def test_an_option_without_effect_is_told_of(given: dict[str, Any], words: str) -> None:
+    assert said(**given) == f"{given['method']}: {words}"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"method": "fedtr", "set": {"eta_g": "0.1", "drift": "descent"}},
+        {"method": "fedtrip", "set": {"xi_value": "0.5", "xi_mode": "const"}},
+        {"method": "domo", "set": {"beta": "0.5", "fusion": "intra"}},
+        {"method": "fedadm", "steps": 0},
+        {"method": "fedadm"},
+    ],
+)
+def test_of_one_with_an_effect_nothing_is_said(given: dict[str, Any]) -> None:
+    assert said(**given) == ""
+
+
+def test_every_condition_of_an_option_names_another_one_and_its_values() -> None:
+    for name in names():
+        fields = {field.name: field for field in dataclasses.fields(load(name).params)}
+        for field in fields.values():
+            if when := field.metadata["when"]:
+                other, _, values = when.partition("=")
+                assert all(fields[other].metadata["allowed"].accepts(value) for value in values.split("|"))

@@ -349,6 +349,10 @@ def test_quantities_have_a_unit_that_fits() -> None:
     assert quantity("energy_j", Spread(0.28, None, 1)) == "0.28 J"
     assert quantity("seconds", Spread(12.345, None, 1)) == "12.3 s"
     assert quantity("seconds", None) == "-"
+    assert quantity("seconds", Spread(0.0031, 0.0004, 2)) == "0.0031 ± 0.0004 s"
+    assert quantity("energy_j", Spread(0.0021, None, 1)) == "0.0021 J"
+    assert interval("rounds", Difference(-0.04, 1, -0.5, 0.0, 2)) == "-0.04 [-0.5, +0.0]"
+    assert interval("final_accuracy", Difference(-1e-17, None, None, None, 1)) == "+0.0000"
     assert interval("bytes", Difference(-1500, 1, -2500, 500, 2)) == "-1.50 [-2.50, +0.50] kB"
     assert interval("final_accuracy", Difference(0.01, None, None, None, 1)) == "+0.0100"
 

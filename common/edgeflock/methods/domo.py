@@ -39,7 +39,11 @@ class DOMOParams(Params):
     mu_s: float = option(0.9, "momentum of the server", unit(high=False), symbol="mu_s")
     slow_lr: float = option(1.0, "step of the server along its momentum", above(0), symbol="alpha")
     beta: float = option(
-        0.9, "share of the server's momentum that joins the clients' steps", unit(high=False), symbol="beta"
+        0.9,
+        "share of the server's momentum that joins the clients' steps",
+        unit(high=False),
+        symbol="beta",
+        when="fusion=pre|intra",
     )
     fusion: str = option(
         "pre",

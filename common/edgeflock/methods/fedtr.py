@@ -74,7 +74,13 @@ class FedTRParams(Params):
         one_of("additive", "descent", "off"),
         symbol="d_i",
     )
-    eta_g: float = option(0.001, "step of the drift, with drift descent only", above(0), symbol="eta_g")
+    eta_g: float = option(
+        0.001,
+        "step of the drift, with drift descent only",
+        above(0),
+        symbol="eta_g",
+        when="drift=descent",
+    )
     head: str = option(
         "shared",
         "whether the head is averaged like the rest or stays at its client",

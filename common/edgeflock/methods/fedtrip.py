@@ -74,7 +74,11 @@ class FedTripParams(Params):
         symbol="xi",
     )
     xi_value: float = option(
-        1.0, "that weight with xi_mode const; 0 is FedProx, 1 acts like momentum", unit(), symbol="xi"
+        1.0,
+        "that weight with xi_mode const; 0 is FedProx, 1 acts like momentum",
+        unit(),
+        symbol="xi",
+        when="xi_mode=const",
     )
     first: str = option(
         "none",

@@ -22,6 +22,7 @@ _STEPS: dict[str, _Steps] = {
     "watts": ((1.0, "W"),),
 }
 _ROUNDS_UP = 0.9995  # of the next unit: it would read as 1000 of the smaller one
+_NOISE = 1e-12  # what is left of a difference between equal numbers
 _FROM = 2.0  # so many of a unit must be there before it is used for an axis
 
 
@@ -63,7 +64,7 @@ def amount(quantity: str, value: float | None) -> str:
         return f"{value:,.0f}"
     shown = value / divisor
     digits = 0 if shown == int(shown) or abs(shown) >= 100 else 1 if abs(shown) >= 10 else 2
-    return f"{shown:.{digits}f} {unit}".rstrip()
+    return f"{decimals(shown, digits)} {unit}".rstrip()
 
 
 def counted(count: int, what: str) -> str:
@@ -74,6 +75,18 @@ def counted(count: int, what: str) -> str:
 def decimal(value: float | None) -> str:
     """Return an accuracy or a loss."""
     return UNKNOWN if value is None else f"{value:.4f}"
+
+
+def decimals(value: float, digits: int, sign: str = "") -> str:
+    """Return a number with so many decimals; one that would read as nothing has its first two digits."""
+    value = 0.0 if abs(value) < _NOISE else value  # nor is there a nothing below zero
+    text = f"{value:{sign}.{digits}f}"
+    return f"{value:{sign}.2g}" if value and not float(text) else text
+
+
+def signed(value: float, digits: int) -> str:
+    """Return the same with its sign."""
+    return decimals(value, digits, "+")
 
 
 def plain(value: float) -> str:

@@ -295,6 +295,7 @@ METHOD = Method(
     server=FedAdmServer,
     client=FedAdmClient,
     training=Training(lr=0.01, batch_size=100),
+    own_steps=True,
     budget=default_budget,
     extra_flops=extra_flops,
 )

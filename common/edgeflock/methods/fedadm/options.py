@@ -26,10 +26,25 @@ class FedAdmParams(Params):
         0.1, "distance from the anchor beyond which a proximal weight grows", at_least(0), symbol="xi"
     )
     tau: str = option(ADAPTIVE, "local steps of a round, instead of epochs and steps", _TAU, symbol="tau")
-    tau_max: int = option(100, "largest tau of the search", at_least(1, "an integer"), symbol="tau_max")
-    phi: float = option(0.025, "control parameter of the bound", above(0), symbol="phi")
+    tau_max: int = option(
+        100,
+        "largest tau of the search",
+        at_least(1, "an integer"),
+        symbol="tau_max",
+        when=f"tau={ADAPTIVE}",
+    )
+    phi: float = option(
+        0.025,
+        "control parameter of the bound",
+        above(0),
+        symbol="phi",
+        when=f"tau={ADAPTIVE}",
+    )
     bound: str = option(
-        "printed", "the bound as printed, or as it follows from eq. 18", one_of("printed", "corrected")
+        "printed",
+        "the bound as printed, or as it follows from eq. 18",
+        one_of("printed", "corrected"),
+        when=f"tau={ADAPTIVE}",
     )
     restart: str = option(
         "latest", "start local work from the last aggregate or the best", one_of("latest", "best")

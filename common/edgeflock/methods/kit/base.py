@@ -262,6 +262,7 @@ class Method:
     own_momentum: bool = False  # the run's momentum must be 0
     public_data: bool = False  # the server trains on data of its own, and scores on others
     central: bool = False  # no client is contacted
+    own_steps: bool = False  # it says itself how many a round has: the run's steps and epochs have no effect
     models: tuple[str, ...] = ()  # names of those that the server tests beside the result
     client_models: str = ""  # tested by clients on "local" test data, or on "both" these and pooled ones
     budget: Callable[[Any], Mapping[str, float]] = _no_budget  # limits where the run sets none

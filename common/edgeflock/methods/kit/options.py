@@ -16,6 +16,7 @@ __all__ = [
     "Range",
     "above",
     "at_least",
+    "idle",
     "one_of",
     "option",
     "or_none",
@@ -28,14 +29,27 @@ __all__ = [
 NONE = "none"  # how an option without a value is written
 
 
-def option(default: Any, meaning: str, allowed: Range, *, symbol: str = "") -> Any:
+def option(default: Any, meaning: str, allowed: Range, *, symbol: str = "", when: str = "") -> Any:
     """Declare one hyper-parameter; use as the default of a field of Params.
 
-    The default None makes it a number that may be absent, see `or_none`.
+    The default None makes it a number that may be absent, see `or_none`. `when`, as in `drift=descent`,
+    is the value of another option without which this one has no effect.
     """
     return dataclasses.field(
-        default=default, metadata={"meaning": meaning, "allowed": allowed, "symbol": symbol}
+        default=default, metadata={"meaning": meaning, "allowed": allowed, "symbol": symbol, "when": when}
     )
+
+
+def idle(params: Params) -> list[str]:
+    """Return in words which options were changed though they have no effect, with what takes it from them."""
+    found = []
+    for field in dataclasses.fields(params):
+        name, _, values = field.metadata["when"].partition("=")
+        if not name or getattr(params, field.name) == field.default:
+            continue
+        if shown(getattr(params, name)) not in values.split("|"):
+            found.append(f"{field.name} has no effect with {name}={shown(getattr(params, name))}")
+    return found
 
 
 def or_none(allowed: Range) -> Range:

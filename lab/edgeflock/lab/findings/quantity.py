@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgeflock.common.command.units import decimals, signed
 from edgeflock.lab.findings.paired import Difference, Spread
 
 DASH = "-"
@@ -14,9 +15,9 @@ def quantity(name: str, found: Spread | None) -> str:
     if found is None:
         return DASH
     divisor, unit, digits = _scale(name, found.mean)
-    text = f"{found.mean / divisor:.{digits}f}"
+    text = decimals(found.mean / divisor, digits)
     if found.deviation is not None:
-        text += f" ± {found.deviation / divisor:.{digits}f}"
+        text += f" ± {decimals(found.deviation / divisor, digits)}"
     return text + unit
 
 
@@ -25,9 +26,9 @@ def interval(name: str, found: Difference | None) -> str:
     if found is None:
         return DASH
     divisor, unit, digits = _scale(name, max(map(abs, (found.mean, found.low or 0.0, found.high or 0.0))))
-    text = f"{found.mean / divisor:+.{digits}f}"
+    text = signed(found.mean / divisor, digits)
     if found.low is not None and found.high is not None:
-        text += f" [{found.low / divisor:+.{digits}f}, {found.high / divisor:+.{digits}f}]"
+        text += f" [{signed(found.low / divisor, digits)}, {signed(found.high / divisor, digits)}]"
     return text + unit
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgeflock.common.command.units import counted
+from edgeflock.common.command.units import counted, signed
 from edgeflock.lab.findings.groups import Figure, Group, groups
 from edgeflock.lab.findings.paired import Difference
 from edgeflock.lab.findings.results import CellResult
@@ -122,7 +122,7 @@ def _told(apart: Mapping[str, Difference], base: str) -> Iterator[str]:
 
 
 def _with_interval(name: str, paired: Difference) -> str:
-    return f"{name} ({paired.mean:+.3f} [{paired.low:+.3f}, {paired.high:+.3f}])"
+    return f"{name} ({signed(paired.mean, 3)} [{signed(paired.low, 3)}, {signed(paired.high, 3)}])"
 
 
 def _is_alike(paired: Difference) -> bool:

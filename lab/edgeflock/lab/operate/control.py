@@ -8,6 +8,7 @@ import click
 import grpc
 
 from edgeflock.common.command.terminal import safe
+from edgeflock.common.command.units import decimals
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
 from edgeflock.common.wire.transport import channel_options
 from edgeflock.lab import history
@@ -125,7 +126,7 @@ def _member(member: control_pb2.ClientStatus) -> str:
         f"in quarantine up to round {member.quarantine.until_round}": member.HasField("quarantine"),
         f"{member.bad_updates} bad updates": bool(member.bad_updates),
         f"{member.steps_done} of {member.steps_total} steps": bool(member.steps_total),
-        f"{member.cpu_s:.1f} s CPU": bool(member.cpu_s),
+        f"{decimals(member.cpu_s, 1)} s CPU": bool(member.cpu_s),
         f"{member.temperature_c:.0f} °C": member.HasField("temperature_c"),
         f"{member.upload_held} of {member.upload_size} bytes here": bool(member.upload_size),
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgeflock.common.command.terminal import Line, Piece, length
-from edgeflock.common.command.units import size
+from edgeflock.common.command.units import decimals, size
 from edgeflock.server.costs.budget import unmeasured
 
 COMMITTED = ("round_committed", "last_round_committed")
@@ -60,7 +60,7 @@ class Row:
             ("  acc ", ""),
             (decimal(self.accuracy), "good" if self.best else ""),
             (f"  loss {decimal(shown)}", ""),
-            (f"  {size(self.bytes):>8}  {self.seconds:.2f} s", "dim"),
+            (f"  {size(self.bytes):>8}  {decimals(self.seconds, 2)} s", "dim"),
         ]
 
     def _name(self) -> str:

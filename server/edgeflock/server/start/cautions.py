@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from edgeflock.methods.kit.base import Outlook
-from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.options import idle, parse
 from edgeflock.methods.kit.registry import load
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.start.build import shards
@@ -14,8 +14,9 @@ from edgeflock.server.start.build import shards
 def cautions(config: ServerConfig) -> list[str]:
     """Return the sentences, each with the method's name; none for most runs."""
     method = load(config.method)
-    said = method.caution(parse(method.params, config.set), outlook(config))
-    return [f"{config.method}: {words}" for words in (said, _own_shards(config)) if words]
+    params = parse(method.params, config.set)
+    said = [method.caution(params, outlook(config)), _own_shards(config), *idle(params), _own_steps(config)]
+    return [f"{config.method}: {words}" for words in said if words]
 
 
 def outlook(config: ServerConfig) -> Outlook:
@@ -40,3 +41,12 @@ def _own_shards(config: ServerConfig) -> str:
         "this run was begun by an earlier edgeflock, which took the server's share before it cut the data: "
         "it goes on so, with other shards than other methods have at this seed"
     )
+
+
+def _own_steps(config: ServerConfig) -> str:
+    """Say of steps and epochs that they are not the method's; no steps at all are."""
+    given = {"--steps": config.steps or 0, "--epochs": 0 if config.epochs == 1 else config.epochs or 0}
+    flags = [f"{flag} {value}" for flag, value in given.items() if value]
+    if not flags or not load(config.method).own_steps:
+        return ""
+    return f"{flags[0]} has no effect: the method itself says how many steps a round has"
