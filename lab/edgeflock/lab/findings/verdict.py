@@ -122,7 +122,8 @@ def _told(apart: Mapping[str, Difference], base: str) -> Iterator[str]:
 
 
 def _with_interval(name: str, paired: Difference) -> str:
-    return f"{name} ({signed(paired.mean, 3)} [{signed(paired.low, 3)}, {signed(paired.high, 3)}])"
+    low, high = paired.low or 0.0, paired.high or 0.0
+    return f"{name} ({signed(paired.mean, 3)} [{signed(low, 3)}, {signed(high, 3)}])"
 
 
 def _is_alike(paired: Difference) -> bool:
