@@ -25,7 +25,7 @@ from edgeflock.common.datasets.kit import download
 from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.datasets.kit.base import Array, Dataset, Part, Scaling
 from edgeflock.common.datasets.kit.files import Place
-from edgeflock.common.datasets.kit.formats import pickled
+from edgeflock.common.datasets.kit.formats import idx, pickled
 from edgeflock.common.datasets.kit.home import default_root
 from edgeflock.common.errors import BadData, BadValue, EdgeflockError, MissingData, UnknownName
 from edgeflock.lab.reference.datasets_list import lines
@@ -155,6 +155,42 @@ def test_a_damaged_idx_file_is_refused(tmp_path: Path, damage: str) -> None:
     assert str(tmp_path) in refused("mnist", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "no idx file|not an idx file"),
+        (b"\0\0\x08", "not an idx file"),
+        (b"\0\x01\x08\x01\0\0\0\x01x", "not an idx file"),
+        (b"\0\0\x0c\x01\0\0\0\x01\0\0\0\x01", "not an idx file of unsigned bytes"),  # int32
+        (b"\0\0\x08\x03\0\0\0\x01\0", "header"),  # cut within its sizes
+        (b"\0\0\x08\x02\0\0\0\x01", "header"),
+        (b"\0\0\x08\x01\0\0\0\x02x", "holds 1 bytes of data, its header says 2"),
+        (b"\0\0\x08\x01\0\0\0\x01xy", "holds 2 bytes of data, its header says 1"),
+    ],
+)
+def test_what_is_no_idx_file_of_bytes_is_refused(tmp_path: Path, data: bytes, words: str) -> None:
+    (tmp_path / "file").write_bytes(data)
+    with pytest.raises(BadData, match=words):
+        idx.read(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        ((12, 784), (12,), "2 dimensions and labels of 1, needed are 3 and 1"),
+        ((12, 28, 28), (12, 1), "3 dimensions and labels of 2, needed are 3 and 1"),
+        ((12, 28, 28), (11,), "12|11"),
+    ],
+)
+def test_idx_files_of_other_shapes_are_refused(
+    tmp_path: Path, x: tuple[int, ...], y: tuple[int, ...], words: str
+) -> None:
+    write_idx(tmp_path / "x", np.zeros(x, np.uint8))
+    write_idx(tmp_path / "y", np.zeros(y, np.uint8))
+    with pytest.raises(BadData, match=words):
+        idx.images(tmp_path / "x", tmp_path / "y", 10)
+
+
 def cifar_batch(count: int, classes: int) -> tuple[Array, Array]:
     return pixels(count, 3072), labels(count, classes)
 
@@ -222,7 +258,29 @@ def test_a_broken_pickle_is_refused() -> None:
             pickled.read("file", data)
 
 
-@pytest.mark.parametrize("batch", [[1], {b"data": b"x", b"labels": [1]}, {b"labels": [1]}])
+ROWS = np.zeros((2, 3072), np.uint8)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [1],
+        {b"data": b"x", b"fine_labels": [1, 1]},
+        {b"fine_labels": [1, 1]},
+        {b"data": ROWS.astype(np.int16), b"fine_labels": [1, 1]},
+        {b"data": ROWS[:, 1:], b"fine_labels": [1, 1]},
+        {b"data": ROWS[0], b"fine_labels": [1]},
+        {b"data": ROWS},
+        {b"data": ROWS, b"fine_labels": (1, 1)},
+        {b"data": ROWS, b"fine_labels": [1, 1.0]},
+        {b"data": ROWS, b"fine_labels": [1, 2**70]},
+        {b"data": ROWS, b"fine_labels": [1, -1]},
+        {b"data": ROWS, b"fine_labels": [1, 100]},
+        {b"data": ROWS, b"fine_labels": [1]},
+        {b"\xff": ROWS, "\udcff": [1]},
+    ],
+    ids=lambda batch: str(batch)[-30:],
+)
 def test_a_cifar_batch_of_the_wrong_shape_is_refused(tmp_path: Path, batch: object) -> None:
     for name in ("train", "test"):
         (tmp_path / name).write_bytes(pickle.dumps(batch, protocol=2))

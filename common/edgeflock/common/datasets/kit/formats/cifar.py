@@ -30,10 +30,9 @@ def python(path: Path, *, key: str) -> tuple[Array, Array]:
     batch = pickled.read(path, content(path))
     if not isinstance(batch, dict):
         raise BadData(f"{path} holds no dictionary")
-    named = {name.decode() if isinstance(name, bytes) else name: value for name, value in batch.items()}
-    x, y = named.get("data"), named.get(key)
+    x, y = (batch.get(name, batch.get(name.encode())) for name in ("data", key))
     if not isinstance(x, np.ndarray) or x.dtype != np.uint8 or x.ndim != 2 or x.shape[1] != PIXELS:
         raise BadData(f"{path}: 'data' is no array of rows of {PIXELS} bytes")
-    if not isinstance(y, list) or not all(isinstance(label, int) for label in y):
-        raise BadData(f"{path}: {key!r} is no list of whole numbers")
+    if not isinstance(y, list) or not all(isinstance(label, int) and 0 <= label < 256 for label in y):
+        raise BadData(f"{path}: {key!r} is no list of whole numbers from 0 to 255")
     return x.reshape(-1, *SHAPE), np.array(y, np.int64)

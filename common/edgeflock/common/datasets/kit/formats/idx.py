@@ -20,8 +20,10 @@ def read(path: Path) -> Array:
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] != UNSIGNED_BYTE:
         raise BadData(f"{path} is not an idx file of unsigned bytes")
     start = 4 + 4 * data[3]
+    if len(data) < start:
+        raise BadData(f"{path} ends within its header")
     shape = tuple(int(size) for size in np.frombuffer(data[4:start], ">u4"))
-    if len(data) - start != math.prod(shape) or len(shape) != data[3]:
+    if len(data) - start != math.prod(shape):
         raise BadData(f"{path} holds {len(data) - start} bytes of data, its header says {math.prod(shape)}")
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
