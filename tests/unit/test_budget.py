@@ -75,33 +75,39 @@ def test_an_unknown_resource_is_refused() -> None:
         parse({"byte": "5MB"})
 
 
-def test_only_the_time_of_rounds_counts_and_earlier_lives_count_too() -> None:
+def test_the_time_of_earlier_lives_counts_too() -> None:
     budget = Budget({"time": 60.0}, {"time": 10.0})
-    assert budget.used(1000.0)["time"] == 10.0
-    budget.begin(1000.0)
-    assert budget.used(1003.0)["time"] == 13.0
-    budget.begin(1003.0)  # a round that is opened again after a full disk
-    budget.end(1004.0)
-    assert budget.used(5000.0)["time"] == 14.0
-    budget.end(5001.0)
-    budget.begin(6000.0)
-    assert budget.used(6001.5)["time"] == 15.5
+    assert budget.used()["time"] == 10.0
+    assert budget.used(seconds=3.5)["time"] == 13.5
 
 
 def test_bytes_go_both_ways_and_cpu_is_corrected_when_the_whole_round_is_known() -> None:
     budget = Budget({}, {"bytes": 100.0, "cpu": 5.0})
     budget.settle(1, {0: {"bytes_down": 30, "bytes_up": 20, "cpu_s": 2.0}, 1: {"bytes_down": 7}})
     expected = {"time": 0.0, "bytes": 160.0, "cpu": 7.5, "energy": 0.0}
-    assert budget.used(0.0, moved=3.0, server_cpu_s=0.5) == expected
+    assert budget.used(moved=3.0, server_cpu_s=0.5) == expected
     budget.correct(1, 0, {"cpu_s": 2.5, "energy_j": 30.0})
     budget.correct(1, 0, {"cpu_s": 2.5, "energy_j": 30.0})  # said twice
     budget.correct(7, 0, {"cpu_s": 99.0, "energy_j": 99.0})  # of a round that nobody knows
-    assert (budget.used(0.0)["cpu"], budget.used(0.0)["energy"]) == (7.5, 30.0)
+    assert (budget.used()["cpu"], budget.used()["energy"]) == (7.5, 30.0)
     budget.settle(1, {0: {"cpu_s": 2.0}})  # an effect that is carried out again
-    assert budget.used(0.0)["cpu"] == 7.5
+    assert budget.used()["cpu"] == 7.5
     budget.settle(2, {0: {"cpu_s": math.nan}, 1: {"cpu_s": -4.0}})  # a client may claim anything
     budget.correct(2, 0, {"cpu_s": math.inf, "energy_j": -1.0})
-    assert budget.used(0.0)["cpu"] == 7.5
+    assert budget.used()["cpu"] == 7.5
+
+
+def test_more_of_the_last_two_rounds_of_a_client_may_be_stated_in_any_life() -> None:
+    """As the server takes it: what is not counted here would stand in the journal alone."""
+    budget = Budget({}, {"cpu": 5.0})
+    budget.recall(3, {0: {"cpu_s": 2.0, "energy_j": None}})
+    budget.settle(4, {0: {"cpu_s": 1.0}})
+    budget.correct(3, 0, {"cpu_s": 2.5})
+    budget.correct(4, 0, {"cpu_s": 1.25})
+    assert budget.used()["cpu"] == 5.0 + 0.5 + 1.25
+    budget.settle(5, {0: {"cpu_s": 1.0}})
+    budget.correct(3, 0, {"cpu_s": 99.0})  # nobody takes that any more
+    assert budget.used()["cpu"] == 5.0 + 0.5 + 1.25 + 1.0
 
 
 def test_what_is_stated_of_a_round_counts_once_before_and_after_its_commit() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from random import Random
 from typing import Any, cast
 
@@ -16,12 +18,19 @@ from edgeflock.client.link.contact import Contact
 from edgeflock.client.link.line import Line
 from edgeflock.client.link.stub import Stub
 from edgeflock.client.link.trust import Trust
-from edgeflock.client.protocol import Interrupted, ServerRefused
+from edgeflock.client.protocol import Interrupted, ServerRefused, Unreached
+from edgeflock.client.training.gauge import Gauge
+from edgeflock.client.training.meter import Activity, Meter
 from edgeflock.common.reason import Reason
 from edgeflock.common.wire.address import parse_address
 from edgeflock.v1 import aggregator_pb2 as pb
 
 WAIT_S = 10
+
+
+@dataclass
+class OnItsWay:
+    moved_at: float = 0.0
 
 
 def line() -> Line:
@@ -49,13 +58,13 @@ def test_a_call_that_its_line_takes_along_is_made_again_on_the_next(
     trouble: Callable[[Line], Awaitable[str]],
 ) -> None:
     async def talk() -> tuple[str, bool]:
-        contact, first, second = Contact(Backoff(Random(1))), line(), line()
+        contact, first, second = Contact(Backoff(Random(1)), Meter(alone=True)), line(), line()
 
         async def operation(current: Line) -> str:
             return "done" if current is second else await trouble(current)
 
         contact.attach(first)
-        job = asyncio.create_task(contact.attempt(operation, lambda: 0))
+        job = asyncio.create_task(contact.attempt(operation, lambda: 0, OnItsWay()))
         async with asyncio.timeout(WAIT_S):
             await asyncio.wait([first.lost])
             contact.detach()
@@ -74,11 +83,11 @@ def test_a_refusal_for_good_is_not_asked_about_again() -> None:
             asked += 1
             raise ServerRefused(Reason.WRONG_LAYOUT, "another layout")
 
-        contact = Contact(Backoff(Random(1)))
+        contact = Contact(Backoff(Random(1)), Meter(alone=True))
         contact.attach(line())
         with pytest.raises(ServerRefused, match="another layout"):
             async with asyncio.timeout(WAIT_S):
-                await contact.attempt(operation, lambda: 0)
+                await contact.attempt(operation, lambda: 0, OnItsWay())
         return asked
 
     assert asyncio.run(talk()) == 1
@@ -93,10 +102,10 @@ def test_a_refusal_for_now_is_asked_about_again_and_not_before_its_time() -> Non
             if len(times) == 1:
                 raise ServerRefused(Reason.BUSY, "later", temporary=True, retry_after_ms=60)
 
-        contact = Contact(Backoff(Random(1)))
+        contact = Contact(Backoff(Random(1)), Meter(alone=True))
         contact.attach(line())
         async with asyncio.timeout(WAIT_S):
-            await contact.attempt(operation, lambda: 0)
+            await contact.attempt(operation, lambda: 0, OnItsWay())
         first, second = times
         return second - first
 
@@ -125,7 +134,7 @@ def test_who_is_told_to_go_goes_when_its_last_words_are_taken() -> None:
     none = RoundCost(3, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
 
     async def talk() -> list[str | None]:
-        contact, listening = Contact(Backoff(Random(1))), Listening()
+        contact, listening = Contact(Backoff(Random(1)), Meter(alone=True)), Listening()
         contact.attach(listening)
         contact.progress(3, done=1, total=2, cpu_s=0.5, temperature_c=None)
         contact.owe(cost)
@@ -152,9 +161,9 @@ def test_a_job_that_is_stopped_takes_its_call_along() -> None:
             finally:
                 ends.append("cleaned up")
 
-        contact = Contact(Backoff(Random(1)))
+        contact = Contact(Backoff(Random(1)), Meter(alone=True))
         contact.attach(line())
-        job = asyncio.create_task(contact.attempt(operation, lambda: 0))
+        job = asyncio.create_task(contact.attempt(operation, lambda: 0, OnItsWay()))
         async with asyncio.timeout(WAIT_S):
             await began.wait()
             job.cancel()
@@ -163,3 +172,35 @@ def test_a_job_that_is_stopped_takes_its_call_along() -> None:
         return ends
 
     assert asyncio.run(talk()) == ["cleaned up"]
+
+
+def test_waiting_for_a_line_is_waiting_and_so_is_a_line_on_which_nothing_moves() -> None:
+    """Cut in mid-transfer: what came before counts as delivering, not the silence until it is noticed, nor
+    the time until there is another line; stated watts are drawn for the delivering alone."""
+    silence_s, away_s = 0.3, 0.3
+
+    async def talk() -> RoundCost:
+        meter = Meter(alone=True, gauge=Gauge(watts=10.0))
+        contact, first, second, update = Contact(Backoff(Random(1)), meter), line(), line(), OnItsWay()
+
+        async def operation(current: Line) -> str:
+            update.moved_at = time.monotonic()
+            if current is first:
+                await asyncio.sleep(silence_s)
+                raise Unreached("the keepalive has noticed")
+            return "done"
+
+        contact.attach(first)
+        meter.enter(Activity.DELIVER)
+        job = asyncio.create_task(contact.attempt(operation, lambda: 0, update))
+        async with asyncio.timeout(WAIT_S):
+            await asyncio.wait([first.lost])
+            await asyncio.sleep(away_s)
+            contact.attach(second)
+            assert await job == "done"
+        return meter.finish(1)
+
+    cost = asyncio.run(talk())
+    assert cost.wait_s >= silence_s + away_s
+    assert cost.deliver_s < silence_s / 2
+    assert cost.readings.energy_j == pytest.approx(10.0 * cost.deliver_s)

@@ -44,7 +44,9 @@ def text() -> str:
         Event(3, 1e9, "evaluated", {"round": 1, "model": "global", "accuracy": 0.75, "loss": 0.4}),
     ]
     costs = {"cpu_s": 1.0, "bytes_up": 5, "energy_j": 20.0, "temperature_c": 51.5, "peak_rss_bytes": 7}
-    picture.take(News(events=events, seats=[SeatRow(0, "a", 3)], recent={0: Growth(costs, costs)}))
+    grown = {0: Growth(costs, costs)}
+    seconds = {"open_s": 1.5, "gather_s": 3.0}
+    picture.take(News(events=events, seats=[SeatRow(0, "a", 3)], recent=grown, seconds=seconds))
     quarantine = aggregator_pb2.Quarantine(until_round=20, reason="malformed")
     member = pb.ClientStatus(
         client_id="a", seated=True, online=True, ready=True, unseen_s=1, bad_updates=5, quarantine=quarantine
@@ -74,6 +76,7 @@ def test_the_values_are_those_of_the_run(text: str) -> None:
         'edgeflock_updates_total{verdict="counted"}': 1,
         'edgeflock_updates_total{verdict="late"}': 1,
         'edgeflock_round_phase_seconds_total{phase="open"}': 1.5,
+        'edgeflock_payload_bytes_total{direction="up"}': 5,
         'edgeflock_accuracy_ratio{model="global"}': 0.75,
         'edgeflock_budget_used_ratio{budget="time"}': 0.25,
         'edgeflock_client_temperature_celsius{client="a"}': 51.5,

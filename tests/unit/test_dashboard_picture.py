@@ -59,10 +59,17 @@ def test_a_whole_time_line_takes_the_place_of_what_the_commit_knew() -> None:
     picture = Picture()
     picture.take(News(events=[committed(1, open_s=0.375, commit_s=0.125)]))
     picture.take(News(lines={1: {"open_s": 0.375, "commit_s": 0.25}, 2: {"open_s": 1.0}}))
-    assert (picture.sums["phase open"], picture.sums["phase commit"]) == (0.375, 0.25)
-    assert picture.sums["seconds"] == 0.625
     rounds = picture.curves.since(0)
     assert (rounds["round"], rounds["commit_s"], rounds["seconds"]) == ([1], [0.25], [0.625])
+
+
+def test_the_seconds_of_a_run_are_those_of_all_its_rounds() -> None:
+    """Also of one that was discarded, of which no line says anything; gathering is no round's time."""
+    picture = Picture()
+    picture.take(News(seconds={"open_s": 1.5, "commit_s": 0.25, "gather_s": 9.0}))
+    assert picture.since(NOW)[0]["run"]["seconds"] == 1.75
+    picture.take(News())  # of a page in the midst of a long story
+    assert picture.since(NOW)[0]["run"]["seconds"] == 1.75
 
 
 def test_what_is_not_finite_is_no_number_of_a_curve() -> None:

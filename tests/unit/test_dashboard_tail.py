@@ -96,17 +96,29 @@ def test_settled_costs_come_once_and_recent_ones_as_they_grow(journal: Writer, t
     for round in (1, 2, 3, 4):
         commit(journal, round)
     news = look(tail)
-    assert sums(news, "bytes_up") == (10 + 20, 30 + 40)
+    assert sums(news, "bytes_up") == (10, 20 + 30 + 40)
     assert news.recent[1].newest["peak_rss_bytes"] == 401
     assert "cpu_s" not in news.recent[0].sums
     told_later = {"cpu_s": 2.5, "energy_source": 1.0 + SOURCES.index("model")}
     journal.submit(lambda c: costs.write_rows(c, 0, {(4, 0): told_later})).result()
     news = look(tail)
     assert news.recent[0].newest["energy_source"] == "model"
-    assert (news.settled, news.recent[0].sums["cpu_s"], news.recent[0].sums["bytes_up"]) == ({}, 2.5, 70)
+    assert (news.settled, news.recent[0].sums["cpu_s"], news.recent[0].sums["bytes_up"]) == ({}, 2.5, 90)
     commit(journal, 5)
     news = look(tail)
-    assert sums(news, "bytes_up") == (30, 40 + 50)
+    assert sums(news, "bytes_up") == (20, 30 + 40 + 50)
+
+
+def test_what_a_client_says_later_comes_also_where_cohorts_are_small(journal: Writer, tail: Tail) -> None:
+    """Twenty rounds have gone by without it; of the last two that it took part in it may still tell more."""
+    for round in (1, 2, 3):
+        commit(journal, round)
+    look(tail)
+    for round in range(4, 24):
+        journal.submit(partial(costs.write_rows, epoch=0, rows={(round, 0): {"bytes_up": 1}})).result()
+        look(tail)
+    journal.submit(lambda c: costs.write_rows(c, 0, {(3, 1): {"cpu_s": 2.5}})).result()
+    assert look(tail).recent[1].sums["cpu_s"] == 2.5
 
 
 def test_a_look_reads_the_rows_behind_its_cursors_only(journal: Writer, tail: Tail) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from edgeflock.client.costs import Readings, TrainCost
+from edgeflock.client.costs import ExamCost, Readings, RoundCost, TrainCost
 from edgeflock.client.training.device import forget_peak, peak_bytes
-from edgeflock.client.training.gauge import Gauge
+from edgeflock.client.training.gauge import Gauge, Use
 from edgeflock.client.training.meter import Activity, Meter
 from edgeflock.common.sensors import MODEL, SOURCES, Sensors
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -126,7 +126,7 @@ def test_a_sensor_goes_before_stated_watts(tmp_path: Path) -> None:
     assert gauge.source == "rapl"
     probe = gauge.probe()
     (zone / "energy_uj").write_text("3000000")
-    read = probe.read(cpu_s=1e9, active_s=100.0)
+    read = probe.read(Use(1e9, 100.0), None)
     assert read.energy_j == pytest.approx(3.0)
     assert SOURCES[read.energy_source - 1] == "rapl"
 
@@ -141,3 +141,44 @@ def test_costs_come_back_from_the_outbox_and_from_one_of_an_earlier_version() ->
     assert cost.fields() == asdict(cost)
     assert TrainCost.of(cost.fields()) == cost
     assert TrainCost.of({"train_s": 2.0}) == TrainCost(train_s=2.0)
+
+
+def test_a_test_of_the_client_s_own_model_is_no_cost_of_its_round(tmp_path: Path) -> None:
+    now = [0.0]
+    meter = Meter(alone=False, clock=lambda: now[0], gauge=without_sensors(tmp_path, watts=5.0))
+    meter.enter(Activity.TRAIN)
+    now[0] = 10.0
+    meter.examined(ExamCost(4.0, 3.0))
+    meter.worked(8.0)
+    assert meter.spent(0.0) == {"cpu": 5.0, "energy": 5.0 * 6.0}
+    cost = meter.finish(1)
+    assert (cost.train_s, cost.cpu_s, cost.readings.energy_j) == (6.0, 5.0, 30.0)
+    assert (cost.exam_s, cost.exam_cpu_s, cost.readings.exam_j) == (4.0, 3.0, 20.0)
+    assert meter.finish(2) == RoundCost(
+        2, 0, 0, 0, 0, 0, cost.peak_rss_bytes, Readings(None, None, None, 0.0, 3)
+    )
+
+
+def test_what_a_process_before_has_stated_of_an_update_is_in_its_round(tmp_path: Path) -> None:
+    """Killed between training and verdict: the report of the whole round is no less than the header was."""
+    now = [0.0]
+    stated = TrainCost(
+        train_s=40.0, cpu_s=30.0, fetch_s=2.0, samples_done=500, forward_samples=500, backward_samples=500,
+        exam_s=3.0, readings=Readings(energy_j=200.0, energy_source=3),
+    )  # fmt: skip
+    meter = Meter(alone=False, clock=lambda: now[0], gauge=without_sensors(tmp_path, watts=5.0))
+    meter.resume(stated, 4000)
+    meter.enter(Activity.DELIVER)
+    now[0] = 2.0
+    assert meter.spent(0.5) == {"cpu": 30.5, "energy": 210.0}
+    cost = meter.finish(1)
+    assert (cost.train_s, cost.cpu_s, cost.fetch_s, cost.deliver_s, cost.exam_s) == (
+        40.0,
+        30.0,
+        2.0,
+        2.0,
+        3.0,
+    )
+    assert (cost.steps, cost.samples_done, cost.forward_samples) == (4000, 500, 500)
+    assert cost.readings.energy_j == 210.0
+    assert meter.finish(2).train_s == 0.0

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from edgeflock.server.engine.open_round import OnDemand
+from edgeflock.server.engine.open_round import OnDemand, saved
 
 
 def test_who_asks_at_the_same_time_gets_the_same_and_who_goes_meanwhile_spoils_nothing() -> None:
@@ -46,3 +46,13 @@ def test_what_failed_is_made_again() -> None:
         assert await made.get(0, work) == "here"
 
     asyncio.run(asyncio.wait_for(scene(), 20))
+
+
+def test_a_round_is_shorter_by_what_tests_of_clients_models_have_held_it_up() -> None:
+    """Two share a process: the second one's update has waited for both tests; a third tests nothing."""
+    came = {0: 110.0, 1: 120.0, 2: 104.0}
+    assert saved(came, {0: 5.0, 1: 10.0}, 100.0) == 10.0
+    assert saved(came | {2: 119.0}, {0: 5.0, 1: 10.0}, 100.0) == 1.0  # without tests that one is the last
+    assert saved(came, {1: 30.0}, 100.0) == 10.0
+    assert saved({1: 120.0}, {1: 30.0}, 100.0) == 20.0  # no more than it has lasted
+    assert saved(came, {}, 100.0) == saved({}, {}, 100.0) == 0.0

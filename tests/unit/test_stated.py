@@ -30,12 +30,15 @@ def test_what_can_be_is_taken() -> None:
         "energy_source": 2,
     }
     known = {"train_s": 2.0, "cpu_s": 1.5, "fetch_s": 0.5, "peak_rss_bytes": 9}
-    assert of_training(training) == {**known, "samples_done": 40, **sensors}
+    exam = {"exam_s": 0.0, "exam_cpu_s": 0.0}
+    passes = {"forward_samples": 0, "backward_samples": 0}
+    assert of_training(training) == {**known, **exam, **passes, "samples_done": 40, **sensors}
     report = pb.RoundCost(
         round=1, train_s=2.0, cpu_s=1.5, fetch_s=0.5, deliver_s=0.25, wait_s=8.0, peak_rss_bytes=9,
         readings=READINGS,
     )  # fmt: skip
-    assert of_round(report) == {**known, "deliver_s": 0.25, "wait_s": 8.0, **sensors}
+    done = {"steps": 0, "samples_done": 0, **passes}
+    assert of_round(report) == {**known, **exam, **done, "deliver_s": 0.25, "wait_s": 8.0, **sensors}
 
 
 def test_a_device_without_sensors_leaves_the_columns_alone() -> None:
@@ -45,6 +48,10 @@ def test_a_device_without_sensors_leaves_the_columns_alone() -> None:
         "cpu_s",
         "peak_rss_bytes",
         "samples_done",
+        "forward_samples",
+        "backward_samples",
+        "exam_s",
+        "exam_cpu_s",
     }
 
 

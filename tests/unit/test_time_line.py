@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from edgeflock.common.time_line import TimeLine
-from edgeflock.server.core.events import SpaceMissing
+from edgeflock.server.core.events import Offline, Ready, ResumedRound, SpaceMissing
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.costs.time_line import RoundTimes
 from edgeflock.server.engine.loop import doing_of
-from support.desk import desk_in
+from support.desk import Desk, back, desk_in
 
 
 class Clock:
@@ -98,7 +98,7 @@ def test_a_test_within_the_commit_is_moved_and_the_sum_stays() -> None:
         (Phase.OPEN, ("open_s", 1)),
         (Phase.FOLDING, ("fold_s", 1)),
         (Phase.COMMITTING, ("commit_s", 1)),
-        (Phase.COMMITTED, ("paused_s", 2)),
+        (Phase.COMMITTED, ("held_s", 2)),
         (Phase.ENDING, ("commit_s", 1)),
         (Phase.ENDED, None),
     ],
@@ -115,3 +115,34 @@ def test_a_pause_takes_the_place_of_the_phase() -> None:
     for _ in range(2):
         desk.pass_deadline()
     assert doing_of(desk.machine) == ("paused_s", 1)
+
+
+def test_a_round_of_a_life_before_takes_no_time_until_one_of_its_members_is_back() -> None:
+    """Else the start of processes is in the seconds of rounds, and in a budget of time."""
+    desk = back(ResumedRound(2, (0, 1)), committed=1)
+    assert doing_of(desk.machine) == ("gather_s", 2)
+    desk.post(Ready(2, desk.now))  # who has no part in it
+    assert doing_of(desk.machine) == ("gather_s", 2)
+    desk.post(Ready(1, desk.now))
+    assert doing_of(desk.machine) == ("open_s", 2)
+
+
+def test_between_two_rounds_clients_are_gathered() -> None:
+    desk = Desk(2, cohort=2, online=True, rounds=5).gather("a", "b")
+    desk.post(Offline("b", 0.0))
+    desk.deliver(0, 1)
+    assert doing_of(desk.machine) == ("gather_s", 2)
+
+
+def test_seconds_are_those_of_rounds_and_a_round_of_tests_has_none() -> None:
+    clock = Clock()
+    line = RoundTimes(clock)
+    line.exams.add(2)
+    for name, round in (("open_s", 1), ("open_s", 2), ("commit_s", 2), ("gather_s", 3), ("select_s", 3)):
+        line.enter(name, round)
+        clock.now += 1.0
+    assert (line.seconds, line.counted_s) == (2.0, 1.0)  # the last one is not cut yet
+    line.now()
+    line.move(2, "commit_s", "evaluate_s", 0.5)
+    assert line.counted_s == 2.0
+    assert line.of(2) == {"exam_s": 2.0}

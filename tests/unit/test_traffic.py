@@ -54,6 +54,7 @@ def test_bundles_add_up_to_the_payload_with_what_came_twice() -> None:
     assert traffic.counted() == {
         "bytes_down": 120,
         "bytes_up": 180,
+        "exam_bytes": 0,
         "message_bytes_down": 139,
         "message_bytes_up": 210,
         "wire_bytes_down": framed(130) + framed(9),

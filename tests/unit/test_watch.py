@@ -7,13 +7,17 @@ import time
 
 from edgeflock.server.core.events import LimitReached
 from edgeflock.server.costs.budget import Budget
+from edgeflock.server.costs.time_line import OPEN, RoundTimes
 from edgeflock.server.costs.traffic import TrafficBook
 from edgeflock.server.engine.bookkeeping import Process, Spending, Watch
 from support.tiny_run import layouts, learner
 
 
-def watch_over(budget: Budget, traffic: TrafficBook | None = None) -> Watch:
-    return Watch(Spending(budget, traffic or TrafficBook(), learner(layouts()), Process()))
+def watch_over(
+    budget: Budget, traffic: TrafficBook | None = None, time_line: RoundTimes | None = None
+) -> Watch:
+    time_line = time_line or RoundTimes()
+    return Watch(Spending(budget, traffic or TrafficBook(), learner(layouts()), Process(), time_line))
 
 
 async def end_of(watch: Watch) -> LimitReached | None:
@@ -33,12 +37,12 @@ def test_the_bytes_of_a_message_are_looked_at_before_it_passes() -> None:
 
 def test_the_time_of_a_round_is_over_when_it_is() -> None:
     async def scene() -> tuple[LimitReached | None, float]:
-        budget = Budget({"time": 0.05})
-        watch = watch_over(budget)
+        time_line = RoundTimes()
+        watch = watch_over(Budget({"time": 0.05}), time_line=time_line)
         looking = asyncio.ensure_future(end_of(watch))
         await asyncio.sleep(0)  # no round: it waits
         began = time.monotonic()
-        budget.begin(began)
+        time_line.enter(OPEN, 1)
         watch.look()
         return await looking, time.monotonic() - began
 

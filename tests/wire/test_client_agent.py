@@ -29,6 +29,7 @@ from edgeflock.client.link.contact import Contact
 from edgeflock.client.link.line import Link
 from edgeflock.client.link.trust import Trust
 from edgeflock.client.protocol import Interrupted, Parcel, ServerRefused
+from edgeflock.client.training.meter import Meter
 from edgeflock.client.training.trainer import Trainer
 from edgeflock.common.errors import EdgeflockError, LayoutMismatch
 from edgeflock.common.flat import FlatModel
@@ -782,7 +783,7 @@ def test_a_client_whose_line_is_gone_gives_its_slot_to_one_that_waits(tmp_path: 
         async with stage(tmp_path, parallel=1) as on:
             run = await on.trainer.setup(run_from_wire(run_of()))
             random = Random(0)
-            contact, entered = Contact(Backoff(random)), asyncio.Event()
+            contact, entered = Contact(Backoff(random), Meter(alone=True)), asyncio.Event()
 
             async def hold() -> None:
                 async with on.trainer.bench(run) as bench:

@@ -18,6 +18,7 @@ class Readings:
     throttled: bool | None = None
     energy_j: float | None = None
     energy_source: int = 0  # the wire's EnergySource
+    exam_j: float | None = None  # of testing its own model, not in energy_j
 
     def with_rest(self, rest: Readings) -> Readings:
         """Return these and what the sensors have said since."""
@@ -25,9 +26,17 @@ class Readings:
             highest(self.peak_gpu_bytes, rest.peak_gpu_bytes),
             highest(self.temperature_c, rest.temperature_c),
             highest(self.throttled, rest.throttled),
-            None if self.energy_j is None else self.energy_j + (rest.energy_j or 0.0),
-            self.energy_source,
+            both(self.energy_j, rest.energy_j),
+            self.energy_source or rest.energy_source,
+            both(self.exam_j, rest.exam_j),
         )
+
+
+def both(one: float | None, other: float | None) -> float | None:
+    """Return the sum of what is known."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other
 
 
 def highest(one: T | None, other: T | None) -> T | None:
@@ -35,6 +44,25 @@ def highest(one: T | None, other: T | None) -> T | None:
     if one is None or other is None:
         return other if one is None else one
     return max(one, other)
+
+
+class Passes(NamedTuple):
+    """What local work has computed, as far as it came."""
+
+    steps: int = 0
+    samples_done: int = 0  # in all steps together
+    forward_samples: int = 0  # that passed through the model, in all passes together
+    backward_samples: int = 0  # and back
+
+    def plus(self, more: Passes) -> Passes:
+        return Passes(*(one + other for one, other in zip(self, more, strict=True)))
+
+
+class ExamCost(NamedTuple):
+    """What the tests of the client's own model took; no cost of its rounds."""
+
+    seconds: float = 0.0
+    cpu_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -46,6 +74,11 @@ class TrainCost:
     peak_rss_bytes: int = 0
     fetch_s: float = 0.0
     samples_done: int = 0
+    forward_samples: int = 0
+    backward_samples: int = 0
+    exam_s: float = 0.0
+    exam_cpu_s: float = 0.0
+    held_up_s: float = 0.0  # by tests of own models in this process
     used_up: str = ""  # the allowance that ended the training before its last step
     readings: Readings = field(default_factory=Readings)
 
@@ -61,7 +94,8 @@ class TrainCost:
 
 
 class RoundCost(NamedTuple):
-    """Costs of a round, known when its verdict is there. The four times sum to the round's wall time."""
+    """Costs of a round, known when its verdict is there. The four times and that of the tests sum to the
+    round's wall time."""
 
     round: int
     fetch_s: float
@@ -71,6 +105,12 @@ class RoundCost(NamedTuple):
     cpu_s: float
     peak_rss_bytes: int
     readings: Readings = Readings()
+    exam_s: float = 0.0
+    exam_cpu_s: float = 0.0
+    steps: int = 0
+    samples_done: int = 0
+    forward_samples: int = 0
+    backward_samples: int = 0
 
     def fields(self) -> dict[str, Any]:
         """Return all of it as plain values."""
@@ -83,4 +123,4 @@ class RoundCost(NamedTuple):
         return self._replace(**sums, peak_rss_bytes=peak, readings=self.readings.with_rest(rest.readings))
 
 
-_SUMS = ("fetch_s", "train_s", "deliver_s", "wait_s", "cpu_s")
+_SUMS = ("fetch_s", "train_s", "deliver_s", "wait_s", "cpu_s", "exam_s", "exam_cpu_s", *Passes._fields)

@@ -39,12 +39,13 @@ class Participation:
     def __init__(self, client_id: str, desk: Desk, kept: Kept, backoff: Backoff) -> None:
         self.run_id = kept.run_id
         self._desk, self._kept = desk, kept
-        self._contact = Contact(backoff)
+        self._contact = Contact(backoff, desk)
         self._random = backoff.random
         self._log = structlog.get_logger(__name__).bind(client_id=client_id)
         self._changed = asyncio.Event()
         self._view: View | None = None  # none yet on this line
         self._quarantine: Quarantine | None = None
+        self._entered = False
         self._told: Generation | None = None  # on this line, outside the views: the last update that counted
         self._ready = False
         self._sat = False  # that the data are there was said before
@@ -78,8 +79,12 @@ class Participation:
         """Begin, or go on after a new Join."""
         self._kept.epoch = epoch
         self._kept.check()
-        if self._kept.entry is None:
+        entry = self._kept.entry
+        if entry is None:
             self._pending = None
+        elif not self._entered:
+            self._desk.resume(entry.cost, int(entry.package.scalars["steps"]))
+        self._entered = True
         self._adopt()
 
     def see(self, view: View, line: Line) -> None:

@@ -26,6 +26,11 @@ class TimeLine(Generic[T]):
             self._seconds[self.doing] += self._since - before
         self.doing = doing
 
+    def move(self, source: T, target: T, seconds: float) -> None:
+        """What was counted as one was another."""
+        self._seconds[source] -= seconds
+        self._seconds[target] += seconds
+
     def spent(self) -> dict[T, float]:
         """Return the seconds since the last `take`; changes nothing, so another thread may ask."""
         found = dict(self._seconds)

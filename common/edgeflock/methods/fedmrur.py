@@ -136,6 +136,7 @@ class FedMRURClient(MoFedSAMClient[FedMRURParams]):
             out = work.memo.get("manifold gradient")
             if out is not None:
                 work.bench.derive(features, out, slope, keep=True)
+                work.passed(0, batch.samples)
             features.register_hook(slope.add)  # type: ignore[no-untyped-call]
         return value
 

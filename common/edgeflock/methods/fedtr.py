@@ -95,6 +95,8 @@ class FedTRParams(Params):
 class FedTRServer(ServerHalf[FedTRParams]):
     """Keeps the centroids and which classes have one."""
 
+    closing_tests = True
+
     def __init__(self, params: FedTRParams, setting: Setting, tools: Tools | None = None) -> None:
         super().__init__(params, setting, tools)
         self.private = params.head == "private"

@@ -83,6 +83,8 @@ class PFedMoParams(NesterovParams):
 class PFedMoServer(FedNagServer[PFedMoParams]):
     """Trains the representation model, scores the updates, forms what each client gets."""
 
+    closing_tests = True
+
     def __init__(self, params: PFedMoParams, setting: Setting, tools: Tools | None = None) -> None:
         super().__init__(params, setting, tools)
         self._student = PFedMoClient(params, setting)

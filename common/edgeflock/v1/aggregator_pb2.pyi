@@ -1274,6 +1274,11 @@ class TrainCost(_message.Message):
     SAMPLES_DONE_FIELD_NUMBER: _builtins.int
     READINGS_FIELD_NUMBER: _builtins.int
     USED_UP_FIELD_NUMBER: _builtins.int
+    EXAM_S_FIELD_NUMBER: _builtins.int
+    EXAM_CPU_S_FIELD_NUMBER: _builtins.int
+    HELD_UP_S_FIELD_NUMBER: _builtins.int
+    FORWARD_SAMPLES_FIELD_NUMBER: _builtins.int
+    BACKWARD_SAMPLES_FIELD_NUMBER: _builtins.int
     train_s: _builtins.float
     cpu_s: _builtins.float
     peak_rss_bytes: _builtins.int
@@ -1282,6 +1287,15 @@ class TrainCost(_message.Message):
     """samples in all steps together"""
     used_up: _builtins.str
     """the allowance that ended the training before its last step; empty if none did"""
+    exam_s: _builtins.float
+    """testing its own model, which is in none of the others"""
+    exam_cpu_s: _builtins.float
+    held_up_s: _builtins.float
+    """for which such tests in its process have held up this update"""
+    forward_samples: _builtins.int
+    """that passed through the model, in all passes of the training together"""
+    backward_samples: _builtins.int
+    """and back"""
     @_builtins.property
     def readings(self) -> Global___Readings:
         """up to the end of the training"""
@@ -1296,10 +1310,15 @@ class TrainCost(_message.Message):
         samples_done: _builtins.int = ...,
         readings: Global___Readings | None = ...,
         used_up: _builtins.str = ...,
+        exam_s: _builtins.float = ...,
+        exam_cpu_s: _builtins.float = ...,
+        held_up_s: _builtins.float = ...,
+        forward_samples: _builtins.int = ...,
+        backward_samples: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["readings", b"readings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_s", b"cpu_s", "fetch_s", b"fetch_s", "peak_rss_bytes", b"peak_rss_bytes", "readings", b"readings", "samples_done", b"samples_done", "train_s", b"train_s", "used_up", b"used_up"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backward_samples", b"backward_samples", "cpu_s", b"cpu_s", "exam_cpu_s", b"exam_cpu_s", "exam_s", b"exam_s", "fetch_s", b"fetch_s", "forward_samples", b"forward_samples", "held_up_s", b"held_up_s", "peak_rss_bytes", b"peak_rss_bytes", "readings", b"readings", "samples_done", b"samples_done", "train_s", b"train_s", "used_up", b"used_up"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1316,6 +1335,7 @@ class Readings(_message.Message):
     THROTTLED_FIELD_NUMBER: _builtins.int
     ENERGY_J_FIELD_NUMBER: _builtins.int
     ENERGY_SOURCE_FIELD_NUMBER: _builtins.int
+    EXAM_J_FIELD_NUMBER: _builtins.int
     peak_gpu_bytes: _builtins.int
     temperature_c: _builtins.float
     """the highest seen, of the hottest zone"""
@@ -1323,6 +1343,8 @@ class Readings(_message.Message):
     """its clock was seen held down, by heat or by want of power"""
     energy_j: _builtins.float
     energy_source: Global___EnergySource.ValueType
+    exam_j: _builtins.float
+    """of testing its own model, not in energy_j"""
     def __init__(
         self,
         *,
@@ -1331,13 +1353,16 @@ class Readings(_message.Message):
         throttled: _builtins.bool | None = ...,
         energy_j: _builtins.float | None = ...,
         energy_source: Global___EnergySource.ValueType = ...,
+        exam_j: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_energy_j", b"_energy_j", "_peak_gpu_bytes", b"_peak_gpu_bytes", "_temperature_c", b"_temperature_c", "_throttled", b"_throttled", "energy_j", b"energy_j", "peak_gpu_bytes", b"peak_gpu_bytes", "temperature_c", b"temperature_c", "throttled", b"throttled"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_energy_j", b"_energy_j", "_exam_j", b"_exam_j", "_peak_gpu_bytes", b"_peak_gpu_bytes", "_temperature_c", b"_temperature_c", "_throttled", b"_throttled", "energy_j", b"energy_j", "exam_j", b"exam_j", "peak_gpu_bytes", b"peak_gpu_bytes", "temperature_c", b"temperature_c", "throttled", b"throttled"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_energy_j", b"_energy_j", "_peak_gpu_bytes", b"_peak_gpu_bytes", "_temperature_c", b"_temperature_c", "_throttled", b"_throttled", "energy_j", b"energy_j", "energy_source", b"energy_source", "peak_gpu_bytes", b"peak_gpu_bytes", "temperature_c", b"temperature_c", "throttled", b"throttled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_energy_j", b"_energy_j", "_exam_j", b"_exam_j", "_peak_gpu_bytes", b"_peak_gpu_bytes", "_temperature_c", b"_temperature_c", "_throttled", b"_throttled", "energy_j", b"energy_j", "energy_source", b"energy_source", "exam_j", b"exam_j", "peak_gpu_bytes", b"peak_gpu_bytes", "temperature_c", b"temperature_c", "throttled", b"throttled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__energy_j: _TypeAlias = _typing.Literal["energy_j"]  # noqa: Y015
     _WhichOneofArgType__energy_j: _TypeAlias = _typing.Literal["_energy_j", b"_energy_j"]  # noqa: Y015
+    _WhichOneofReturnType__exam_j: _TypeAlias = _typing.Literal["exam_j"]  # noqa: Y015
+    _WhichOneofArgType__exam_j: _TypeAlias = _typing.Literal["_exam_j", b"_exam_j"]  # noqa: Y015
     _WhichOneofReturnType__peak_gpu_bytes: _TypeAlias = _typing.Literal["peak_gpu_bytes"]  # noqa: Y015
     _WhichOneofArgType__peak_gpu_bytes: _TypeAlias = _typing.Literal["_peak_gpu_bytes", b"_peak_gpu_bytes"]  # noqa: Y015
     _WhichOneofReturnType__temperature_c: _TypeAlias = _typing.Literal["temperature_c"]  # noqa: Y015
@@ -1346,6 +1371,8 @@ class Readings(_message.Message):
     _WhichOneofArgType__throttled: _TypeAlias = _typing.Literal["_throttled", b"_throttled"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__energy_j) -> _WhichOneofReturnType__energy_j | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__exam_j) -> _WhichOneofReturnType__exam_j | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__peak_gpu_bytes) -> _WhichOneofReturnType__peak_gpu_bytes | None: ...
     @_typing.overload
@@ -1554,6 +1581,12 @@ class RoundCost(_message.Message):
     CPU_S_FIELD_NUMBER: _builtins.int
     PEAK_RSS_BYTES_FIELD_NUMBER: _builtins.int
     READINGS_FIELD_NUMBER: _builtins.int
+    EXAM_S_FIELD_NUMBER: _builtins.int
+    EXAM_CPU_S_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    SAMPLES_DONE_FIELD_NUMBER: _builtins.int
+    FORWARD_SAMPLES_FIELD_NUMBER: _builtins.int
+    BACKWARD_SAMPLES_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     fetch_s: _builtins.float
     train_s: _builtins.float
@@ -1562,6 +1595,14 @@ class RoundCost(_message.Message):
     cpu_s: _builtins.float
     """of the whole round"""
     peak_rss_bytes: _builtins.int
+    exam_s: _builtins.float
+    """testing its own model, which is in none of the others"""
+    exam_cpu_s: _builtins.float
+    steps: _builtins.int
+    """also of a training that nobody waited for"""
+    samples_done: _builtins.int
+    forward_samples: _builtins.int
+    backward_samples: _builtins.int
     @_builtins.property
     def readings(self) -> Global___Readings:
         """of the whole round"""
@@ -1577,10 +1618,16 @@ class RoundCost(_message.Message):
         cpu_s: _builtins.float = ...,
         peak_rss_bytes: _builtins.int = ...,
         readings: Global___Readings | None = ...,
+        exam_s: _builtins.float = ...,
+        exam_cpu_s: _builtins.float = ...,
+        steps: _builtins.int = ...,
+        samples_done: _builtins.int = ...,
+        forward_samples: _builtins.int = ...,
+        backward_samples: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["readings", b"readings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_s", b"cpu_s", "deliver_s", b"deliver_s", "fetch_s", b"fetch_s", "peak_rss_bytes", b"peak_rss_bytes", "readings", b"readings", "round", b"round", "train_s", b"train_s", "wait_s", b"wait_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backward_samples", b"backward_samples", "cpu_s", b"cpu_s", "deliver_s", b"deliver_s", "exam_cpu_s", b"exam_cpu_s", "exam_s", b"exam_s", "fetch_s", b"fetch_s", "forward_samples", b"forward_samples", "peak_rss_bytes", b"peak_rss_bytes", "readings", b"readings", "round", b"round", "samples_done", b"samples_done", "steps", b"steps", "train_s", b"train_s", "wait_s", b"wait_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, suppress
+from typing import Any, Protocol, TypeVar
 
 import grpc
 import structlog
@@ -37,10 +38,29 @@ class _Hung(Exception):
     """The line is lost, and the call on it will not say so."""
 
 
+class Waiting(Protocol):
+    """Who keeps the time of a client: waiting for a line is no delivering."""
+
+    def idle(self) -> AbstractContextManager[None]:
+        """Within this the client waits, whatever it is about to do."""
+        ...
+
+    def was_idle(self, seconds: float) -> None:
+        """So long nothing has moved of what is on its way."""
+        ...
+
+
+class Transfer(Protocol):
+    """Something on its way, over any number of attempts."""
+
+    moved_at: float  # when bytes of it were last seen to move
+
+
 class Contact:
     """Jobs outlive connections: they ask here for the line that there is, or wait for the next one."""
 
-    def __init__(self, backoff: Backoff) -> None:
+    def __init__(self, backoff: Backoff, waiting: Waiting) -> None:
+        self._waiting = waiting
         self._connecting = backoff  # reset whenever something gets on
         self._line: Line | None = None
         self._up = asyncio.Event()
@@ -71,7 +91,10 @@ class Contact:
         incoming = Incoming(round, parcel.scope, parcel.package, target)
         if not incoming.take_whole(parcel.payload):
             await self.attempt(
-                lambda line: fetch(line.stub, line.session, incoming), lambda: incoming.position, wish
+                lambda line: fetch(line.stub, line.session, incoming),
+                lambda: incoming.position,
+                incoming,
+                wish,
             )
         return incoming
 
@@ -86,7 +109,7 @@ class Contact:
         outgoing = Outgoing(entry, payload, owed)
         try:
             settlement = await self.attempt(
-                lambda line: deliver(line.stub, line.session, outgoing), lambda: outgoing.reached
+                lambda line: deliver(line.stub, line.session, outgoing), lambda: outgoing.reached, outgoing
             )
         finally:
             self._sent_bytes += outgoing.sent_bytes
@@ -102,6 +125,7 @@ class Contact:
         self,
         operation: Callable[[Line], Awaitable[T]],
         reached: Callable[[], int],
+        transfer: Transfer,
         wish: Wish = _never,
     ) -> T:
         """Try until it works; `reached` tells how far it has come. Raises ServerRefused if that is final, and
@@ -109,6 +133,7 @@ class Contact:
         backoff = Backoff(self._connecting.random)
         while True:
             line, before = await self._current(wish), reached()
+            transfer.moved_at = time.monotonic()
             try:
                 with in_our_words(line.trust):
                     done = await _while_up(line, operation(line))
@@ -126,23 +151,32 @@ class Contact:
                 delay_s = backoff.next_s()
                 log.info("transfer_interrupted", reason=str(error), reached=reached())
             except Unreached as error:
-                line.lose(error)
+                self._lose(line, error, transfer)
                 continue
             except (grpc.aio.UsageError, _Hung):  # the channel is closed, or as good as
-                line.lose(Interrupted("the connection broke"))
+                self._lose(line, Interrupted("the connection broke"), transfer)
                 continue
             finally:
                 if reached() > before:
                     backoff.reset()
                     self._connecting.reset()
-            await asyncio.sleep(delay_s)
+            with self._waiting.idle():
+                await asyncio.sleep(delay_s)
+
+    def _lose(self, line: Line, error: Exception, transfer: Transfer) -> None:
+        """The line was of no use since something last moved: that was waiting for the next one."""
+        line.lose(error)
+        self._waiting.was_idle(time.monotonic() - transfer.moved_at)
 
     async def _current(self, wish: Wish) -> Line:
-        while self._line is None or not self._line.up:
-            self._up.clear()
-            if not await _before(self._up.wait(), wish()):
-                raise Interrupted("another client waits, and there is no line")
-        return self._line
+        if self._line is not None and self._line.up:
+            return self._line
+        with self._waiting.idle():
+            while self._line is None or not self._line.up:
+                self._up.clear()
+                if not await _before(self._up.wait(), wish()):
+                    raise Interrupted("another client waits, and there is no line")
+            return self._line
 
     # ------------------------------------------------------------------------------- reports
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ class Incoming:
         self.digest = b""  # empty until the package is known: a personal one is described when it is fetched
         self.received_bytes = 0  # with what came twice
         self.interrupted = False
+        self.moved_at = time.monotonic()
         self._marks = Marks()
         self._target = target
         self._places: list[_Destination] = []
@@ -85,6 +87,7 @@ class Incoming:
         """Put the next bytes into place; raises Interrupted for bytes that are not the next good ones."""
         data, start = chunk.data, self._marks.size
         self.received_bytes += len(data)
+        self.moved_at = time.monotonic()
         if chunk.offset != start or not 0 < len(data) <= self.package.size_bytes - start:
             raise self._broken(start)
         self._marks.add(data)
@@ -192,6 +195,7 @@ class Outgoing:
         self.resent_bytes = 0
         self.interrupted = False
         self.reached = 0  # highest offset ever sent
+        self.moved_at = time.monotonic()
 
     def piece(self, offset: int, end: int, running: int) -> tuple[bytes, int]:
         """Return the message with the payload's bytes from offset to end, and the checksum up to there.
@@ -267,7 +271,9 @@ class _Upload:
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # told here or not at all
         try:
             await self._write(call, credit)
-            return await answer
+            heard = await answer
+            self._outgoing.moved_at = time.monotonic()
+            return heard
         finally:
             answer.cancel()
 
@@ -279,6 +285,7 @@ class _Upload:
                 end = _end(self._offset, min(self._offset + wanted, credit.limit), self._size)
                 message, self._running = self._outgoing.piece(self._offset, end, self._running)
                 await call.write(message)
+                self._outgoing.moved_at = time.monotonic()
                 self._offset = end
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             self._size = self._offset  # the call is over: nothing more is sent

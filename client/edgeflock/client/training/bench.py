@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from edgeflock.client.costs import ExamCost, Passes
 from edgeflock.client.protocol import Task, WantedBundle
 from edgeflock.client.training.allowance import Allowance
 from edgeflock.client.training.data import Member
@@ -43,6 +44,8 @@ class Progress:
     total: int = 0
     began_cpu_s: float = 0.0  # of the working thread, when the training began
     cpu_s: float = 0.0  # that the working thread has used for it
+    passes: Passes = field(default_factory=Passes)  # what it has computed, once it has ended
+    exam: ExamCost = field(default_factory=ExamCost)  # what the test of the client's own model took
     stop: threading.Event = field(default_factory=threading.Event)
     allowance: Allowance = field(default_factory=Allowance)  # used up: the training ends, the update goes
 
@@ -53,10 +56,7 @@ class Result:
 
     encoded: Packed
     state: State | None
-    steps: int
-    samples_done: int
     scores: tuple[ClientScore, ...] = ()  # of the client's own model, as the task wants them
-    exam_s: float = 0.0  # that their test took
 
 
 class Bench:
@@ -92,19 +92,25 @@ class Bench:
         if Kind.MODEL not in self._received:
             raise LayoutMismatch(f"the task of round {task.round} names no model to start from")
         work = self._local(setup, member, task, state)
+        try:
+            return self._train(setup, member, task, work, progress)
+        finally:
+            done = Passes(work.steps_done, work.samples_done, work.forward_samples, work.backward_samples)
+            progress.passes = done
+
+    def _train(self, setup: Setup, member: Member, task: Task, work: Local, progress: Progress) -> Result:
         if task.closing:
             setup.half.close(work)
-            scores, exam_s = _exam(setup, member, task, work, progress)
-            return Result(self._encode(setup, work, {}, {}), None, 0, 0, scores, exam_s)
+            scores = _exam(setup, member, task, work, progress)
+            return Result(self._encode(setup, work, {}, {}), None, scores)
         bundles = self._run(setup, work, progress)
         wanted = {upload.kind: _wanted(setup, upload) for upload in task.uploads}
         _feed_back(work, bundles, wanted)
         encoded = self._encode(setup, work, bundles, wanted)
         if not work.steps_done:
-            return Result(encoded, None, 0, 0)
+            return Result(encoded, None)
         _after_encoding(setup, work, bundles, encoded)
-        scores, exam_s = _exam(setup, member, task, work, progress)
-        return Result(encoded, work.new_state, work.steps_done, work.samples_done, scores, exam_s)
+        return Result(encoded, work.new_state, _exam(setup, member, task, work, progress))
 
     def _local(self, setup: Setup, member: Member, task: Task, state: State) -> Local:
         return Local(
@@ -155,13 +161,16 @@ class Bench:
 
 def _exam(
     setup: Setup, member: Member, task: Task, work: Local, progress: Progress
-) -> tuple[tuple[ClientScore, ...], float]:
-    """Return the client's scores and the seconds that they took; raises Stopped."""
-    began = time.monotonic()
-    scores = examine(setup.half, work, member.tests, task.scores, lambda: not progress.stop.is_set())
+) -> tuple[ClientScore, ...]:
+    """Return the client's scores; raises Stopped."""
+    began, cpu_s = time.monotonic(), time.thread_time()
+    try:
+        scores = examine(setup.half, work, member.tests, task.scores, lambda: not progress.stop.is_set())
+    finally:
+        progress.exam = ExamCost(time.monotonic() - began, time.thread_time() - cpu_s)
     if progress.stop.is_set():
         raise Stopped(f"round {work.round} was stopped in its exam")
-    return scores, time.monotonic() - began
+    return scores
 
 
 def _wanted(setup: Setup, upload: WantedBundle) -> tuple[Layout, CodecChoice]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from edgeflock.client.costs import RoundCost, TrainCost
 from edgeflock.client.keeping.kept import Kept
 from edgeflock.client.protocol import Parcel, Task
 from edgeflock.client.training.allowance import Allowance
-from edgeflock.client.training.bench import Bench, Progress
+from edgeflock.client.training.bench import Bench, Progress, Result
 from edgeflock.client.training.data import Member
 from edgeflock.client.training.meter import Activity, Meter, peak_rss_bytes
 from edgeflock.client.training.setup import Setup
@@ -53,6 +53,7 @@ class Desk:
         self.progress = Progress()  # of the training at hand
         self._client_id, self._trainer, self._setup, self._meter = client_id, trainer, setup, meter
         self._member: Member | None = None
+        self._held_up_s = 0.0  # of the trainer, when the task at hand came
 
     @property
     def layout_digest(self) -> bytes:
@@ -76,6 +77,7 @@ class Desk:
         self.progress = Progress()
         if task.fault is not None:
             raise task.fault
+        self._held_up_s = self._trainer.held_up_s
         async with self._trainer.bench(self._setup) as bench:
             try:
                 await self._work(bench, task, kept, fetch)
@@ -89,7 +91,6 @@ class Desk:
     async def _work(self, bench: Bench, task: Task, kept: Kept, fetch: Fetch) -> None:
         if self._member is None:
             raise RuntimeError("a task came before the data were there")
-        began = time.monotonic()
         self._meter.enter(Activity.FETCH)
         state = await self._trainer.run(kept.load) if kept.generations() else State()
         bench.begin()
@@ -98,8 +99,10 @@ class Desk:
             if parcel.scope is not Scope.OPTIONAL or lacks:
                 await self._fetch(bench, task.round, parcel, fetch)
         self._meter.enter(Activity.TRAIN)
-        fetch_s = time.monotonic() - began
-        await self._trainer.run(self._train, bench, self._member, task, state, kept, fetch_s)
+        try:
+            await self._trainer.run(self._train, bench, self._member, task, state, kept)
+        finally:
+            self._trainer.examined(self.progress.exam.seconds)
 
     async def _fetch(self, bench: Bench, round: int, parcel: Parcel, fetch: Fetch) -> None:
         room = partial(bench.room, self._setup)
@@ -108,32 +111,58 @@ class Desk:
             await self._trainer.run(fetched.decode)
         bench.accept(fetched.package)
 
-    def _train(
-        self, bench: Bench, member: Member, task: Task, state: State, kept: Kept, fetch_s: float
-    ) -> None:
+    def _train(self, bench: Bench, member: Member, task: Task, state: State, kept: Kept) -> None:
         """Train, and keep the update with the state that it leads to; in a worker thread."""
-        began, cpu_s = time.monotonic(), time.thread_time()
+        cpu_s = time.thread_time()
         progress, meter = self.progress, self._meter
         progress.began_cpu_s = cpu_s
         progress.allowance = Allowance(task.allowances, lambda: meter.spent(time.thread_time() - cpu_s))
+        try:
+            result = self._result(bench, member, task, state)
+            exam, passes = progress.exam, progress.passes
+            cost = TrainCost(
+                train_s=meter.seconds(Activity.TRAIN),
+                cpu_s=time.thread_time() - cpu_s - exam.cpu_s,
+                peak_rss_bytes=peak_rss_bytes(),
+                fetch_s=meter.seconds(Activity.FETCH),
+                samples_done=passes.samples_done,
+                forward_samples=passes.forward_samples,
+                backward_samples=passes.backward_samples,
+                exam_s=exam.seconds,
+                exam_cpu_s=exam.cpu_s,
+                held_up_s=self._trainer.held_up_s - self._held_up_s + exam.seconds,
+                used_up=progress.allowance.used_up,
+                readings=meter.read(time.thread_time() - cpu_s),
+            )
+            package, made_from = result.encoded.package, task.made_from
+            description = Description(task.round, package, member.samples, result.scores, made_from)
+            kept.put(description, cost, result.encoded, result.state)
+        finally:  # what was stopped was paid, too
+            meter.worked(time.thread_time() - cpu_s)
+
+    def _result(self, bench: Bench, member: Member, task: Task, state: State) -> Result:
+        progress, meter = self.progress, self._meter
         self._trainer.forget_gpu_peak()
-        result = bench.train(self._setup, member, task, state, progress)
-        meter.probe.note_gpu(self._trainer.gpu_peak_bytes())
-        cost = TrainCost(
-            train_s=time.monotonic() - began - result.exam_s,
-            cpu_s=time.thread_time() - cpu_s,
-            peak_rss_bytes=peak_rss_bytes(),
-            fetch_s=fetch_s,
-            samples_done=result.samples_done,
-            used_up=progress.allowance.used_up,
-            readings=meter.read(time.thread_time() - cpu_s),
-        )
-        package, made_from = result.encoded.package, task.made_from
-        description = Description(task.round, package, member.samples, result.scores, made_from)
-        kept.put(description, cost, result.encoded, result.state)
-        meter.worked(time.thread_time() - cpu_s)
+        try:
+            return bench.train(self._setup, member, task, state, progress)
+        finally:
+            meter.probe.note_gpu(self._trainer.gpu_peak_bytes())
+            meter.examined(progress.exam)
+            meter.computed(progress.passes)
 
     # ------------------------------------------------------------------------------- what it takes
+
+    def resume(self, cost: TrainCost, steps: int) -> None:
+        """Go on with what a process before this one has spent on an update that is not settled."""
+        self._meter.resume(cost, steps)
+
+    def idle(self) -> AbstractContextManager[None]:
+        """Within this the client waits, whatever it is about to do."""
+        return self._meter.idle()
+
+    def was_idle(self, seconds: float) -> None:
+        """So long nothing has moved of what is on its way."""
+        self._meter.was_idle(seconds)
 
     @contextmanager
     def delivering(self) -> Iterator[None]:

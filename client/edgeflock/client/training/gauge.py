@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from edgeflock.client.costs import Readings, highest
 from edgeflock.common.energy import Share
@@ -11,6 +12,13 @@ from edgeflock.common.sensors import MODEL, SOURCES, Sensors
 
 SAMPLE_S = 2.0  # between two looks; a power sensor is asked twice as often
 _POWER_S = 1.0
+
+
+class Use(NamedTuple):
+    """What joules are told for: CPU seconds, and seconds in which the device was at work."""
+
+    cpu_s: float
+    active_s: float
 
 
 class Gauge:
@@ -67,27 +75,30 @@ class Probe:
     def note_gpu(self, peak_bytes: int | None) -> None:
         self._gpu_bytes = highest(self._gpu_bytes, peak_bytes)
 
-    def energy_j(self, *, cpu_s: float, active_s: float) -> float | None:
-        """Return the round's joules so far, for so many CPU seconds and seconds of work."""
-        measured = self._share.used(cpu_s)
-        return self._modelled(active_s) if measured is None else measured
+    def energy_j(self, use: Use | None) -> float | None:
+        """Return joules of the round so far; None if nobody tells, or there was no such use."""
+        if use is None:
+            return None
+        measured = self._share.used(use.cpu_s)
+        return self._modelled(use) if measured is None else measured
 
-    def read(self, *, cpu_s: float, active_s: float) -> Readings:
+    def read(self, work: Use, exam: Use | None) -> Readings:
         """Look at the sensors; return what is known of the round so far."""
         self.note(self.gauge.sensors.temperature_c(), self.gauge.sensors.throttled())
-        return self.known(self.energy_j(cpu_s=cpu_s, active_s=active_s))
+        return self.known(self.energy_j(work), self.energy_j(exam))
 
-    def finish(self, *, cpu_s: float, active_s: float) -> Readings:
+    def finish(self, work: Use, exam: Use | None) -> Readings:
         """Return what is known of the whole round; the next one begins."""
-        measured = self._share.take(cpu_s)
-        readings = self.known(self._modelled(active_s) if measured is None else measured)
+        exam_j = self.energy_j(exam)
+        measured = self._share.take(work.cpu_s)
+        readings = self.known(self._modelled(work) if measured is None else measured, exam_j)
         self.temperature_c = self._throttled = self._gpu_bytes = None
         return readings
 
-    def _modelled(self, active_s: float) -> float | None:
-        return None if self.gauge.watts is None else self.gauge.watts * active_s
+    def _modelled(self, use: Use) -> float | None:
+        return None if self.gauge.watts is None else self.gauge.watts * use.active_s
 
-    def known(self, energy_j: float | None) -> Readings:
+    def known(self, energy_j: float | None, exam_j: float | None) -> Readings:
         """Return what was noted in the round, and these joules."""
         source = 0 if energy_j is None else SOURCES.index(self.gauge.source) + 1
-        return Readings(self._gpu_bytes, self.temperature_c, self._throttled, energy_j, source)
+        return Readings(self._gpu_bytes, self.temperature_c, self._throttled, energy_j, source, exam_j)

@@ -52,6 +52,7 @@ class Trainer:
         self._free: WeakKeyDictionary[Setup, list[Bench]] = WeakKeyDictionary()
         self._placing = threading.Lock()
         self._data = HostedData(config, self._device)
+        self.held_up_s = 0.0  # by tests of clients' own models, so long for each slot
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run in a worker thread. When cancelled, wait for it: what it holds is in use until it ends."""
@@ -88,6 +89,10 @@ class Trainer:
     def gpu_peak_bytes(self) -> int | None:
         """Return the highest since then; None without a GPU that tells."""
         return device.peak_bytes(self._device)
+
+    def examined(self, seconds: float) -> None:
+        """A client's test of its own model kept a slot busy so long; only on the event loop."""
+        self.held_up_s += seconds / self._config.parallel
 
     # -------------------------------------------------------------------------------- the run
 

@@ -49,6 +49,7 @@ class ServerHalf(Generic[P]):
 
     second_walk = False  # True: `second` sees every update again once all are folded
     scalars: tuple[str, ...] = ()  # the method's own numbers that every update must hold
+    closing_tests = False  # the closing task tests clients' own models and nothing else: no cost of the run
     closing_scalars: tuple[str, ...] = ()  # those that every answer to the closing task must hold
 
     going = True  # False when the process goes down: what is long ends early, the round will be repeated

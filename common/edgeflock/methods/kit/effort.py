@@ -24,6 +24,10 @@ class Effort:
         """Return the same work without a number to compute on but in passes."""
         return replace(self, parameters=0, features=0)
 
+    def still(self) -> Effort:
+        """Return the same work without the passes."""
+        return replace(self, forward=0, backward=0)
+
     def training(self) -> float:
         """Return the operations of the passes that every method has."""
         return float(self.samples) * (self.forward + self.backward)

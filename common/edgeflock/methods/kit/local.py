@@ -61,6 +61,8 @@ class Local:
         self.steps_total = self.order.steps(epochs=plan.epochs, steps=plan.steps)  #: K
         self.steps_done = 0
         self.samples_done = 0
+        self.forward_samples = 0  #: that passed through the model, in all passes together
+        self.backward_samples = 0  #: and back
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=bench.device)  #: over the samples used
         self.first_batch: Batch | None = None  #: set in `begin` to replace the first batch of the order
         self.term: Term | None = None  # C2, set by the step loop
@@ -148,6 +150,7 @@ class Local:
 
     def _pass(self, batch: Batch, at: Tensor, out: Tensor | None, term: Term | None, repeat: bool) -> Tensor:
         target = self.grads if out is None else out
+        self.passed(batch.samples, batch.samples)
         if not repeat:
             self.bench.fresh()
             if at is self.params:
@@ -166,6 +169,7 @@ class Local:
         """
         if buffers is None and vector is not self.params:
             buffers = self.received.get(Kind.BUFFERS)
+        self.passed(batch.samples)
         with torch.no_grad(), self.bench.evaluating(), self.bench.at(vector, buffers):
             return self.net(batch.x)
 
@@ -177,6 +181,7 @@ class Local:
 
     def loss_at(self, vector: Tensor, batch: Batch, buffers: Tensor | None = None) -> float:
         """Return the mean loss of a frozen model on a batch."""
+        self.passed(batch.samples)
         with torch.no_grad(), self.bench.evaluating(), self.bench.at(vector, buffers):
             return float(self.net.loss(self.net(batch.x)[1], batch.y))
 
@@ -188,11 +193,17 @@ class Local:
         total = (self.scratch("full_gradient") if out is None else out).zero_()
         part = self.scratch("full_gradient part")
         buffers = None if vector is self.params else self.received.get(Kind.BUFFERS)
+        self.passed(len(self.data), len(self.data))
         with self.bench.evaluating(), self.bench.at(vector, buffers):
             for batch in self.walk(GRADIENT_WALK_SIZE):
                 self.bench.gradient(batch, part)
                 total.add_(part, alpha=batch.samples / len(self.data))
         return total
+
+    def passed(self, forward: int, backward: int = 0) -> None:
+        """Note that so many samples passed through the model, and back: operations are counted by it."""
+        self.forward_samples += forward
+        self.backward_samples += backward
 
     # The step and the end
 

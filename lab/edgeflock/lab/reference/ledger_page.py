@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 
 from edgeflock.lab import markdown
-from edgeflock.server.costs.catalogue import BY_CLIENT, BY_ROUND, TIME_LINE, Column, Origin, Rule
+from edgeflock.server.costs.catalogue import BESIDE, BY_CLIENT, BY_ROUND, TIME_LINE, Column, Origin, Rule
 
 TABLES = {
     "by client": BY_CLIENT,
-    "time line": (BY_ROUND[0], *TIME_LINE),
-    "by round": BY_ROUND[1 + len(TIME_LINE) :],
+    "time line": (*BESIDE, *TIME_LINE),
+    "by round": BY_ROUND[len(BESIDE) + len(TIME_LINE) :],
 }
 MARKED = re.compile(r"(<!-- ledger:(?P<name>[\w ]+?) -->\n)(?P<table>.*?)(<!-- /ledger -->)", re.DOTALL)
 _SAID_BY = {

@@ -158,6 +158,11 @@ class RoundMachine:
         return came >= self.least and (bool(self.shortage) or came >= self.size or came >= able)
 
     @property
+    def answered(self) -> bool:
+        """Whether all are here that were to be waited for."""
+        return self._full(self._able)
+
+    @property
     def _able(self) -> int:
         """How many have delivered or still can."""
         return len(self.cohort) - len(self.refused | self.barred)

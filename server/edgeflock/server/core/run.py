@@ -49,6 +49,7 @@ class RunMachine:
         self.over = ""  # why training is over, if one more round is to come, at hand or committed
         self.limit = ""  # the budget that is used up: no round follows the one at hand
         self._held = False  # between two rounds nothing may be opened
+        self.deserted = False  # the round at hand is of a life before, and none of its members is back
         self._gather_until: float | None = None
         self._pause_asked = False
         self._stop_asked = ""
@@ -93,6 +94,11 @@ class RunMachine:
         if not self._held:
             return ""
         return "paused by the operator" if self._pause_asked else "too few clients are online"
+
+    @property
+    def paused_by_operator(self) -> bool:
+        """Whether it is the operator for whom the next round waits."""
+        return self._held and self._pause_asked
 
     @property
     def wake_at(self) -> float | None:
@@ -165,9 +171,11 @@ class RunMachine:
                 self.roster.online.discard(client_id)
                 return []
             case events.Ready(seat=seat):
+                self.deserted = self.deserted and seat not in self.current.cohort
                 self.roster.ready.add(seat)
                 return self._proceed()
             case events.UpdateReceived():
+                self.deserted = False
                 return self.current.receive(event)
             case events.TaskRefused():
                 return self.current.refuse(event)
@@ -241,6 +249,7 @@ class RunMachine:
     def _go_on_with(self, known: events.ResumedRound) -> list[Effect]:
         """Open the round of a life before again."""
         self._position.become(Phase.OPENING)
+        self.deserted = True
         prepare = self._begin(RoundOpened(known.round, known.cohort, known.last), known.added or ())
         self.current.resume(known.added, known.counted)
         return prepare

@@ -1,6 +1,6 @@
 """Budgets: limits on what a run may use, what it has used, and whether another round is within them. Pure.
 
-Time is that in which a round was being opened, open or being committed, not that between rounds.
+Time is that of the server's time line: in which a round was being opened, open or being committed.
 Bytes are payload, both ways. CPU seconds are those of the clients and of the server.
 Energy is what the clients state, in joules. All are summed over the lives of the process.
 """
@@ -101,6 +101,8 @@ RESOURCES = {
     )
 }
 STATED = {resource.name: resource.column for resource in RESOURCES.values() if resource.column}
+_REPORTED = 2  # of a client's rounds more may be stated
+Stated = Mapping[str, float | int | None]  # columns of a row
 _UNITS = {"bytes": "B", "energy": "J", "seconds": "s"}
 
 
@@ -156,61 +158,54 @@ class Budget:
 
     limits: Mapping[str, float] = field(default_factory=dict)
     before: Mapping[str, float] = field(default_factory=dict)  # by resource: what the lives before have used
-    # Time up to the last moment without a round; of clients, what they have used in committed rounds.
-    _charged: dict[str, float] = field(init=False)
-    _since: float | None = field(default=None, init=False)  # when the round at hand began
-    _stated: dict[int, tuple[int, dict[str, float]]] = field(default_factory=dict, init=False)  # last round
+    _charged: dict[str, float] = field(init=False)  # without what is counted elsewhere of this life
+    # By client and round what it has stated, of the last rounds that it has had a part in.
+    _stated: dict[int, dict[int, dict[str, float]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._charged = dict.fromkeys(RESOURCES, 0.0) | dict(self.before)
 
-    @property
-    def running(self) -> bool:
-        """Whether there is a round, whose time counts."""
-        return self._since is not None
+    def recall(self, round: int, rows: Mapping[int, Stated]) -> None:
+        """Take note of what a life before has charged of a round, by client: more of it may be stated."""
+        for seat, row in rows.items():
+            known = {column: credible(row.get(column)) for column in STATED.values()}
+            self._stated.setdefault(seat, {})[round] = known
 
-    def begin(self, now: float) -> None:
-        """A round is being opened."""
-        self._since = now if self._since is None else self._since
-
-    def end(self, now: float) -> None:
-        """No round is at hand."""
-        self._charged["time"] += now - self._since if self._since is not None else 0.0
-        self._since = None
-
-    def settle(self, round: int, rows: Mapping[int, Mapping[str, float | int | None]]) -> None:
+    def settle(self, round: int, rows: Mapping[int, Stated]) -> None:
         """Take the costs of a committed round, by client."""
         for seat, row in rows.items():
             self._charged["bytes"] += (row.get("bytes_down") or 0) + (row.get("bytes_up") or 0)
-            if self._stated.get(seat, (0, {}))[0] != round:
-                self._stated[seat] = (round, {})
+            rounds = self._stated.setdefault(seat, {})
+            rounds.setdefault(round, {})
+            while len(rounds) > _REPORTED:
+                del rounds[min(rounds)]
             self.correct(round, seat, row)
 
-    def correct(self, round: int, seat: int, row: Mapping[str, float | int | None]) -> None:
+    def correct(self, round: int, seat: int, row: Stated) -> None:
         """A client has said what its whole round took, of which only its training was known."""
-        known, before = self._stated.get(seat, (0, {}))
-        if known != round:
+        before = self._stated.get(seat, {}).get(round)
+        if before is None:
             return
         for name, column in STATED.items():
             more = max(0.0, credible(row.get(column)) - before.get(column, 0.0))
             self._charged[name] += more
             before[column] = before.get(column, 0.0) + more
 
-    def uncharged(self, round: int, rows: Mapping[int, Mapping[str, float | int | None]]) -> dict[str, float]:
+    def uncharged(self, round: int, rows: Mapping[int, Stated]) -> dict[str, float]:
         """Return what clients have stated of a round beyond what is charged to the run, by resource."""
         more = dict.fromkeys(STATED, 0.0)
         for seat, row in rows.items():
-            known, before = self._stated.get(seat, (0, {}))
-            charged = before if known == round else {}
+            charged = self._stated.get(seat, {}).get(round, {})
             for name, column in STATED.items():
                 more[name] += max(0.0, credible(row.get(column)) - charged.get(column, 0.0))
         return more
 
-    def used(self, now: float, *, moved: float = 0.0, server_cpu_s: float = 0.0) -> dict[str, float]:
-        """Return what is used so far; `moved` bytes since the last commit, `server_cpu_s` in this life."""
-        running = now - self._since if self._since is not None else 0.0
-        now_used = {"time": running, "bytes": moved, "cpu": server_cpu_s}
-        return {name: amount + now_used.get(name, 0.0) for name, amount in self._charged.items()}
+    def used(
+        self, *, seconds: float = 0.0, moved: float = 0.0, server_cpu_s: float = 0.0
+    ) -> dict[str, float]:
+        """Return what is used so far; `moved` bytes since the last commit, the others of this life."""
+        more = {"time": seconds, "bytes": moved, "cpu": server_cpu_s}
+        return {name: amount + more.get(name, 0.0) for name, amount in self._charged.items()}
 
     def unmeasured(self) -> list[str]:
         """Return the limited resources of which no client has said a word."""

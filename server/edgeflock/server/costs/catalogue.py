@@ -78,11 +78,13 @@ BY_CLIENT = (
     _count("samples", Origin.CLIENT, "samples that the client trains on"),
     _count("steps", Origin.CLIENT, "steps of its local work", "steps"),
     _count("samples_done", Origin.CLIENT, "samples in all steps together"),
+    _count("forward_samples", Origin.CLIENT, "samples that passed through the model, in all passes together"),
+    _count("backward_samples", Origin.CLIENT, "and back"),
     _seconds("fetch_s", Origin.CLIENT, "fetching what the round begins with", "fetch"),
-    _seconds("train_s", Origin.CLIENT, "training, with the test of its own model", "train"),
+    _seconds("train_s", Origin.CLIENT, "training, without the test of its own model", "train"),
     _seconds("deliver_s", Origin.CLIENT, "delivering the update", "deliver"),
     _seconds("wait_s", Origin.CLIENT, "waiting, up to the next verdict", "wait"),
-    _seconds("cpu_s", Origin.CLIENT, "CPU time", "CPU"),
+    _seconds("cpu_s", Origin.CLIENT, "CPU time, without the test of its own model", "CPU"),
     _bytes("peak_rss_bytes", "most memory of its process", "most memory", Origin.CLIENT, Rule.HIGHEST),
     _bytes("bytes_down", "payload to the client", "down"),
     _bytes("bytes_up", "payload from the client", "up"),
@@ -105,7 +107,7 @@ BY_CLIENT = (
         heading="hottest",
     ),
     _count("throttled", Origin.CLIENT, "1: its clock was held down", "rounds throttled"),
-    _joules("energy_j", Origin.CLIENT, "energy of the round"),
+    _joules("energy_j", Origin.CLIENT, "energy of the round, without the test of its own model"),
     Column(
         name="energy_source",
         kind=str,
@@ -113,6 +115,16 @@ BY_CLIENT = (
         origin=Origin.CLIENT,
         meaning="where its joules come from: `rapl`, `hwmon`, or `model`, watts that somebody stated",
         rule=Rule.NONE,
+    ),
+    # A test of the client's own model is no cost of the run: none of these is in any other column.
+    _seconds("exam_s", Origin.CLIENT, "testing its own model", "own tests"),
+    _seconds("exam_cpu_s", Origin.CLIENT, "CPU time of that", "CPU of these"),
+    _joules("exam_j", Origin.CLIENT, "energy of that", "energy of these"),
+    _bytes("exam_bytes", "payload of a task that is such a test and nothing else", "bytes of these"),
+    _count(
+        "at_least",
+        Origin.SERVER,
+        "1: these bytes, or more: a server was killed in the round, and what it had not written is gone",
     ),
 )
 
@@ -123,16 +135,18 @@ JOULES = (SENSOR_J, MODEL_J)
 
 # ------------------------------------------------------------------------- of a round: `round_costs`
 
-GATHER = _seconds("gather_s", Origin.SERVER, "until the clients of the first round are there")
+GATHER = _seconds("gather_s", Origin.SERVER, "until the clients of the round are there, or back")
+HELD = _seconds("held_s", Origin.SERVER, "paused by the operator between two rounds")
+EXAM = _seconds("exam_s", Origin.SERVER, "for nothing but tests of clients' own models")
 SELECT = _seconds("select_s", Origin.SERVER, "cohort, journal, spool, broadcast")
 OPEN = _seconds("open_s", Origin.SERVER, "clients at work")
 FOLD = _seconds("fold_s", Origin.SERVER, "what is left to fold when the round is closed")
 COMMIT = _seconds("commit_s", Origin.SERVER, "next state, checkpoint, journal")
 EVALUATE = _seconds("evaluate_s", Origin.SERVER, "tests for which everything waits")
-PAUSED = _seconds("paused_s", Origin.SERVER, "paused by the operator, a full disk, too few clients")
+PAUSED = _seconds("paused_s", Origin.SERVER, "in mid-round: a full disk, too few updates")
 
-# The server's exclusive time line: only these add up to the wall time of rounds. Before the first one the
-# server gathers its clients, which is no round's time.
+# The server's exclusive time line: only these add up to the wall time of rounds.
+BESIDE = (GATHER, HELD, EXAM)  # on the line, and no cost of any round
 TIME_LINE = (SELECT, OPEN, FOLD, COMMIT, EVALUATE, PAUSED)
 BUSY = (  # beside the line, never added to it
     _seconds("fold_busy", Origin.SERVER, "folding ahead while the round is open"),
@@ -140,7 +154,7 @@ BUSY = (  # beside the line, never added to it
     _seconds("prepare_busy", Origin.SERVER, "training on the server (pFedMo)"),
 )
 BY_ROUND = (
-    GATHER,
+    *BESIDE,
     *TIME_LINE,
     *BUSY,
     _seconds("server_cpu_s", Origin.SERVER, "CPU time of the server's process"),

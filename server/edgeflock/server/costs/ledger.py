@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from edgeflock.common.payload.package import Package
-from edgeflock.server.costs.rows import Bundles, LateCosts, RoundRows, Row
+from edgeflock.server.costs.rows import Bundles, LateCosts, RoundRows, Row, raised
 from edgeflock.server.costs.time_line import RoundTimes
 from edgeflock.server.costs.traffic import Traffic
 
@@ -22,13 +22,13 @@ class MemberCosts:
     traffic: Traffic
     reported: Row = field(default_factory=dict)
     package: Package | None = None  # of its update, once that is complete
-    operations: Row = field(default_factory=dict)  # that its steps took
+    operations: Row = field(default_factory=dict)  # that its passes and steps took
 
     def row(self, counted: Mapping[str, int]) -> Row:
         """Return what was counted, what the client stated, and what follows from its update: bytes that came
         twice, operations."""
         if self.package is None:
-            return {**self.reported, **counted, "resent_bytes": 0}
+            return {**self.reported, **counted, "resent_bytes": 0, **self.operations}
         held, steps = (int(self.package.scalars[name]) for name in ("samples", "steps"))
         resent = max(0, counted["bytes_up"] - self.package.size_bytes)
         said = {"samples": held, "steps": steps, **self.reported}
@@ -42,13 +42,15 @@ class Ledger:
         self.time_line = RoundTimes()
         self._late: dict[tuple[int, int], Row] = {}
         self._kept: Kept = {}  # of the open round, written by the lives before
+        self._cut = False  # the life before has not written all that it has counted of the open round
         self._closed: RoundRows | None = None  # of the round that is being committed, or was
 
     # ------------------------------------------------------------------------------- the round's rows
 
-    def resume(self, kept: Kept) -> None:
-        """Go on with the rows of a round that a life before has left open."""
-        self._kept = kept
+    def resume(self, kept: Kept, *, cut: bool = False) -> None:
+        """Go on with the rows of a round that a life before has left open; one that was cut off has counted
+        more bytes than it has written."""
+        self._kept, self._cut = kept, cut
 
     def rows(self, round: int, members: Mapping[int, MemberCosts]) -> RoundRows:
         """Return the rows of the open round as they are now; members by seat."""
@@ -65,6 +67,8 @@ class Ledger:
                 rows[seat] = member.row(whole)
                 fresh[seat] = {**rows[seat], **counted}
                 bundles[seat] = Counter(before) + member.traffic.bundles
+            if self._cut or self._kept.get(seat, ({}, {}))[0].get("at_least"):
+                rows[seat] = {**rows[seat], "at_least": 1}
         return RoundRows(round, rows, bundles, fresh)
 
     def close(self, round: int, members: Mapping[int, MemberCosts]) -> tuple[RoundRows, bool]:
@@ -74,8 +78,21 @@ class Ledger:
         self._closed = self.rows(round, members)
         for member in members.values():
             member.traffic.forget()
-        self._kept = {}
+        self._kept, self._cut = {}, False
         return self._closed, True
+
+    def after(self, traffic: Mapping[int, Traffic]) -> RoundRows | None:
+        """Return the rows of the round that was closed last with what has come since, where anything has."""
+        if self._closed is None or not traffic:
+            return None
+        rows, bundles = {}, {}
+        for seat, more in traffic.items():
+            before = self._closed.rows.get(seat, {})
+            rows[seat] = {
+                name: amount + int(before.get(name) or 0) for name, amount in more.counted().items()
+            }
+            bundles[seat] = Counter(self._closed.bundles.get(seat, {})) + more.bundles
+        return RoundRows(self._closed.round, rows, bundles, rows)
 
     def has_closed(self, round: int) -> bool:
         """Whether the rows of a round are final: its commit writes them, or has."""
@@ -85,7 +102,7 @@ class Ledger:
 
     def add_late(self, round: int, seat: int, row: Row) -> None:
         """Take what a client reports of a round that is over."""
-        self._late[round, seat] = {**self._late.get((round, seat), {}), **row}
+        self._late[round, seat] = raised(self._late.get((round, seat), {}), row)
 
     @property
     def has_late(self) -> bool:

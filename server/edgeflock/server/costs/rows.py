@@ -12,6 +12,17 @@ Row = Mapping[str, float | int | None]  # columns of `costs`; the source of its 
 Bundles = Mapping[tuple[str, str, str], int]  # bytes by direction, kind and codec
 
 
+def raised(before: Row, now: Row) -> Row:
+    """Return what is known after a further statement: it never lowers what was stated."""
+    return {**before, **{name: _higher(before.get(name), value) for name, value in now.items()}}
+
+
+def _higher(before: float | int | None, now: float | int | None) -> float | int | None:
+    if before is None or now is None:
+        return before if now is None else now
+    return max(before, now)
+
+
 @dataclass(frozen=True)
 class RoundRows:
     """The rows of one round."""
@@ -37,3 +48,4 @@ class Costs:
     pending: LateCosts
     rows: RoundRows | None  # of the round at hand
     spent: Spent
+    whole: bool = False  # the life ends with them: nothing is missing

@@ -13,7 +13,9 @@ from edgeflock.server.costs import catalogue
 GATHER, SELECT, OPEN = catalogue.GATHER.name, catalogue.SELECT.name, catalogue.OPEN.name
 FOLD, COMMIT, EVALUATE = catalogue.FOLD.name, catalogue.COMMIT.name, catalogue.EVALUATE.name
 PAUSED = catalogue.PAUSED.name
+HELD, EXAM = catalogue.HELD.name, catalogue.EXAM.name
 OF_A_ROUND = catalogue.names(catalogue.TIME_LINE)
+BESIDE = catalogue.names(catalogue.BESIDE)
 
 Seconds = Mapping[int, Mapping[str, float]]  # by round, then by name
 
@@ -30,11 +32,15 @@ class RoundTimes:
         self._noted: list[tuple[int, str, float]] = []  # counted in what follows when that is asked for
         self._unwritten: dict[int, defaultdict[str, float]] = {}
         self._all: dict[int, defaultdict[str, float]] = {}  # of the last rounds, in this life
+        self._counted = 0.0  # seconds of rounds, in this life
+        self.exams: set[int] = set()  # rounds that are nothing but tests of clients' own models
 
     def enter(self, name: str, round: int) -> None:
         """From now on it is this that the server does."""
         self._entered = name, round
         doing = self._instead or name, round
+        if round in self.exams and doing[0] in OF_A_ROUND:
+            doing = EXAM, round
         if doing != self._line.doing:
             self._line.enter(doing)
             self._cut(round)
@@ -70,12 +76,32 @@ class RoundTimes:
         for round, name, amount in self._noted:
             for books in (self._unwritten, self._all):
                 books.setdefault(round, defaultdict(float))[name] += amount
+            self._counted += amount if name in OF_A_ROUND else 0.0
         self._noted.clear()
 
     def move(self, round: int, source: str, target: str, seconds: float) -> None:
-        """What was counted as one was another."""
+        """What was counted as one was another; a round of tests alone has nothing that could be."""
+        if round in self.exams:
+            return
         self.add(round, source, -seconds)
         self.add(round, target, seconds)
+
+    @property
+    def counted_s(self) -> float:
+        """The seconds of rounds in this life, up to the last `now`."""
+        self._count()
+        return self._counted
+
+    @property
+    def seconds(self) -> float:
+        """The same up to this instant."""
+        since = sum(spent for (name, _), spent in self._line.spent().items() if name in OF_A_ROUND)
+        return self.counted_s + since
+
+    @property
+    def running(self) -> bool:
+        """Whether this is the time of a round."""
+        return self._line.doing is not None and self._line.doing[0] in OF_A_ROUND
 
     def now(self) -> None:
         """Count what was done up to now."""
@@ -91,7 +117,7 @@ class RoundTimes:
         for old in [number for number in self._all if number < round - 1]:
             del self._all[old]
         known: Mapping[str, float] = self._all.get(round, {})
-        return {name: known[name] for name in (GATHER, *OF_A_ROUND) if known.get(name)}
+        return {name: known[name] for name in (*BESIDE, *OF_A_ROUND) if known.get(name)}
 
     def take(self) -> Seconds:
         """Return what is not written yet; `give_back` undoes it."""

@@ -22,6 +22,7 @@ class Moved:
     """The payload of several clients together, both ways: a running total, asked for with every chunk."""
 
     payload: int = 0
+    testing: bool = False  # what passes now is for tests of clients' own models: no cost
 
 
 @dataclass
@@ -33,6 +34,7 @@ class Traffic:
 
     bytes_down: int = 0  # payload
     bytes_up: int = 0
+    exam_bytes: int = 0  # of a task that tests the client's own model and nothing else: no cost
     _message_bytes_down: int = 0  # with the messages around it
     _message_bytes_up: int = 0
     _wire_bytes_down: int = 0  # with everything around those, as `framing` estimates it
@@ -46,6 +48,9 @@ class Traffic:
         self, message_bytes: int, payload: int = 0, package: Package | None = None, offset: int = 0
     ) -> None:
         """Note a message to the client, with so much of a package's payload from an offset on."""
+        if payload and self._moved.testing:
+            self.exam_bytes += payload
+            message_bytes, payload, package = message_bytes - payload, 0, None
         self.bytes_down += payload
         self._moved.payload += payload
         self._down.append((message_bytes, payload, package, offset))
@@ -90,6 +95,7 @@ class Traffic:
         return {
             "bytes_down": self.bytes_down,
             "bytes_up": self.bytes_up,
+            "exam_bytes": self.exam_bytes,
             "message_bytes_down": self._message_bytes_down,
             "message_bytes_up": self._message_bytes_up,
             "wire_bytes_down": self._wire_bytes_down,
@@ -99,7 +105,7 @@ class Traffic:
     def forget(self) -> None:
         """Begin again at zero."""
         self._moved.payload -= self.bytes_down + self.bytes_up
-        self.bytes_down = self.bytes_up = 0
+        self.bytes_down = self.bytes_up = self.exam_bytes = 0
         self._message_bytes_down = self._message_bytes_up = 0
         self._wire_bytes_down = self._wire_bytes_up = 0
         for noted in (self._bundles, self._down, self._up):
@@ -117,6 +123,19 @@ class TrafficBook:
     def moved(self) -> int:
         """The payload of all clients, both ways."""
         return self._moved.payload
+
+    @property
+    def testing(self) -> bool:
+        """Whether what passes is for tests of clients' own models, and no cost."""
+        return self._moved.testing
+
+    def test(self, testing: bool) -> None:
+        """Say whether the round at hand is nothing but such a test."""
+        self._moved.testing = testing
+
+    def moving(self) -> list[str]:
+        """Return of whom there is payload."""
+        return [name for name, found in self._traffic.items() if found.bytes_down or found.bytes_up]
 
     def of(self, client_id: str) -> Traffic:
         """Return what one client moves, begun now if it is new."""

@@ -8,6 +8,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -20,7 +21,7 @@ from edgeflock.server.costs import catalogue
 from edgeflock.server.costs.budget import Budget, Spent, shown
 from edgeflock.server.costs.ledger import Kept, Ledger, MemberCosts
 from edgeflock.server.costs.rows import Costs, RoundRows, Row
-from edgeflock.server.costs.time_line import COMMIT, EVALUATE
+from edgeflock.server.costs.time_line import COMMIT, EVALUATE, OPEN, PAUSED, SELECT, RoundTimes
 from edgeflock.server.costs.traffic import TrafficBook
 from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.journal.journal import Journal
@@ -42,6 +43,11 @@ class Process:
         self._before_s = self._counted_s = time.process_time()
 
     @property
+    def counted_cpu_s(self) -> float:
+        """The CPU seconds of this life up to the last `taken`."""
+        return self._counted_s - self._before_s
+
+    @property
     def cpu_s(self) -> float:
         """The CPU seconds of this life."""
         return time.process_time() - self._before_s
@@ -61,14 +67,22 @@ class Process:
 class Spending:
     """What the run has used of its budgets."""
 
-    def __init__(self, budget: Budget, traffic: TrafficBook, learner: Learner, process: Process) -> None:
+    def __init__(
+        self,
+        budget: Budget,
+        traffic: TrafficBook,
+        learner: Learner,
+        process: Process,
+        time_line: RoundTimes,
+    ) -> None:
         self.budget = budget
         self._traffic, self._learner, self._process = traffic, learner, process
+        self._time_line = time_line
 
     def used(self) -> dict[str, float]:
         """Return what the run has used until now, over all its lives."""
         moved, cpu_s = self._traffic.moved, self._process.cpu_s
-        return self.budget.used(time.monotonic(), moved=moved, server_cpu_s=cpu_s)
+        return self.budget.used(seconds=self._time_line.seconds, moved=moved, server_cpu_s=cpu_s)
 
     def used_with(self, open_round: OpenRound) -> dict[str, float]:
         """Return the same with what clients have stated of the open round, which its commit will charge."""
@@ -81,6 +95,25 @@ class Spending:
 
     def spent(self) -> Spent:
         return Spent(self.used(), self.by_method(), self.budget.limits)
+
+    def counted(self) -> Spent:
+        """Return the same as the ledger has counted it: what is written of both is one number."""
+        used = self.budget.used(
+            seconds=self._time_line.counted_s,
+            moved=self._traffic.moved,
+            server_cpu_s=self._process.counted_cpu_s,
+        )
+        return Spent(used, self.by_method(), self.budget.limits)
+
+    @property
+    def testing(self) -> bool:
+        """Whether the round at hand is a test of clients' own models and nothing else."""
+        return self._traffic.testing
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a round, whose time counts."""
+        return self._time_line.running
 
     def reached(self) -> str:
         """Return why the round at hand ends now; empty if all is within the limits."""
@@ -107,7 +140,7 @@ class Watch:
     async def reached(self) -> LimitReached | None:
         """Look at time, CPU and energy until a limit is reached; None: `close` came first."""
         while not self.over:
-            if self._budget.running and (reason := self._spending.reached()):
+            if self._spending.running and (reason := self._spending.reached()):
                 self.over = True
                 return LimitReached(reason, time.monotonic())
             self._woken.clear()
@@ -124,7 +157,7 @@ class Watch:
 
     def _left_s(self) -> float:
         time_s = self._budget.limits.get("time")
-        if time_s is None or not self._budget.running or "time" in self._spending.by_method():
+        if time_s is None or "time" in self._spending.by_method():
             return WATCH_S
         return min(WATCH_S, max(0.0, time_s - self._spending.used()["time"]))
 
@@ -133,7 +166,7 @@ class Watch:
 
         With none it is about those that have passed.
         """
-        limit = self._budget.limits.get("bytes")
+        limit = None if self._spending.testing else self._budget.limits.get("bytes")
         if self.over or limit is None or (used := self._spending.used()["bytes"]) + size <= limit:
             return ""
         self.over = True
@@ -153,7 +186,7 @@ class Bookkeeping:
     ) -> None:
         self._process = Process()
         self.ledger, self.time_line, self.traffic = ledger, ledger.time_line, traffic
-        self.spending = Spending(budget, traffic, learner, self._process)
+        self.spending = Spending(budget, traffic, learner, self._process, ledger.time_line)
         self.watch = Watch(self.spending)
         self._budget, self._learner, self._journal = budget, learner, journal
         self._noted = 0  # payload that the journal holds of the open round
@@ -161,19 +194,17 @@ class Bookkeeping:
 
     # ------------------------------------------------------------------------------- round by round
 
-    def begin(self, now: float) -> None:
-        """A round is being opened."""
-        self._budget.begin(now)
+    def begin(self, round: int, *, testing: bool) -> None:
+        """A round is being opened, which may be a test of clients' own models and nothing else."""
+        self.traffic.test(testing)
+        if testing:
+            self.time_line.exams.add(round)
         self.watch.look()
 
-    def end(self) -> None:
-        """No round is at hand."""
-        self._budget.end(time.monotonic())
-
-    def resume(self, kept: Kept, open_round: OpenRound, names: Mapping[int, str]) -> None:
+    def resume(self, kept: Kept, open_round: OpenRound, names: Mapping[int, str], *, cut: bool) -> None:
         """Go on with the rows of a round that a life before has left open; what it spooled was counted by
-        it, or is counted now."""
-        self.ledger.resume(kept)
+        it, or is counted now. A life that was cut off has counted more than it has written."""
+        self.ledger.resume(kept, cut=cut)
         for seat, entry in open_round.entries.items():
             row, _ = kept.get(seat, ({}, {}))
             missing = entry.held - int(row.get("bytes_up") or 0)
@@ -207,6 +238,12 @@ class Bookkeeping:
         self.charge(round)
         return {"server_peak_rss_bytes": self._process.peak_rss_bytes}
 
+    def round_s(self, round: int) -> float:
+        """Return the seconds of a round before it was closed, as far as this life knows them."""
+        self.time_line.now()
+        line = self.time_line.of(round)
+        return sum(line.get(name, 0.0) for name in (SELECT, OPEN, PAUSED))
+
     def charge(self, round: int) -> None:
         """Count CPU and energy of this process since the last call."""
         for name, amount in self._process.taken().items():
@@ -215,21 +252,32 @@ class Bookkeeping:
     def add_late(self, round: int, seat: int, row: Row) -> None:
         """Take what a client reports of a round that is over; the next commit or note writes it down."""
         self._budget.correct(round, seat, row)
-        self.ledger.add_late(round, seat, row)
+        self.ledger.add_late(round, seat, {**row, **self._operations(row)})
 
     def _members(self, machine: RunMachine, open_round: OpenRound) -> dict[int, MemberCosts]:
         names = machine.roster.names
-        return {seat: self._member(open_round, seat, names[seat]) for seat in machine.current.cohort}
+        found = {seat: self._member(open_round, seat, names[seat]) for seat in machine.current.cohort}
+        for client_id in self.traffic.moving():  # what came too late for its round is paid in this one
+            seat = machine.roster.seat_of.get(client_id)
+            if seat is not None and seat not in found:
+                found[seat] = MemberCosts(self.traffic.of(client_id))
+        return found
 
     def _member(self, open_round: OpenRound, seat: int, client_id: str) -> MemberCosts:
         traffic, stated = self.traffic.of(client_id), open_round.costs.get(seat, {})
-        update, samples = open_round.updates.get(seat), stated.get("samples_done")
-        if update is None:
-            return MemberCosts(traffic, stated)
-        if not isinstance(samples, int):
-            return MemberCosts(traffic, stated, update.package)
-        operations = self._learner.operations(steps=update.steps, samples=samples, held=update.samples)
-        return MemberCosts(traffic, stated, update.package, operations)
+        update = open_round.updates.get(seat)
+        package = None if update is None else update.package
+        return MemberCosts(traffic, stated, package, self._operations(stated))
+
+    def _operations(self, stated: Row) -> Row:
+        """Return what follows from the passes and steps that a client states, if it does."""
+        names = ("steps", "samples_done", "samples", "forward_samples", "backward_samples")
+        steps, samples, held, forward, backward = (int(stated.get(name) or 0) for name in names)
+        if not (samples or forward):
+            return {}
+        return self._learner.operations(
+            steps=steps, samples=samples, held=held, forward=forward, backward=backward
+        )
 
     # ------------------------------------------------------------------------------- the journal
 
@@ -237,7 +285,7 @@ class Bookkeeping:
     def unwritten(self, rows: RoundRows | None = None) -> Iterator[Costs]:
         """Hand out what no transaction holds, and those rows; if the one within fails, it stays due."""
         with self.ledger.writing() as pending:
-            yield Costs(pending, rows, self.spending.spent())
+            yield Costs(pending, rows, self.spending.counted())
 
     def open_rows(self, machine: RunMachine, open_round: OpenRound | None) -> RoundRows | None:
         """Return the rows of the round at hand, unless its commit will write them or has."""
@@ -248,7 +296,8 @@ class Bookkeeping:
 
     async def note(self, machine: RunMachine, open_round: OpenRound | None) -> None:
         """Write what is due, if anything is."""
-        if self.grown(open_round) or (self._budget.limits and self._budget.running):
+        if self.grown(open_round) or (self._budget.limits and self.spending.running):
+            self.charge(machine.round or 1)
             await self.write(machine, open_round)
 
     def grown(self, open_round: OpenRound | None) -> bool:
@@ -256,10 +305,26 @@ class Bookkeeping:
         at_hand = open_round is not None and not self.ledger.has_closed(open_round.number)
         return self.ledger.has_late or (at_hand and self.traffic.moved != self._noted)
 
+    def rest(self, machine: RunMachine, open_round: OpenRound | None) -> RoundRows | None:
+        """Return the rows that the end has to write: of the round at hand, or what came after its commit."""
+        rows = self.open_rows(machine, open_round)
+        if rows is not None or open_round is None:
+            return rows
+        seat_of, moving = machine.roster.seat_of, self.traffic.moving()
+        seats = {seat_of[name]: name for name in moving if name in seat_of}
+        return self.ledger.after({seat: self.traffic.of(name) for seat, name in seats.items()})
+
     async def write(self, machine: RunMachine, open_round: OpenRound | None) -> None:
         """Write what is due; a journal that is broken is met by the next decision, which handles it."""
-        with contextlib.suppress(JournalBroken), self.unwritten(self.open_rows(machine, open_round)) as costs:
-            await asyncio.wrap_future(self._journal.keep(costs))
+        await self._keep(self.open_rows(machine, open_round))
+
+    async def write_last(self, machine: RunMachine, open_round: OpenRound | None) -> None:
+        """Write all that no transaction holds: this life ends, and nothing of its books is missing."""
+        await self._keep(self.rest(machine, open_round), whole=True)
+
+    async def _keep(self, rows: RoundRows | None, *, whole: bool = False) -> None:
+        with contextlib.suppress(JournalBroken), self.unwritten(rows) as costs:
+            await asyncio.wrap_future(self._journal.keep(replace(costs, whole=whole)))
 
     @property
     def pause_s(self) -> float:

@@ -47,7 +47,6 @@ async def commit_round(
     stop = await _write(means, machine, opened, effect)
     means.verdicts.add(effect.round, effect.outcomes)
     await means.scoring.begin(effect.round)
-    means.bookkeeping.end()
     last = effect.next is None or bool(stop)
     reason = await reached(means, effect.round) if last and not machine.draining else ""
     return Committed(effect.round, time.monotonic(), stop, reason)
@@ -70,7 +69,8 @@ async def look_for_target(means: Means, round: int) -> TargetReached | None:
 async def _write(means: Means, machine: RunMachine, opened: OpenRound, effect: CommitRound) -> str:
     """Write state, costs and the next opening; return why there is none after all."""
     bookkeeping, number = means.bookkeeping, effect.round
-    round = replace(opened.work.round, costs=opened.measured() | bookkeeping.spending.used_with(opened))
+    measured = opened.measured(bookkeeping.round_s(number))
+    round = replace(opened.work.round, costs=measured | bookkeeping.spending.used_with(opened))
     stepped = await means.threads.compute(_step_and_save, means, round, effect, opened)
     rows = bookkeeping.close_round(machine, opened)
     metrics = {**stepped.metrics, **bookkeeping.server_use(number, tested_s=means.scoring.took_s)}

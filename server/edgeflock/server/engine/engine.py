@@ -201,9 +201,8 @@ class Engine:
         self._let_go()
         await self._loop.settle()
         await means.scoring.finish()
-        bookkeeping.end()
         bookkeeping.charge(self.machine.round or 1)
-        await bookkeeping.write(self.machine, self.opened)
+        await bookkeeping.write_last(self.machine, self.opened)
         means.threads.shut()
 
 

@@ -10,6 +10,7 @@ import structlog
 from edgeflock.server.core.effects import FoldRound
 from edgeflock.server.core.events import Folded
 from edgeflock.server.core.run import RunMachine
+from edgeflock.server.costs.time_line import EXAM, OPEN
 from edgeflock.server.engine.means import Means
 from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.engine.opening import prepared
@@ -28,7 +29,8 @@ async def fold_round(
     means: Means, machine: RunMachine, opened: OpenRound, effect: FoldRound
 ) -> Folded | None:
     """Fold the counted set; None if S0 failed, of which its own effect tells."""
-    opened.shut(time.monotonic())
+    if machine.current.answered:  # else it was the deadline that was waited for
+        means.bookkeeping.time_line.move(opened.number, OPEN, EXAM, opened.exam_s())
     if not await prepared(opened):
         return None
     rejected = await means.threads.compute(means.learner.fold, effect.counted, dict(opened.updates))

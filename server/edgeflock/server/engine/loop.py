@@ -22,7 +22,16 @@ from edgeflock.server.core.effects import Effect
 from edgeflock.server.core.events import Broken, Diverged, Event, SpaceMissing, Ticked
 from edgeflock.server.core.phases import InvalidTransition, Phase
 from edgeflock.server.core.run import RunMachine
-from edgeflock.server.costs.time_line import COMMIT, FOLD, GATHER, OPEN, PAUSED, SELECT, RoundTimes
+from edgeflock.server.costs.time_line import (
+    COMMIT,
+    FOLD,
+    GATHER,
+    HELD,
+    OPEN,
+    PAUSED,
+    SELECT,
+    RoundTimes,
+)
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -32,12 +41,13 @@ _DOING = {  # and whether it is for the round to come
     Phase.IDLE: (GATHER, True),
     Phase.GATHERING: (GATHER, True),
     Phase.OPENING: (SELECT, False),
-    Phase.COMMITTED: (SELECT, True),
+    Phase.COMMITTED: (GATHER, True),  # for who is to take part in the next
     Phase.OPEN: (OPEN, False),
     Phase.FOLDING: (FOLD, False),
     Phase.COMMITTING: (COMMIT, False),
     Phase.ENDING: (COMMIT, False),
 }
+_OPEN = (Phase.OPENING, Phase.OPEN)
 
 
 class Threads:
@@ -188,7 +198,13 @@ def doing_of(machine: RunMachine) -> tuple[str, int] | None:
     if found is None:
         return None
     name, waits = found
-    return PAUSED if machine.pause else name, machine.committed + 1 if waits else machine.round or 1
+    if not waits and not machine.space.missing and machine.deserted and machine.phase in _OPEN:
+        name = GATHER  # whose processes are being started is at work on nothing
+    elif not waits and machine.pause:
+        name = PAUSED
+    elif machine.paused_by_operator:
+        name = HELD
+    return name, machine.committed + 1 if waits else machine.round or 1
 
 
 def in_words(error: OSError) -> str:

@@ -38,3 +38,4 @@ class Means:
     verdicts: Verdicts
     threads: Threads
     samples: dict[int, int]  # n_i by seat, as of now
+    cut: bool = False  # a life was cut off in the round that is open: it has counted more than it has written

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,7 +15,7 @@ from edgeflock.common.scores import Score
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import Outcome
 from edgeflock.server.costs.budget import STATED, Budget, credible
-from edgeflock.server.costs.rows import Row
+from edgeflock.server.costs.rows import Row, raised
 from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.files.spool import Arrival, SpoolEntry
 from edgeflock.server.learning.fold import SpooledUpdate
@@ -56,7 +57,8 @@ class OpenRound:
     costs: dict[int, Row] = field(default_factory=dict)  # as the clients stated them
     scores: dict[int, dict[str, Score]] = field(default_factory=dict)  # of clients' own models
     moved: dict[int, bool | None] = field(default_factory=dict)  # whether clients' own states moved
-    closed_at: float = 0.0
+    _came: dict[int, float] = field(default_factory=dict)  # when it was complete, by seat
+    _held_up: dict[int, float] = field(default_factory=dict)  # by tests of clients' own models, by seat
     used_up: str = ""  # a resource of which a client had too little for all its steps
     preparing: asyncio.Future[bool] | None = None  # S0, which the fold waits for
     _folding_ahead: bool = False
@@ -106,20 +108,25 @@ class OpenRound:
             self.entries.setdefault(seat, made)
         return self.entries[seat]
 
-    def state(self, seat: int, costs: Row, used_up: str = "") -> None:
-        """A member states what its update took, before the bytes come, and what it had too little of."""
-        self.costs[seat] = costs
+    def state(self, seat: int, costs: Row, used_up: str = "", held_up_s: float = 0.0) -> None:
+        """A member states what its update took, before the bytes come, and what it had too little of.
+
+        Tests of clients' own models have held it up so long.
+        """
+        self.costs[seat] = raised(self.costs.get(seat, {}), costs)
+        self._held_up[seat] = held_up_s
         if used_up in self.work.allowances:
             self.used_up = used_up
 
     def correct(self, seat: int, costs: Row) -> None:
         """A member states more of what it took: the books of a discarded round are written again."""
-        self.costs[seat] = {**self.costs.get(seat, {}), **costs}
+        self.costs[seat] = raised(self.costs.get(seat, {}), costs)
 
     def complete(self, seat: int, described: Description) -> None:
         """An update is in the spool, whole and checked."""
         entry = self.entries[seat]
         entry.finish()
+        self._came[seat] = time.monotonic()
         self.updates[seat] = SpooledUpdate(seat, described.package, entry.data_path, self.work.layouts)
         self.scores[seat] = {one.model: one.score for one in described.scores}
         self.moved[seat] = described.moved
@@ -151,9 +158,9 @@ class OpenRound:
 
     # ------------------------------------------------------------------------------- when it is over
 
-    def shut(self, now: float) -> None:
-        """Nothing is waited for any more."""
-        self.closed_at = now
+    def exam_s(self) -> float:
+        """Return how much sooner the last update would have come without tests of clients' own models."""
+        return saved(self._came, self._held_up, self.began)
 
     def lost(self) -> dict[int, dict[str, float | int | None]]:
         """Return what everybody has stated by now, of a round that is discarded."""
@@ -161,12 +168,12 @@ class OpenRound:
         stated = {seat: self.costs.get(seat, {}) for seat in self.entries}
         return {seat: {name: row.get(name) for name in columns} for seat, row in stated.items()}
 
-    def measured(self) -> dict[str, float]:
+    def measured(self, round_s: float) -> dict[str, float]:
         """What the method may steer by: seconds of the round so far, and of its slowest client's training;
         CPU seconds and joules of all clients' training."""
         training = [credible(cost.get("train_s")) for cost in self.costs.values()]
         return {
-            "round_s": self.closed_at - self.began,
+            "round_s": round_s,
             "train_s": max(training, default=0.0),
             "train_cpu_s": sum(credible(cost.get("cpu_s")) for cost in self.costs.values()),
             "train_energy_j": sum(credible(cost.get("energy_j")) for cost in self.costs.values()),
@@ -177,3 +184,9 @@ class OpenRound:
         for entry in self.entries.values():
             entry.retire()
         return [entry.arrival for entry in self.entries.values() if entry.arrival.unreleased]
+
+
+def saved(came: Mapping[int, float], held_up: Mapping[int, float], began: float) -> float:
+    """Return how much sooner the last of some would have come, had nothing held up any of them."""
+    without = [at - held_up.get(seat, 0.0) for seat, at in came.items()]
+    return max(0.0, max(came.values(), default=began) - max(began, *without, began))

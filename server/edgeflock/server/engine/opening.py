@@ -38,14 +38,14 @@ async def open_round(means: Means, machine: RunMachine, effect: PrepareRound, *,
     The first round of a life may go on with what another one has left.
     """
     began = time.monotonic()
-    means.bookkeeping.begin(began)
+    means.bookkeeping.begin(effect.round, testing=effect.last and means.learner.half.closing_tests)
     ask, number = means.journal.ask, effect.round  # the same after a restart
     roster = await asyncio.wrap_future(ask(lambda past: past.roster(number)))
     kept = await asyncio.wrap_future(ask(lambda past: past.costs(number))) if first else None
     round = means.learner.round(number, effect.cohort, roster, closing=effect.last)
     opened = await means.threads.compute(_open, means, round, effect.added, began)
     if kept is not None:
-        means.bookkeeping.resume(kept, opened, machine.roster.names)
+        means.bookkeeping.resume(kept, opened, machine.roster.names, cut=means.cut)
     spending = means.bookkeeping.spending
     opened.allow(spending.budget, spending.used_with(opened), spare=machine.current.spare)
     if means.learner.prepares(round):

@@ -47,7 +47,6 @@ async def _not_wanted(means: Means, wanted: RoundOpened, before: OpenRound | Non
 async def _finish(means: Means, ending: Ended, opened: OpenRound | None) -> None:
     """Before the end is said: the last evaluation is in the journal and the model is in its place."""
     bookkeeping = means.bookkeeping
-    bookkeeping.end()
     if ending.discarded and opened is not None:  # it was paid
         bookkeeping.spending.settle(opened.number, opened.lost())
     with bookkeeping.time_line.instead(EVALUATE):
@@ -66,7 +65,7 @@ async def _write_last(
 ) -> None:
     """Write the end, and with it all that no transaction holds yet."""
     bookkeeping = means.bookkeeping
-    with bookkeeping.unwritten(bookkeeping.open_rows(machine, opened)) as costs:
+    with bookkeeping.unwritten(bookkeeping.rest(machine, opened)) as costs:
         spent = costs.spent.fields()
         last = [replace(one, fields=one.fields | spent) if one.name == _END else one for one in said]
         await asyncio.wrap_future(means.journal.decide(effect.records, last, costs))

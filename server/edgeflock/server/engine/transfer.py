@@ -37,6 +37,7 @@ class Header:
     described: Description
     costs: Row = field(default_factory=dict)  # as stated
     used_up: str = ""  # the allowance that ended the training early
+    held_up_s: float = 0.0  # for which tests of clients' own models have held it up
 
     @property
     def round(self) -> int:
@@ -87,8 +88,9 @@ class Slot:
             return over
         scalars = self._header.package.scalars
         stated = {name: int(scalars[name]) for name in ("samples", "steps")}
-        self._opened.state(self._seat, {**stated, **self._header.costs}, self._header.used_up)
-        self._arrival = self._entry.begin(self._header.described.to_bytes())
+        header, costs = self._header, {**stated, **self._header.costs}
+        self._opened.state(self._seat, costs, header.used_up, header.held_up_s)
+        self._arrival = self._entry.begin(header.described.to_bytes())
         return None if self.size else await self._on_disk(self._arrival.note)
 
     async def append(

@@ -9,23 +9,44 @@ from functools import lru_cache
 
 from edgeflock.common.sensors import SOURCES
 from edgeflock.server.costs import catalogue
-from edgeflock.server.costs.budget import RESOURCES
+from edgeflock.server.costs.budget import RESOURCES, STATED
 from edgeflock.server.costs.rows import Bundles, Costs, RoundRows, Row
 from edgeflock.server.costs.time_line import Seconds
 from edgeflock.server.journal.decisions import write_meta
 
+_STATED = frozenset(
+    column.name for column in catalogue.BY_CLIENT if column.origin is not catalogue.Origin.SERVER
+)
 _MEASURED = "measured "  # before the names of costs that a method was told
 USED = "used_"  # before what is used of budgets, in `meta`
+WHOLE = "books_whole"  # in meta: the last life has written all that it has counted
 _OWN = "own_"  # before what the method itself counts, in place of what is used
 
 
 def write(connection: sqlite3.Connection, epoch: int, costs: Costs) -> None:
     """Write what is due inside the caller's transaction."""
     _write_used(connection, costs.spent.used, costs.spent.by_method)
-    write_rows(connection, epoch, costs.pending.late)
+    _write_late(connection, epoch, costs.pending.late)
+    if costs.whole:
+        write_meta(connection, **{WHOLE: "1"})
     add_seconds(connection, epoch, costs.pending.seconds)
     if costs.rows is not None:
         _write_round(connection, epoch, costs.rows)
+
+
+def _write_late(connection: sqlite3.Connection, epoch: int, late: Mapping[tuple[int, int], Row]) -> None:
+    """Write what was said of rounds later: it belongs to the epoch in which a round was held."""
+    held = {round: _held(connection, epoch, round) for round, _ in late}
+    for of in set(held.values()):
+        write_rows(connection, of, {key: row for key, row in late.items() if held[key[0]] == of})
+
+
+def _held(connection: sqlite3.Connection, epoch: int, round: int) -> int:
+    if not epoch:
+        return epoch
+    statement = "SELECT max(epoch) FROM rounds WHERE epoch <= ? AND round = ? AND cohort <> '[]'"
+    (found,) = connection.execute(statement, (epoch, round)).fetchone()
+    return epoch if found is None else int(found)
 
 
 def _write_round(connection: sqlite3.Connection, epoch: int, of: RoundRows) -> None:
@@ -53,11 +74,20 @@ def write_rows(connection: sqlite3.Connection, epoch: int, rows: Mapping[tuple[i
 @lru_cache(maxsize=64)
 def _merge(names: tuple[str, ...]) -> str:
     marks = ", ".join("?" for _ in names)
-    updates = ", ".join(f"{name} = excluded.{name}" for name in names)
+    updates = ", ".join(f"{name} = {_later(name)}" for name in names)
     return (
         f"INSERT INTO costs (epoch, round, seat, {', '.join(names)}) VALUES (?, ?, ?, {marks}) "
         f"ON CONFLICT (epoch, round, seat) DO UPDATE SET {updates}"
     )
+
+
+def _later(name: str) -> str:
+    """Return what a column is after a further row: what clients state is never lowered."""
+    if name not in _STATED:
+        return f"excluded.{name}"
+    if name == "energy_source":
+        return f"coalesce(excluded.{name}, {name})"
+    return f"max(coalesce(excluded.{name}, {name}), coalesce({name}, excluded.{name}))"
 
 
 def _written(row: Row) -> Iterable[float | int | str | None]:
@@ -83,6 +113,16 @@ def read_round(connection: sqlite3.Connection, epoch: int, round: int) -> dict[i
             (epoch, round, seat),
         )
         found[seat] = (row, {(way, kind, codec): size for way, kind, codec, size in bundles})
+    return found
+
+
+def read_stated(connection: sqlite3.Connection, epoch: int, round: int) -> dict[int, Row]:
+    """Return what the budgets count of what clients state, by seat."""
+    names, found = tuple(STATED.values()), dict[int, Row]()
+    for seat, *values in connection.execute(
+        question(f"seat, {', '.join(names)}", "epoch = ? AND round = ?"), (epoch, round)
+    ):
+        found[seat] = dict(zip(names, values, strict=True))
     return found
 
 

@@ -177,9 +177,11 @@ class Journal:
         return self._writer.submit(write)
 
     def forget_ending(self) -> Future[None]:
-        """An ending of before no longer holds."""
+        """An ending of before no longer holds, and the books are open again."""
         return self._writer.submit(
-            lambda connection: decisions.remove_meta(connection, "ended_kind", "ended_reason", FAREWELL)
+            lambda connection: decisions.remove_meta(
+                connection, "ended_kind", "ended_reason", FAREWELL, cost_rows.WHOLE
+            )
         )
 
     def forget_limit(self) -> Future[None]:

@@ -12,7 +12,7 @@ from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import Conduct, Ended, EndingKind, Outcome, RoundOpened
 from edgeflock.server.costs.rows import Bundles, Row
 from edgeflock.server.journal import costs, decisions, scores
-from edgeflock.server.journal.costs import USED
+from edgeflock.server.journal.costs import USED, WHOLE
 
 _SPAN = 1000  # rounds that are looked through at a time
 _STANDING = (  # of each client the row of the highest round
@@ -43,6 +43,11 @@ class Resumed:
         """What the lives before have used, by resource."""
         names = [name for name in self.meta if name.startswith(USED)]
         return {name.removeprefix(USED): float(self.meta[name]) for name in names}
+
+    @property
+    def cut(self) -> bool:
+        """Whether a life was cut off in the open round: it has counted more of it than it has written."""
+        return self.open_round is not None and WHOLE not in self.meta
 
     @property
     def limit(self) -> str:
@@ -197,6 +202,10 @@ class Past:
     def costs(self, round: int) -> dict[int, tuple[Row, Bundles]]:
         """Return what is written of a round's costs, by seat: the row, and the bytes by bundle."""
         return costs.read_round(self._connection, self._epoch, round)
+
+    def stated(self, round: int) -> dict[int, Row]:
+        """Return what the budgets count of what clients have stated of a round, by seat."""
+        return costs.read_stated(self._connection, self._held(round), round)
 
     def scored(self, round: int) -> Scored:
         """Return how the global model has done, that of one round among them."""

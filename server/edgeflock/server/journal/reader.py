@@ -29,6 +29,7 @@ Held = tuple[str, str, str]  # direction, bundle kind and codec
 
 _KEYS = {"round": "epoch, round", "client": "seat", "source": "seat, energy_source"}
 _COLUMNS = catalogue.names(catalogue.BY_CLIENT)
+_LINE = catalogue.names((*catalogue.BESIDE, *catalogue.TIME_LINE))
 _ADDED = catalogue.names(column for column in catalogue.NUMBERS if column.rule is Rule.SUM)
 _TOTALS = {
     **{name: f"{'max' if catalogue.is_highest(name) else 'sum'}({name})"
@@ -351,25 +352,30 @@ class Reader:
 
     def costs_since(self, after: int, upto: int) -> dict[int, Growth]:
         """Return what rows of costs behind one and up to another add, by seat."""
+        return self._growth("rowid > ? AND rowid <= ?", after, upto)
+
+    def costs_of(self, rows: Collection[int]) -> dict[int, Growth]:
+        """Return what these rows of costs add, by seat."""
+        return self._growth(f"rowid IN ({', '.join(map(str, rows))})") if rows else {}
+
+    def cost_rows(self, after: int) -> list[tuple[int, int]]:
+        """Return number and seat of every row of costs behind one."""
+        return list(self._costs("rowid, seat", "rowid > ? ORDER BY rowid", after))
+
+    def _growth(self, which: str, *values: int) -> dict[int, Growth]:
         columns = [f"sum({name})" for name in _ADDED] + [*_COLUMNS]
-        which = "rowid > ? AND rowid <= ?"
         found = {}  # with one max() the bare columns are those of the row that has it
-        for seat, _, *values in self._costs(
-            f"seat, max(rowid), {', '.join(columns)}", which, after, upto, by="seat"
+        for seat, _, *row in self._costs(
+            f"seat, max(rowid), {', '.join(columns)}", which, *values, by="seat"
         ):
-            sums = zip(_ADDED, values[: len(_ADDED)], strict=True)
-            newest = zip(_COLUMNS, values[len(_ADDED) :], strict=True)
+            sums = zip(_ADDED, row[: len(_ADDED)], strict=True)
+            newest = zip(_COLUMNS, row[len(_ADDED) :], strict=True)
             found[seat] = Growth({name: total for name, total in sums if total is not None}, dict(newest))
         return found
 
     def last_cost(self, after: int = 0) -> int:
         """Return the number of the newest row of costs; `after`, if none is newer."""
         return next(self._costs("max(rowid)", "rowid > ?", after))[0] or after
-
-    def first_cost(self, epoch: int, beyond: int) -> int | None:
-        """Return the number of the first row of costs of rounds beyond one, None if there is none."""
-        found: int | None = next(self._costs("min(rowid)", "epoch = ? AND round > ?", epoch, beyond))[0]
-        return found
 
     def _costs(self, columns: str, which: str = "true", *values: int, by: str = "") -> Iterator[Any]:
         """The one question to the ledger of clients and rounds."""
@@ -390,6 +396,22 @@ class Reader:
         ):
             found.setdefault(_key(key), {})[name] = value
         return found
+
+    def time_line(self, after: int, upto: int) -> dict[str, float]:
+        """Return the server's seconds by name, of rows of rounds behind one and up to another."""
+        return dict(
+            self._ask(
+                "SELECT name, sum(value) FROM round_costs WHERE rowid > ? AND rowid <= ? "
+                f"AND name IN ({', '.join('?' for _ in _LINE)}) GROUP BY name",
+                after,
+                upto,
+                *_LINE,
+            )
+        )
+
+    def last_line(self, after: int) -> int:
+        """Return the number of the newest row of rounds; `after`, if none is newer."""
+        return self._one("SELECT max(rowid) FROM round_costs WHERE rowid > ?", after) or after
 
     def round_totals(self) -> dict[str, float]:
         """Return the sums of all that is said of rounds, by name; of what does not add up the highest."""

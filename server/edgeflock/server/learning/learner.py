@@ -99,18 +99,25 @@ class Learner:
             told |= dict(zip(("forward_flops", "backward_flops"), self._terms.passes, strict=True))
         return {name: str(number) for name, number in told.items()}
 
-    def _operations(self, *, steps: int, samples: int, held: int) -> Mapping[str, float]:
+    def _operations(
+        self, *, steps: int, samples: int, held: int, forward: int = 0, backward: int = 0
+    ) -> Mapping[str, float]:
         """Return what a client's local round took: `flops`, the part that is the method's own, and the part
         of that which is passes through the model.
 
-        `samples` are those of all steps together, `held` those that the client has.
+        `samples` are those of all steps together, `held` those that the client has, `forward` and `backward`
+        those that passed through the model and back; of a client that does not count them, what its method
+        usually needs.
         """
         if self._terms.passes is None:
             return {}
         elements, features = self.setting.layout.elements, self.setting.features
         effort = Effort(elements, features, *self._terms.passes, steps=steps, samples=samples, held=held)
-        own = self.method.extra_flops(self.params, effort) if steps else 0.0
         passes = self.method.extra_flops(self.params, effort.bare()) if steps else 0.0
+        vectors = self.method.extra_flops(self.params, effort.still()) if steps else 0.0
+        if forward:
+            passes = float(forward) * effort.forward + float(backward) * effort.backward - effort.training()
+        own = passes + vectors
         return {"flops": effort.training() + own, "method_flops": own, "method_pass_flops": passes}
 
     # --------------------------------------------------------------------------------- opening
@@ -159,6 +166,8 @@ class Learner:
         kinds = [*bundles, *self.half.optional(self.state, round), *self.half.personal_kinds(round)]
         down = sum(self._largest_down(kind) for kind in kinds)
         each = down + sum(spec.largest for spec in self._uploads(round))
+        if round.closing and self.half.closing_tests:
+            return 0  # which is no cost
         if round.closing or self.half.closing(self.state) is None:
             return len(round.cohort) * each
         following = replace(round, number=round.number + 1, closing=True, cohort=tuple(sorted(round.samples)))

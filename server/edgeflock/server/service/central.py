@@ -160,6 +160,8 @@ class CentralTrainer:
             "samples": len(self._data),
             "steps": local.steps_done,
             "samples_done": local.samples_done,
+            "forward_samples": local.forward_samples,
+            "backward_samples": local.backward_samples,
             "train_s": time.monotonic() - began,
             "cpu_s": time.thread_time() - cpu_s,
         }

@@ -14,10 +14,7 @@ MOST = 2**53  # bytes, samples and the like: whole numbers that floats still tel
 MOST_J = 1e15
 _LARGEST = {"seconds": LONGEST_S, "energy": MOST_J}
 _HOT = (-100.0, 250.0)  # degrees that a device can have
-_OF_THE_UPDATE = ("samples", "steps")  # which its package itself says
-_COLUMNS = {
-    one.name: one for one in BY_CLIENT if one.origin is Origin.CLIENT and one.name not in _OF_THE_UPDATE
-}
+_COLUMNS = {one.name: one for one in BY_CLIENT if one.origin is Origin.CLIENT}
 
 
 def of_device(device: pb.Device) -> dict[str, object]:
@@ -58,7 +55,7 @@ def _of_sensors(readings: pb.Readings) -> dict[str, float | int | None]:
     given = {field.name: value for field, value in readings.ListFields() if field.name in _COLUMNS}
     found = {name: _believed(_COLUMNS[name], value) for name, value in given.items()}
     if found.get("energy_j") is None or found.get("energy_source") is None:
-        found |= {"energy_j": None, "energy_source": None}  # joules of which nobody knows where from are none
+        found |= dict.fromkeys(("energy_j", "energy_source", "exam_j"))  # nobody knows where from: none
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -17,6 +17,7 @@ from edgeflock.common.wire.chunks import Piece
 from edgeflock.common.wire.messages import package_from_wire
 from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.server.core.refusal import Refused
+from edgeflock.server.costs.budget import credible
 from edgeflock.server.engine.intake import Intake, Settled
 from edgeflock.server.engine.transfer import CLOSED, Header, Slot
 from edgeflock.server.service.flow import CreditPool, Patience, Stream, Turns
@@ -172,4 +173,5 @@ def _header_of(message: pb.UpdateHeader) -> Header:
     described = Description(
         message.round, package, message.samples, tuple(scores), made_from=message.made_from, moved=moved
     )
-    return Header(described, of_training(message.cost), message.cost.used_up)
+    cost = message.cost
+    return Header(described, of_training(cost), cost.used_up, credible(cost.held_up_s))

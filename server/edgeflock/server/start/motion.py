@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -20,6 +21,7 @@ from edgeflock.server.engine.loop import Threads
 from edgeflock.server.engine.means import Means
 from edgeflock.server.engine.scoring import Scoring, Tests
 from edgeflock.server.engine.verdicts import Verdicts
+from edgeflock.server.journal.past import Past
 from edgeflock.server.service.central import CentralTrainer
 from edgeflock.server.service.sessions import Sessions
 from edgeflock.server.service.status import status_of
@@ -104,17 +106,19 @@ def _means(parts: Parts, traffic: TrafficBook) -> Means:
     time_line = ledger.time_line
     evaluator = build.build_evaluator(built.config, built.test)
     scored = journal.ask(lambda past: past.scored(newest)).result()
+    verdicts = Verdicts(journal, newest)
     return Means(
         journal=journal,
         files=parts.files,
         learner=built.learner,
-        bookkeeping=Bookkeeping(ledger, traffic, _budget(parts), built.learner, journal),
+        bookkeeping=Bookkeeping(ledger, traffic, _budget(parts, verdicts), built.learner, journal),
         scoring=Scoring(
             evaluator, _tests(parts), scored, journal=journal, time_line=time_line, threads=threads
         ),
-        verdicts=Verdicts(journal, newest),
+        verdicts=verdicts,
         threads=threads,
         samples=dict(parts.resumed.samples),
+        cut=parts.resumed.cut,
     )
 
 
@@ -129,6 +133,14 @@ def _tests(parts: Parts) -> Tests:
     )
 
 
-def _budget(parts: Parts) -> Budget:
-    """Return the limits, and what the lives before have used."""
-    return Budget(budget.parse(parts.built.config.budget), parts.resumed.used)
+def _budget(parts: Parts, verdicts: Verdicts) -> Budget:
+    """Return the limits, and what the lives before have used: of clients' last rounds more may be stated."""
+    made = Budget(budget.parse(parts.built.config.budget), parts.resumed.used)
+    members: dict[int, set[int]] = {}
+    for seat, _ in parts.resumed.seats:
+        for number, _ in verdicts.last(seat):
+            members.setdefault(number, set()).add(seat)
+    for number, seats in sorted(members.items()):
+        stated = parts.journal.ask(partial(Past.stated, round=number)).result()
+        made.recall(number, {seat: row for seat, row in stated.items() if seat in seats})
+    return made

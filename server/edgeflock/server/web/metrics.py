@@ -77,9 +77,10 @@ class RunCollector(Collector):
         verdicts = {str(verdict): float(sums[f"verdict {verdict}"]) for verdict in Verdict}
         verdicts[Verdict.COUNTED] = sums["counted"]
         yield _counter("updates", "Final words on updates.", "verdict", verdicts)
-        moved = {way: float(sums[f"bytes_{way}"]) for way in ("down", "up")}
+        clients = [shown for shown in self._picture.members.all() if "seat" in shown]
+        moved = {way: float(sum(shown.get(way, 0) for shown in clients)) for way in ("down", "up")}
         yield _counter("payload_bytes", "Payload of all clients, from the server's side.", "direction", moved)
-        phases = {name.removeprefix("phase "): s for name, s in sums.items() if name.startswith("phase ")}
+        phases = {name.removesuffix("_s"): spent for name, spent in self._picture.seconds.items()}
         yield _counter(
             "round_phase_seconds", "Seconds of the server in each part of a round.", "phase", phases
         )

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgeflock.server.costs.time_line import OF_A_ROUND
 from edgeflock.server.journal.reader import Event
 from edgeflock.server.web.about import About
-from edgeflock.server.web.curves import Curves
+from edgeflock.server.web.curves import Curves, finite
 from edgeflock.server.web.members import Members
 from edgeflock.server.web.story import Story
 from edgeflock.server.web.tail import News
@@ -56,7 +57,8 @@ class Picture:
         self.server: dict[str, float] = {}  # what its process takes
         self.address = ""  # where clients find it
         self.models: dict[str, tuple[float, float]] = {}  # newest accuracy and loss by name
-        self.sums: Counter[str] = Counter()  # over committed rounds: bytes, seconds, updates
+        self.sums: Counter[str] = Counter()  # over committed rounds: updates
+        self.seconds: Mapping[str, float] = {}  # of the server, by what it did, of all rounds
         self._moments: dict[str, float] = {}
 
     @property
@@ -74,6 +76,7 @@ class Picture:
         for round, line in news.lines.items():
             self._take_line(round, line)
         self.curves.thin()
+        self.seconds = news.seconds or self.seconds
         self.members.take(news)
 
     def _take_event(self, event: Event) -> None:
@@ -91,24 +94,14 @@ class Picture:
 
     def _sum(self, fields: Mapping[str, Any]) -> None:
         self.sums["rounds"] += 1
-        for name in ("bytes_down", "bytes_up", "counted", "seconds"):
-            self.sums[name] += fields.get(name) or 0
+        self.sums["counted"] += fields.get("counted") or 0
         for verdict in (fields.get("not_counted") or {}).values():
             self.sums[f"verdict {verdict}"] += 1
-        for name, value in fields.items():
-            if name.endswith("_s") and isinstance(value, float):
-                self.sums[f"phase {name.removesuffix('_s')}"] += value  # type: ignore[assignment]
 
     def _take_line(self, round: int, line: dict[str, float]) -> None:
         """Put a whole time line in place of what was known when the round was committed."""
-        before = self.curves.row(round)
-        after = {**line, "seconds": sum(line.values())}
-        if before is None:
-            return
-        for name, seconds in after.items():
-            known = "seconds" if name == "seconds" else f"phase {name.removesuffix('_s')}"
-            self.sums[known] += max(0.0, seconds - (before.get(name) or 0.0))  # type: ignore[assignment]
-        self.curves.put(round, after)
+        if self.curves.row(round) is not None:
+            self.curves.put(round, {**line, "seconds": sum(line.values())})
 
     def _take_score(self, fields: Mapping[str, Any]) -> None:
         model = str(fields.get("model", "global"))
@@ -165,6 +158,7 @@ class Picture:
             "best": self.curves.best(),
             "command": self.about.command(self.address),
             "server": self.server,
+            "seconds": finite(sum(self.seconds.get(name, 0.0) for name in OF_A_ROUND)),
             "now": round(time.time(), 1),
         }
         return told if self.status is None else told | self._live(self.status)

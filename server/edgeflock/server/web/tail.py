@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgeflock.server.costs.catalogue import together
 from edgeflock.server.costs.time_line import OF_A_ROUND
 from edgeflock.server.journal.reader import Event, Growth, Reader, SeatRow, begun
 
 COMMITTED = ("round_committed", "last_round_committed")
 _PAGE = 5000  # events of one look; a long run is caught up with in several
-_UNSETTLED_ROUNDS = 2  # clients may still add to the costs of the last rounds
+_UNSETTLED = 3  # rows of each client: that of the open round, and two to which it may still add
+_MOST_UNSETTLED = 20_000  # rows, the last ones: what is older than all of these is settled
+_UNSETTLED_LINES = 400  # rows of rounds: those of the last two, and more
+_AT_A_TIME = 3000  # clients whose rows are asked for
 
 
 @dataclass
@@ -21,9 +25,10 @@ class News:
     events: list[Event] = field(default_factory=list)
     meta: dict[str, str] = field(default_factory=dict)
     seats: list[SeatRow] = field(default_factory=list)
-    settled: Mapping[int, Growth] = field(default_factory=dict)  # costs to be added for good, by seat
-    recent: Mapping[int, Growth] = field(default_factory=dict)  # costs that may still grow, by seat
+    settled: dict[int, Growth] = field(default_factory=dict)  # costs to be added for good, by seat
+    recent: dict[int, Growth] = field(default_factory=dict)  # costs that may still grow, by seat
     lines: dict[int, dict[str, float]] = field(default_factory=dict)  # whole time lines, by round
+    seconds: dict[str, float] = field(default_factory=dict)  # of the server in all, by name
     verdicts: list[tuple[int, str, int, int]] = field(
         default_factory=list
     )  # seat, verdict, how many, newest round
@@ -38,6 +43,9 @@ class Tail:
         self._reader: Reader | None = None
         self._seen = -1  # the journal's count of changes
         self._cursor = self._verdict = self._cost = 0
+        self._open: dict[int, list[int]] = {}  # the last rows of each client, by seat
+        self._seconds: dict[str, float] = {}  # settled
+        self._row = 0  # up to that row
         self._epoch = self._line = 0  # the last round whose time line is whole, and its epoch
         self._told = 0, 0  # epoch and newest committed round that the events were about
 
@@ -65,12 +73,12 @@ class Tail:
         self._told = _told(self._told, news.events)
         self._read_lines(reader, *self._told, news)
         if not news.more:  # what follows is of use only with the newest events
-            epoch = int(news.meta.get("epoch", "0"))
             news.seats = reader.seats()
             newest = reader.last_verdict(self._verdict)
             news.verdicts = reader.verdicts_since(self._verdict, newest)
             self._verdict = newest
-            self._read_costs(reader, epoch, news)
+            self._read_costs(reader, news)
+            self._read_seconds(reader, news)
         return news
 
     def _read_lines(self, reader: Reader, epoch: int, told: int, news: News) -> None:
@@ -85,14 +93,32 @@ class Tail:
                 news.lines[round] = line
         self._epoch, self._line = epoch, max(after, upto)
 
-    def _read_costs(self, reader: Reader, epoch: int, news: News) -> None:
-        """Sum rows that nobody will change any more once, and the few that may still grow every time."""
-        newest = reader.last_cost(self._cost)
-        first = reader.first_cost(epoch, reader.newest(epoch) - _UNSETTLED_ROUNDS)
-        border = max(self._cost, newest if first is None else first - 1)
-        news.settled = reader.costs_since(self._cost, border)
-        news.recent = reader.costs_since(border, newest)
-        self._cost = border
+    def _read_seconds(self, reader: Reader, news: News) -> None:
+        """Sum the server's seconds: rounds that were discarded, or never opened, took some too."""
+        newest = reader.last_line(self._row)
+        border = max(self._row, newest - _UNSETTLED_LINES)
+        self._seconds = together((self._seconds, reader.time_line(self._row, border)))
+        self._row = border
+        news.seconds = together((self._seconds, reader.time_line(border, newest)))
+
+    def _read_costs(self, reader: Reader, news: News) -> None:
+        """Sum rows that nobody will change any more once, and the last ones of every client every time."""
+        border = max(self._cost, reader.last_cost(self._cost) - _MOST_UNSETTLED)
+        news.settled, settled = reader.costs_since(self._cost, border), list[int]()
+        for number, seat in reader.cost_rows(border):
+            mine = self._open.setdefault(seat, [])
+            mine.append(number)
+            if len(mine) > _UNSETTLED:
+                settled.append(mine.pop(0))
+            self._cost = number
+        for seat, more in reader.costs_of(settled).items():
+            before = news.settled.get(seat)
+            sums = together((before.sums, more.sums)) if before else more.sums
+            news.settled[seat] = Growth(sums, more.newest)
+        everybody = list(self._open.values())
+        for first in range(0, len(everybody), _AT_A_TIME):
+            some = everybody[first : first + _AT_A_TIME]
+            news.recent |= reader.costs_of([number for mine in some for number in mine])
 
 
 def _told(before: tuple[int, int], events: Iterable[Event]) -> tuple[int, int]:

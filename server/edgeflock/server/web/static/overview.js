@@ -102,7 +102,7 @@ function showTiles(store) {
   const clients = [...store.clients.values()].filter((client) => "seat" in client);
   const away = clients.filter((client) => !isHere(client)).length;
   const [best, bestRound, last] = accuracy(store);
-  const [up, down] = [store.sum("bytes_up"), store.sum("bytes_down")];
+  const [up, down] = ["up", "down"].map((way) => clients.reduce((all, client) => all + (client[way] ?? 0), 0));
   byId("tiles").hidden = !store.order.length && run.state === "gathering";
   tile("Accuracy", last === undefined ? "none yet" : format.ratio(last), best === undefined ? "" : `best ${format.ratio(best)} in round ${bestRound}`);
   tile("Training loss", row.loss === undefined ? "none yet" : format.plain(row.loss), "");
@@ -111,7 +111,7 @@ function showTiles(store) {
   if (run.state === "finished") tile("Clients", `${seats}`, "the run is over");
   else tile("Clients", `${clients.length - away} of ${seats} online`, doingNow(clients));
   tile("Bytes moved", format.bytes(up + down), `${format.bytes(up)} up, ${format.bytes(down)} down`);
-  tile("Time in rounds", format.duration(store.sum("seconds")), row.seconds === undefined ? "" : `newest round ${format.seconds(row.seconds)}`);
+  tile("Time in rounds", format.duration(run.seconds ?? 0), row.seconds === undefined ? "" : `newest round ${format.seconds(row.seconds)}`);
   const energy = clients.reduce((all, client) => all + (client.energy ?? 0), 0);
   const sources = new Set(clients.map((client) => client.energy_source).filter(Boolean));
   if (energy) tile("Energy of clients", format.amount("energy", energy), [...sources].map((source) => (source === "model" ? "stated watts, not measured" : `measured by ${source}`)).join("; "));

@@ -97,11 +97,6 @@ export class Store {
       return sum;
     });
   }
-
-  /** What all rounds have used. */
-  sum(name) {
-    return this.order.reduce((total, round) => total + whole(this.rows.get(round), name), 0);
-  }
 }
 
 /** What a round has used, and those before it that are not here one by one. */

@@ -1,0 +1,56 @@
+"""The passes that a client counts are those that torch counts: every method, first rounds and later ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.flop_counter import FlopCounterMode
+
+from edgeflock.common.models.kit.flops import training_flops
+from edgeflock.methods.kit import registry
+from edgeflock.methods.kit.local import Local
+from edgeflock.server.learning.fold import SpooledUpdate
+from edgeflock.server.learning.work import RoundWork
+from support.federation import PLAN, SHAPE, WIDTHS, Federation
+from support.training import bench_of
+
+ROUNDS = 2
+_NAMES = sorted(set(registry.names()) - {"pfedmo", "centralized", "local"})
+
+
+class Counted(Federation):
+    """A run whose local work torch looks at."""
+
+    told: list[tuple[int, float, Local]]  # of each training: the client, torch's operations, the work
+
+    def _local(self, work: RoundWork, index: int) -> Local:
+        self._last = super()._local(work, index)
+        return self._last
+
+    def _train(self, work: RoundWork, index: int, counts: bool) -> SpooledUpdate:
+        with FlopCounterMode(display=False) as counter:
+            update = super()._train(work, index, counts)
+        self.told.append((index, float(counter.get_total_flops()), self._last))
+        return update
+
+
+@pytest.mark.parametrize(("name", "steps"), [*((name, None) for name in _NAMES), ("fedmrur", 2), ("moon", 2)])
+def test_operations_are_those_that_were_done(tmp_path: Path, name: str, steps: int | None) -> None:
+    """Also in a client's first rounds, and in local work below an epoch."""
+    run = Counted(tmp_path, name, plan=replace(PLAN, steps=steps), budgets=_budgets(name))
+    run.told = []
+    for _ in range(ROUNDS):
+        run.round()
+    forward, backward = training_flops(bench_of("mlp", SHAPE, hidden=str(WIDTHS[1])).net, SHAPE)
+    for _, counted, work in run.told:
+        assert work.forward_samples * forward + work.backward_samples * backward == pytest.approx(
+            counted,
+            rel=0.03 if name == "fedmrur" else 0.0,  # once a round it derives the body alone
+        )
+
+
+def _budgets(name: str) -> dict[str, Any]:
+    return {"time": 60.0} if name == "fedadm" else {}
