@@ -7,6 +7,8 @@ import sqlite3
 import struct
 from pathlib import Path
 
+import pytest
+
 from edgeflock.common.errors import JournalBroken
 from edgeflock.common.payload.checksum import extend
 from edgeflock.common.payload.description import Description
@@ -55,11 +57,42 @@ def test_clients_come_deliver_hear_the_verdict_and_the_end_by_values_alone(tmp_p
             )
             parting = asyncio.create_task(run.intake.farewell())
             for name in NAMES:
-                run.intake.heard(name)
+                run.intake.told(name)
                 run.intake.leave(name, "it is over")
             await parting
 
     asyncio.run(asyncio.wait_for(play(), 3 * WAIT_S))
+
+
+def test_who_was_told_of_the_end_is_waited_for_until_it_has_said_goodbye(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view that gRPC has taken may never come; who has heard is known to the next life, too."""
+    home = Home(tmp_path, rounds=1)
+
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        async with home.run() as run:
+            await gather(run)
+            run.intake.leave("c2", "shut down")  # it knows nothing of an end
+            for seat in range(3):
+                await run.deliver(update(home.layouts, seat), seat)
+            await run.until(lambda: run.now.state is RunState.FINISHED)
+            parting = asyncio.create_task(run.intake.farewell())
+            for name in NAMES:
+                run.intake.told(name)
+            run.intake.leave("c0", "it is over")
+            await asyncio.sleep(0)
+            whole = loop.time
+            monkeypatch.setattr(loop, "time", lambda: whole() + 3600)
+            await asyncio.sleep(0.01)
+            assert not parting.done()
+            run.intake.leave("c1", "it is over")
+            run.intake.leave("c2", "it is over")
+            await parting
+
+    asyncio.run(play())
+    assert home.resume().parted == {0, 1, 2}
 
 
 def test_an_old_verdict_is_read_from_the_journal_and_one_that_broke_sends_the_client_away(

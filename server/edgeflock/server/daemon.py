@@ -39,14 +39,21 @@ def run(config: ServerConfig, console: ServerConsole) -> int:
     assert config.run_dir is not None
     run_dir = config.run_dir.absolute()
     rundir.require_place(run_dir)
-    if (over := startup.already_over(run_dir, config)) is not None:
-        log.info("run_is_over", run_dir=str(run_dir), kind=str(over.kind), reason=over.reason)
-        return 0
-    children.check(config)
-    if not run_dir.exists():
-        listen.check_free(listen_address(config))
-    built = startup.build(config)
-    with rundir.locked(run_dir), startup.taken_up(built, run_dir) as parts:
+    with contextlib.ExitStack() as stack:
+        begun = any((run_dir / name).exists() for name in (rundir.LOCK, rundir.JOURNAL))
+        if begun:  # before anything in it is looked at
+            stack.enter_context(rundir.locked(run_dir))
+        if (over := startup.already_over(run_dir, config)) is not None:
+            startup.clear(run_dir)  # a kill may have come between the end and this
+            log.info("run_is_over", run_dir=str(run_dir), kind=str(over.kind), reason=over.reason)
+            return 0
+        children.check(config)
+        if not run_dir.exists():
+            listen.check_free(listen_address(config))
+        built = startup.build(config)
+        if not begun:  # what is wrong with the options was said before a directory is made
+            stack.enter_context(rundir.locked(run_dir))
+        parts = stack.enter_context(startup.taken_up(built, run_dir))
         ending, asked = asyncio.run(_live(parts, console))
         _farewell(parts, ending, asked)
     console.close()
@@ -71,7 +78,7 @@ async def _live(parts: Parts, console: ServerConsole) -> tuple[Ended | None, str
         ending = await moving.engine.ended
         moving.train_no_more()
         if moving.intake.status().ending is not None and await _linger(moving.intake, asked, config.linger):
-            parts.journal.farewell()
+            await moving.say_farewell()
         await doors.close_to_clients()
         await moving.close()  # now, so that the last thing viewers see is the whole story
         await beside.end(over=ending is not None)
@@ -131,4 +138,4 @@ def _farewell(parts: Parts, ending: Ended | None, asked: str) -> None:
         return
     log.info("ended", kind=str(ending.kind), reason=ending.reason, run_dir=str(parts.run_dir))
     if ending.kind is not EndingKind.FAILED:
-        parts.files.spool.clear()
+        startup.clear(parts.run_dir)

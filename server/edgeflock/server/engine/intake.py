@@ -7,8 +7,9 @@ Everything is asked on the event loop, and nothing here waits for a disk there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -43,7 +44,6 @@ from edgeflock.server.files.packages import Broadcast
 
 log = structlog.get_logger()
 
-_GOODBYE_S = 5.0  # for clients that have heard the end to say what the last round took, and leave
 _RETRY_DRAINING_MS, _RETRY_OPENING_MS = 1000, 100
 _GOING_DOWN = Refused(Reason.DRAINING, "the server is going down", _RETRY_DRAINING_MS)
 
@@ -59,10 +59,11 @@ class Settled:
 class Intake:
     """What may be asked of a run. Clients are named by their ids, whatever connections they have."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, parted: Iterable[str] = ()) -> None:
+        """`parted` have said goodbye to a life of before in which the run ended."""
         self._engine, self._machine, self._means = engine, engine.machine, engine.means
-        self._heard: set[str] = set()  # who knows how the run ended
-        self._left: set[str] = set()  # who has said goodbye
+        self._told: set[str] = set()  # who was told how the run ended, and may have heard
+        self._parted = set(parted)  # who has heard: it said goodbye after that
         self._hearing = asyncio.Event()
 
     # ------------------------------------------------------------------------------- coming and going
@@ -75,7 +76,6 @@ class Intake:
         if machine.rules.central:
             words = f"{machine.rules.method} trains on the server: this run takes no clients"
             return Refused(Reason.ROSTER_FULL, words)
-        self._left.discard(client_id)
         return self._roster_full(client_id)
 
     def online(self, client_id: str) -> Refused | None:
@@ -88,7 +88,7 @@ class Intake:
     def offline(self, client_id: str, *, replaced: bool) -> None:
         """It listens no more; `replaced`: as far as is known, it is about to listen again."""
         self._engine.post(Offline(client_id, time.monotonic()))
-        if replaced or client_id in self._heard:  # then it says goodbye itself
+        if replaced or client_id in self._told:  # then it says goodbye itself
             return
         log.info("client_left", client=client_id)
         self.note("client_left", client=client_id)
@@ -98,33 +98,35 @@ class Intake:
         words = {"client": client_id, "reason": reason[:200]}
         log.info("client_leaving", **words)
         self.note("client_leaving", **words)
-        if self.seated(client_id):
-            self._left.add(client_id)
-        else:
+        if not self.seated(client_id):
             self._means.bookkeeping.traffic.strike(client_id)
-        self._hearing.set()
+        elif client_id in self._told:
+            self._part(client_id)
         self._engine.post(Offline(client_id, time.monotonic()))
 
-    def heard(self, client_id: str) -> None:
-        """It knows how the run ended."""
-        self._heard.add(client_id)
+    def told(self, client_id: str) -> None:
+        """The view that says how the run ended is on its way to it: whether it comes, nobody knows."""
+        self._told.add(client_id)
+        if self._machine.rules.central:  # there is no way between
+            self._part(client_id)
+
+    def _part(self, client_id: str) -> None:
+        """It knows how the run ended, and has said all that it had to say."""
+        if client_id not in self._parted:
+            self._engine.accompany(self._write_parting(self._machine.roster.seat_of[client_id]))
+        self._parted.add(client_id)
         self._hearing.set()
 
-    async def farewell(self) -> None:
-        """Wait until all who have a seat know how the run ended, then a while for them to say goodbye."""
-        names = set(self._machine.roster.names.values())
-        while names - self._heard:
-            await self._wait_for_word()
-        try:
-            async with asyncio.timeout(0 if self._machine.rules.central else _GOODBYE_S):
-                while names - self._left:  # they still tell their last costs
-                    await self._wait_for_word()
-        except TimeoutError:
-            return
+    async def _write_parting(self, seat: int) -> None:
+        with contextlib.suppress(JournalBroken):  # after a start it would be waited for once more
+            await asyncio.wrap_future(self._means.journal.parted(seat))
 
-    async def _wait_for_word(self) -> None:
-        await self._hearing.wait()
-        self._hearing.clear()
+    async def farewell(self) -> None:
+        """Wait until all who have a seat have heard how the run ended."""
+        names = set(self._machine.roster.names.values())
+        while names - self._parted:
+            await self._hearing.wait()
+            self._hearing.clear()
 
     def seated(self, client_id: str) -> bool:
         """Whether it has a seat."""

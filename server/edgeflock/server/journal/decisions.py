@@ -91,7 +91,8 @@ def read_epoch(connection: sqlite3.Connection) -> int:
 
 
 def remove_meta(connection: sqlite3.Connection, *names: str) -> None:
-    connection.executemany("DELETE FROM meta WHERE name = ?", [(name,) for name in names])
+    """Forget these; a name may be a pattern of SQL."""
+    connection.executemany("DELETE FROM meta WHERE name LIKE ?", [(name,) for name in names])
 
 
 def write_outcomes(

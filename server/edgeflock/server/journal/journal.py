@@ -22,7 +22,7 @@ from edgeflock.server.costs.rows import Costs
 from edgeflock.server.journal import costs as cost_rows
 from edgeflock.server.journal import decisions, schema, scores
 from edgeflock.server.journal.events import write_event
-from edgeflock.server.journal.past import Past, Resumed
+from edgeflock.server.journal.past import PARTED, Past, Resumed
 from edgeflock.server.journal.writer import Writer
 
 T = TypeVar("T")
@@ -157,6 +157,11 @@ class Journal:
 
         return self._writer.submit(write)
 
+    def parted(self, seat: int) -> Future[None]:
+        """A client has heard of the end and said goodbye."""
+        name = f"{PARTED}{seat}"
+        return self._writer.submit(lambda connection: decisions.write_meta(connection, **{name: "1"}))
+
     def farewell(self) -> Future[None]:
         """The clients have had their time to hear of the end."""
         return self._writer.submit(lambda connection: decisions.write_meta(connection, **{FAREWELL: "1"}))
@@ -180,7 +185,7 @@ class Journal:
         """An ending of before no longer holds, and the books are open again."""
         return self._writer.submit(
             lambda connection: decisions.remove_meta(
-                connection, "ended_kind", "ended_reason", FAREWELL, cost_rows.WHOLE
+                connection, "ended_kind", "ended_reason", FAREWELL, f"{PARTED}%", cost_rows.WHOLE
             )
         )
 

@@ -14,6 +14,7 @@ from edgeflock.server.costs.rows import Bundles, Row
 from edgeflock.server.journal import costs, decisions, scores
 from edgeflock.server.journal.costs import USED, WHOLE
 
+PARTED = "parted "  # before a seat in `meta`: it has heard of the end
 _SPAN = 1000  # rounds that are looked through at a time
 _STANDING = (  # of each client the row of the highest round
     "SELECT max(round), seat, digest, verdict, moved FROM outcomes "
@@ -48,6 +49,11 @@ class Resumed:
     def cut(self) -> bool:
         """Whether a life was cut off in the open round: it has counted more of it than it has written."""
         return self.open_round is not None and WHOLE not in self.meta
+
+    @property
+    def parted(self) -> set[int]:
+        """The seats of those who have heard of the end and said goodbye."""
+        return {int(name.removeprefix(PARTED)) for name in self.meta if name.startswith(PARTED)}
 
     @property
     def limit(self) -> str:

@@ -128,7 +128,7 @@ class AggregatorService:
                 yield response
                 last = view
             if view.ending is not None:
-                self._intake.heard(session.client_id)
+                self._intake.told(session.client_id)
                 return
             await session.changed.wait()
         yield pb.WatchResponse(refusal=to_wire(_SUPERSEDED))

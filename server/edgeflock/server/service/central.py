@@ -97,7 +97,7 @@ class CentralTrainer:
                     await self._session.changed.wait()
         finally:
             self._thread.shutdown(wait=False)
-        self._intake.heard(CLIENT_ID)
+        self._intake.told(CLIENT_ID)
 
     def stop(self) -> None:
         """End before the next step; what was trained of an open round is trained again next time."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from functools import partial
 
 import structlog
 
+from edgeflock.common.errors import JournalBroken
 from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs import budget, target
@@ -76,6 +78,11 @@ class RunInMotion:
         if self.central is not None:
             self.central.stop()
 
+    async def say_farewell(self) -> None:
+        """Write down that nobody is waited for any more."""
+        with contextlib.suppress(JournalBroken):  # after a start they would be once more
+            await asyncio.wrap_future(self.parts.journal.farewell())
+
     async def close(self) -> None:
         """Write what is to be written, the journal last."""
         await self.engine.close()
@@ -87,7 +94,8 @@ def set_in_motion(parts: Parts) -> RunInMotion:
     traffic = TrafficBook()
     sessions, machine = Sessions(traffic), RunMachine(build.build_rules(parts.built.config))
     engine = Engine(machine, _means(parts, traffic), sessions)
-    intake = Intake(engine)
+    names, parted = dict(parts.resumed.seats), parts.resumed.parted if parts.resumed.finished else ()
+    intake = Intake(engine, [names[seat] for seat in parted])
     return RunInMotion(parts, sessions, engine, intake, _central(parts, intake, sessions))
 
 

@@ -65,11 +65,18 @@ def build(config: ServerConfig) -> Built:
 
 
 def already_over(run_dir: Path, config: ServerConfig) -> Ended | None:
-    """Return how the run ended, if it has and its clients have had their time to hear it."""
+    """Return how the run ended, if it has and its clients have heard it, or had their time to."""
     if not (run_dir / rundir.JOURNAL).exists():
         return None
     resumed = consult(run_dir / rundir.JOURNAL)
-    return _over(resumed, config, run_dir) if FAREWELL in resumed.meta else None
+    heard = FAREWELL in resumed.meta or {seat for seat, _ in resumed.seats} <= resumed.parted
+    return _over(resumed, config, run_dir) if heard else None
+
+
+def clear(run_dir: Path) -> None:
+    """Remove what a run that is over needs no more."""
+    rundir.remove_small(run_dir / rundir.CONTROL)
+    Spool(run_dir / "spool").clear()
 
 
 def _over(resumed: Resumed, config: ServerConfig, run_dir: Path) -> Ended | None:
