@@ -30,7 +30,7 @@ class Tracer:
             self._strace = subprocess.Popen(
                 [*command, "-e", f"trace={calls}", "-e", f"inject={calls}:{inject}"], stderr=log
             )
-        until(lambda: _traced(program) or None, lambda: f"strace: {self._log.read_text()}")
+        until(lambda: is_traced(program) or None, lambda: f"strace: {self._log.read_text()}")
         gate.touch()
 
     @property
@@ -76,6 +76,7 @@ def _stopped(path: Path) -> bool:
         return False
 
 
-def _traced(program: Program) -> bool:
+def is_traced(program: Program) -> bool:
+    """Whether somebody looks at its calls."""
     status = Path(f"/proc/{program.process.pid}/status").read_text()
     return "TracerPid:\t0\n" not in status

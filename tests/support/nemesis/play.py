@@ -83,8 +83,8 @@ class Actor:
             except (StopIteration, Missed) as ended:
                 self.missed += isinstance(ended, Missed)
                 self.last = time.monotonic()
-            except AssertionError as error:
-                self._field.findings.append(f"{stroke}: {error}")
+            except Exception as error:  # of the bench itself, too: the other seeds go on
+                self._field.findings.append(f"{stroke}: {type(error).__name__}: {error}")
 
     def _is_due(self, waiting: _Waiting) -> bool:
         mark, now = waiting.stroke.mark, time.monotonic()

@@ -18,7 +18,7 @@ from support.nemesis.schedule import SERVER, Stroke
 from support.nemesis.strangers import stranger
 from support.powerloss import Cut, Fate
 from support.processes import Program
-from support.strace import Tracer
+from support.strace import Tracer, is_traced
 
 Course: TypeAlias = Generator[float, None, None]  # yields the seconds after which it is looked at again
 _SOON = 0.01
@@ -94,8 +94,8 @@ def _lock(field: Field, stroke: Stroke) -> Course:
 def _stall(field: Field, stroke: Stroke) -> Course:
     """The next write of each thread takes so long."""
     end = _living(field, stroke)
-    if end.disk:
-        raise Missed  # it is traced already
+    if is_traced(_program(field, stroke)):
+        raise Missed  # for its calls, or by another stall
     gate = field.flock.folder / f"stall-{stroke.dice}"
     slow = f"delay_enter={int(stroke.seconds * 1e6)}:when=1"
     tracer = Tracer(_program(field, stroke), gate, "pwrite64", slow)
