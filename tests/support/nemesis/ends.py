@@ -117,6 +117,14 @@ class End:
         self._clear()
         shutil.copytree(copy, self.folder, dirs_exist_ok=True)
 
+    def copy(self, to: Path) -> bool:
+        """Copy its directory as it is at this moment; what a copy of a living one misses makes it none."""
+        try:
+            shutil.copytree(self.folder, to, ignore=shutil.ignore_patterns(".*", "lock", "*.sock", _FILLER))
+        except shutil.Error:  # a file has gone meanwhile
+            return False
+        return True
+
     def _clear(self) -> None:
         for path in self.folder.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -146,6 +154,7 @@ class Progress:
     """How far the run is, by its logs."""
 
     listening: bool = False
+    round: int = 0  # that is open now; a server that went back to a copy has opened it before
     opened: int = 0
     committed: int = 0
     ended: bool = False
@@ -158,10 +167,13 @@ class Progress:
     def note(self, entry: Mapping[str, Any]) -> None:
         self.said = entry["event"]
         match entry["event"]:
+            case "run_started":
+                self.round = entry["round"] + 1
             case "listening":
                 self.listening = True
             case "round_opened" | "last_round_opened":
-                self.opened = max(self.opened, entry["round"])
+                self.round = entry["round"]
+                self.opened = max(self.opened, self.round)
             case "round_committed" | "last_round_committed":
                 self.committed = max(self.committed, entry["round"])
             case "run_ended" | "run_is_over":
@@ -170,6 +182,10 @@ class Progress:
             case "client_leaving" if entry["reason"] == self.reason:
                 self.heard.add(entry["client"])  # it may be gone before it writes that down
 
+    def note_loss(self, entry: Mapping[str, Any]) -> None:
+        if entry["event"] == "state_lost":
+            self.lost.append(self.round)
+
     def note_client(self, entry: Mapping[str, Any]) -> None:
         match entry["event"]:
             case "update_settled":
@@ -177,5 +193,3 @@ class Progress:
                 self.settled[client] = max(self.settled.get(client, 0), entry["round"])
             case "run_over":
                 self.heard.add(entry["client_id"])
-            case "state_lost":
-                self.lost.append(self.opened)

@@ -61,11 +61,16 @@ class Field:
         self._leave_nobody_behind()
 
     def _read(self) -> None:
-        for end in self.ends.values():
-            note = self.progress.note if end is self.server else self.progress.note_client
-            for life in end.lives:
-                for entry in self._tails.setdefault(life.log, Tail(life.log)).lines():
-                    note(entry)
+        lives = {life.log: end for end in self.ends.values() for life in end.lives}
+        for program in self.flock.programs:
+            for entry in self._tails.setdefault(program.log, Tail(program.log)).lines():
+                end = lives.get(program.log)
+                if end is self.server:
+                    self.progress.note(entry)
+                elif program.name.startswith("fl-client"):
+                    self.progress.note_loss(entry)
+                    if end:  # no clone of it
+                        self.progress.note_client(entry)
 
     def _supervise(self, end: End) -> None:
         if end.program:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from support.nemesis.field import Field
+from support.nemesis.schedule import HISTORY
 from support.rows import rows
 
 _NEVER = ("this is a bug", "Traceback", "Fatal Python error")
@@ -102,7 +103,7 @@ def _other(field: Field, left: Left, calm: Left) -> list[str]:
     """What differs from the undisturbed run, but for what a client that lost its state may change."""
     lost = min(field.progress.lost, default=None)
     found = []
-    if lost is not None and not field.schedule.struck("power") | field.schedule.struck("rollback"):
+    if lost is not None and not any(map(field.schedule.struck, HISTORY)):
         found.append("a client has lost its state, and its disk was left alone")
     return found + differences(left, calm, lost if field.schedule.setting.keeps else None)
 

@@ -136,6 +136,7 @@ _ON_SERVER: Mapping[str, tuple[float, float, float]] = {  # weight, seconds from
     "long lock": (0.4, 10.5, 12.5),
     "stall": (2, 1.0, 9.0),
     "power": (1, *SHORT),
+    "rollback": (0.7, *SHORT),
     "second": (1, 0.5, 2.0),
     "pause": (2, 0.2, 3.0),
     "port": (1, 0.5, 3.0),
@@ -149,6 +150,7 @@ _ON_CLIENTS: Mapping[str, tuple[float, float, float]] = {
     "second": (1, 0.5, 2.0),
     "power": (2, *SHORT),
     "rollback": (0.7, *SHORT),
+    "clone": (0.5, 0.5, 3.0),
     "cut": (2, 0.0, 3.0),
     "part": (2, 0.5, 9.0),
     "mute": (2, 0.5, 4.0),
@@ -171,6 +173,7 @@ EARLY = (
     "mute",
     "slow",
 )
+HISTORY = ("power", "rollback", "clone")  # what may honestly cost a client its state, if it says so
 AT_THE_END = ("kill", "term", "stop", "full", "cut", "part", "mute", "slow")
 STRANGERS = ("fl-server", "own model", "grpc", "http")
 JUMPS = ("+3650d", "-400d", "+1d", "-1d")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import shutil
 import signal
 import sqlite3
 import time
@@ -155,15 +154,15 @@ def _power(field: Field, stroke: Stroke) -> Course:
 
 
 def _rollback(field: Field, stroke: Stroke) -> Course:
-    """A device's directory is put back from a copy, some rounds later."""
+    """A directory is put back from a copy, some rounds later; that of a server is copied while it is down."""
     end = _living(field, stroke)
     if end.disk:
         raise Missed  # its disk is another matter
     dice, copy = random.Random(stroke.dice), field.flock.folder / f"copy-{stroke.dice}"
-    try:
-        shutil.copytree(end.folder, copy, ignore=shutil.ignore_patterns(".*", "lock"))
-    except shutil.Error:  # a file has gone meanwhile
-        raise Missed from None
+    if stroke.target == SERVER:
+        end.kill()
+    if not end.copy(copy):
+        raise Missed
     then = field.progress.committed + dice.randint(1, 3)
     while field.progress.committed < then and not field.progress.ended:
         yield _SOON
@@ -173,6 +172,20 @@ def _rollback(field: Field, stroke: Stroke) -> Course:
         end.kill()
         end.put(copy)
         yield stroke.seconds
+
+
+def _clone(field: Field, stroke: Stroke) -> Course:
+    """Another device has a copy of its directory, and is there at the same time."""
+    end = _living(field, stroke)
+    copy = field.flock.folder / f"clone-{stroke.dice}"
+    if field.progress.ended or not end.copy(copy):
+        raise Missed
+    words = [word for word in end.words if not word.startswith("--state-dir")]
+    clone = field.flock.start(end.command, *words, f"--state-dir={copy}")
+    try:
+        yield stroke.seconds
+    finally:
+        clone.kill()
 
 
 def _pause(field: Field, stroke: Stroke) -> Course:
@@ -267,6 +280,7 @@ KINDS: dict[str, Callable[[Field, Stroke], Course]] = {
     "second": _second,
     "power": _power,
     "rollback": _rollback,
+    "clone": _clone,
     "pause": _pause,
     "port": _port,
     "cut": _cut,
