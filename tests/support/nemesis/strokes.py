@@ -47,6 +47,8 @@ def _kill(field: Field, stroke: Stroke) -> Course:
 
 def _term(field: Field, stroke: Stroke) -> Course:
     end = _living(field, stroke)
+    if end.asked:
+        raise Missed  # a second SIGTERM is another word
     end.asked = True
     end.signal(signal.SIGTERM)
     yield from _until(lambda: not end.program, f"{end.name} has not gone after SIGTERM")
