@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
+import re
 import shutil
+import sqlite3
+import time
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +18,12 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 
-from edgeflock.common.errors import CorruptCheckpoint
+from edgeflock.common.errors import CorruptCheckpoint, JournalBroken
 from edgeflock.methods.kit.base import Accumulators, Method, Params, Plan, Round, ServerHalf, State
+from edgeflock.server.core.events import Ticked
 from edgeflock.server.journal.past import Past
 from edgeflock.server.journal.schema import connect
+from edgeflock.server.learning.learner import Learner
 from support.tiny_run import update
 from support.tiny_server import Home, Motion
 
@@ -102,6 +110,64 @@ def test_a_rebuilt_round_that_is_not_the_one_of_the_journal_does_not_count(home:
     assert (damaged["event"], why["event"]) == ("checkpoint_damaged", "checkpoint_not_rebuilt")
     assert "differs from what the journal names" in why["reason"]
     assert (resumed.committed, resumed.epoch) == (2, 1)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM, errno.EMFILE], ids=errno.errorcode.get)
+@pytest.mark.parametrize("damaged", [(), (3,)], ids=["sound", "rebuilt"])
+def test_a_checkpoint_that_cannot_be_read_now_is_not_damaged(
+    home: Home, monkeypatch: pytest.MonkeyPatch, number: int, damaged: tuple[int, ...]
+) -> None:
+    """Neither the last one, nor the one before from which it would be rebuilt: nothing is given up."""
+    play(home, 3)
+    damage(home, *damaged)
+    read, wanted = os.readv, (home.run_dir / "rounds" / f"{2 if damaged else 3:06d}").resolve()
+
+    def fail(descriptor: int, buffers: list[memoryview]) -> int:
+        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).parent == wanted:
+            raise OSError(number, os.strerror(number))
+        return read(descriptor, buffers)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "readv", fail)
+        with pytest.raises(OSError, match=re.escape(os.strerror(number))) as raised:
+            home.assemble()
+    assert raised.value.filename == str(home.run_dir / "rounds" / wanted.name / "model.safetensors")
+    resumed, _, files = home.assemble()
+    assert (resumed.epoch, resumed.committed, files.checkpoints.kept()) == (0, 3, [0, 2, 3])
+
+
+def test_a_commit_that_found_no_room_is_computed_again_from_what_it_used(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal has what the method was told when the state was moved, not what it would be told later."""
+    told, whole = list[dict[str, float]](), Learner.step
+
+    def step(learner: Learner, round: Round) -> dict[str, float]:
+        told.append(dict(round.costs))
+        return whole(learner, round)
+
+    monkeypatch.setattr(Learner, "step", step)
+
+    async def go() -> None:
+        async with home.run() as run:
+            commit, full = run.journal.commit, Future[None]()
+            full.set_exception(JournalBroken(sqlite3.OperationalError("database or disk is full")))
+            tries = iter((lambda _: full, commit))
+            monkeypatch.setattr(run.journal, "commit", lambda one: next(tries)(one))
+            for index in range(3):
+                run.intake.ready(f"c{index}", 10)
+            await run.open(1)
+            run.intake.pause()
+            for index in range(3):
+                await run.deliver(update(home.layouts, index, 1), index)
+            await run.until(lambda: "no space" in run.now.reason)
+            run.engine.post(Ticked(time.monotonic() + 10))
+            await run.committed(1)
+            past = await asyncio.wrap_future(run.journal.ask(lambda past: past.round(1)))
+            assert past.measured == told[0]
+            assert len(told) == 2
+
+    asyncio.run(go())
 
 
 def test_every_kth_checkpoint_stays_beside_the_first_and_the_last_two(tmp_path: Path) -> None:

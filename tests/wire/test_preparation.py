@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 from pathlib import Path
+from typing import NoReturn
 
+import pytest
 import torch
 
 from edgeflock.common.errors import UsageError
 from edgeflock.methods.kit.base import Bundles, Kind, Method, Params, Round, ServerHalf, State
 from edgeflock.server.core.decisions import EndingKind
+from edgeflock.server.files.packages import Broadcast
+from edgeflock.server.learning.learner import Learner
 from edgeflock.v1 import aggregator_pb2 as pb
 from support import tiny_server
-from support.tiny_server import WAIT_S, Home, Served, Talk
+from support.tiny_server import WAIT_S, Home, Peer, Served, Talk
 
 
 class Gate:
@@ -132,3 +138,33 @@ def test_a_server_that_goes_down_cuts_it_short_and_does_it_again_when_it_is_back
         await served.run.committed(1)  # from the spool
 
     serve(tmp_path, gate, come_back)
+
+
+def test_a_package_for_which_there_is_no_room_is_to_be_had_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So is one that cannot be read now; the stream ends with the reason, as that of an upload does."""
+    gate, full = Gate(), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "personal-000000.package")
+    gate.opened.set()
+
+    def fail(*_: object) -> NoReturn:
+        raise full
+
+    async def refusal(peer: Peer) -> tuple[str, bool, bool]:
+        *_, answer = await peer.fetch(round=1, scope=pb.SCOPE_PERSONAL)
+        found = answer.refusal
+        return pb.Reason.Name(found.reason), found.temporary, found.retry_after_ms > 0
+
+    async def talk(served: Served) -> None:
+        peer, *_ = await served.gather()
+        with monkeypatch.context() as patch:
+            patch.setattr(Learner, "personal", fail)
+            assert await refusal(peer) == ("REASON_NO_SPACE", True, True)
+        full.errno = errno.EMFILE
+        with monkeypatch.context() as patch:
+            patch.setattr(Broadcast, "message", fail)
+            assert await refusal(peer) == ("REASON_BUSY", True, True)
+        *_, last = await peer.fetch(round=1, scope=pb.SCOPE_PERSONAL)
+        assert last.HasField("chunk")
+
+    serve(tmp_path, gate, talk)

@@ -54,7 +54,8 @@ def write(path: Path, groups: Sequence[Group], metadata: Mapping[str, str]) -> W
 def read(path: Path, groups: Sequence[Group], digest: str) -> tuple[dict[str, str], Written]:
     """Fill the groups' tensors from a file and return its metadata.
 
-    Raises CorruptCheckpoint if the file is not, byte for byte, the one with that digest.
+    Raises CorruptCheckpoint if the file is not, byte for byte, the one with that digest, OSError if that
+    cannot be known now: a disk, or a system without a free descriptor, that fails to read it.
     """
     try:
         with path.open("rb", buffering=0) as file:
@@ -66,8 +67,10 @@ def read(path: Path, groups: Sequence[Group], digest: str) -> tuple[dict[str, st
             for _, flat in groups:
                 _read_flat(file.fileno(), flat, marks, path)
             rest = os.read(file.fileno(), 1)
-    except OSError as error:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise CorruptCheckpoint(f"{path} cannot be read: {error.strerror}") from None
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
     except ValueError as error:
         raise CorruptCheckpoint(f"{path} {error}") from None
     if rest or _digest(header, marks) != digest:

@@ -70,7 +70,8 @@ async def _write(means: Means, machine: RunMachine, opened: OpenRound, effect: C
     """Write state, costs and the next opening; return why there is none after all."""
     bookkeeping, number = means.bookkeeping, effect.round
     measured = opened.measured(bookkeeping.round_s(number))
-    round = replace(opened.work.round, costs=measured | bookkeeping.spending.used_with(opened))
+    told = opened.told(measured | bookkeeping.spending.used_with(opened))
+    round = replace(opened.work.round, costs=told)
     stepped = await means.threads.compute(_step_and_save, means, round, effect, opened)
     rows = bookkeeping.close_round(machine, opened)
     metrics = {**stepped.metrics, **bookkeeping.server_use(number, tested_s=means.scoring.took_s)}

@@ -38,7 +38,7 @@ from edgeflock.server.engine import opening
 from edgeflock.server.engine.checks import Unfit, check_package, check_scores
 from edgeflock.server.engine.engine import Engine
 from edgeflock.server.engine.open_round import OpenRound
-from edgeflock.server.engine.transfer import Download, Header, Slot, unwritten
+from edgeflock.server.engine.transfer import Download, Header, Slot, undone
 from edgeflock.server.engine.views import ClientView, RunStatus, status_of, view_of
 from edgeflock.server.files.packages import Broadcast
 
@@ -143,8 +143,8 @@ class Intake:
         """Return all that a client may know now."""
         return view_of(self._engine, client_id)
 
-    async def download(self, client_id: str, round: int, scope: Scope) -> Download | None:
-        """Return a package of the client's task, if it has one in that round."""
+    async def download(self, client_id: str, round: int, scope: Scope) -> Download | Refused | None:
+        """Return a package of the client's task, if it has one in that round, or why it cannot be made."""
         seat, opened = self._machine.roster.seat_of.get(client_id), self._engine.opened
         if opened is None or seat is None or round != opened.number or not self._machine.has_task(seat):
             return None
@@ -154,8 +154,12 @@ class Intake:
             case Scope.OPTIONAL:
                 found = opened.work.optional
             case Scope.PERSONAL:
-                personal = opened.work.personal
-                found = await opening.personal(self._means, opened, seat) if personal else None
+                try:
+                    found = (
+                        await opening.personal(self._means, opened, seat) if opened.work.personal else None
+                    )
+                except OSError as error:
+                    return undone(self._engine, "write your package", error)
         if found is None:
             return None
         return Download(self._engine, opened, found, self._traffic(client_id))
@@ -172,7 +176,7 @@ class Intake:
         try:
             entry = await opening.entry(self._means, opened, seat)
         except OSError as error:
-            return unwritten(self._engine, error)
+            return undone(self._engine, "write your update", error)
         return Slot(self._engine, opened, seat, header, entry, self._traffic(client_id))
 
     async def _settled(self, seat: int, header: Header) -> Settled | Refused | None:

@@ -61,6 +61,7 @@ class OpenRound:
     _held_up: dict[int, float] = field(default_factory=dict)  # by tests of clients' own models, by seat
     used_up: str = ""  # a resource of which a client had too little for all its steps
     preparing: asyncio.Future[bool] | None = None  # S0, which the fold waits for
+    _told: dict[str, float] | None = None  # what the method was told when it moved the state
     _folding_ahead: bool = False
     _personal: OnDemand[Broadcast] = field(default_factory=OnDemand[Broadcast])
     _added: OnDemand[SpoolEntry] = field(
@@ -178,6 +179,13 @@ class OpenRound:
             "train_cpu_s": sum(credible(cost.get("cpu_s")) for cost in self.costs.values()),
             "train_energy_j": sum(credible(cost.get("energy_j")) for cost in self.costs.values()),
         }
+
+    def told(self, costs: dict[str, float]) -> dict[str, float]:
+        """Return what the method is told with the sums: these, or what it was told in a commit that found no
+        room, for with that the new state was computed."""
+        if self._told is None:
+            self._told = costs
+        return self._told
 
     def close(self) -> list[Arrival]:
         """Take no more bytes; return what has open files, which a thread is to release."""

@@ -23,6 +23,7 @@ from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.files.spool import SpoolEntry
 
 CLOSED = "the round was closed while your update was on its way: ask for the verdict"
+_ROUND_OVER = Refused(Reason.BUSY, "the round is over: look at your view again")
 _RETRY_SPACE_MS = 2000
 _PASSING = {
     **dict.fromkeys(FULL, Reason.NO_SPACE),
@@ -124,7 +125,7 @@ class Slot:
             self._entry.forget(self._arrival)
             return Refused(Reason.BAD_TRANSFER, str(error))
         except OSError as error:
-            return unwritten(self._engine, error)
+            return undone(self._engine, "write your update", error)
         return None
 
     def _over(self) -> Refused | None:
@@ -147,21 +148,24 @@ class Download:
         self._traffic = traffic
         self.package = broadcast.package
 
-    async def message(self, offset: int, size: int) -> bytes | None:
-        """Return the message with the bytes from there on, at most so many; None: the round is over."""
+    async def message(self, offset: int, size: int) -> bytes | Refused:
+        """Return the message with the bytes from there on, at most so many, or why there is none."""
         engine, payload = self._engine, min(size, self.package.size_bytes - offset)
         if engine.opened is not self._opened or not engine.admits(payload):
-            return None
+            return _ROUND_OVER
         message = self._broadcast.cached(offset, size)
         if message is None:
-            message = await engine.means.threads.write(self._broadcast.message, offset, size)
+            try:
+                message = await engine.means.threads.write(self._broadcast.message, offset, size)
+            except OSError as error:
+                return undone(engine, "read your package", error)
         self._traffic.sent(len(message), payload, self.package, offset)
         return message
 
 
-def unwritten(engine: Engine, error: OSError) -> Refused:
+def undone(engine: Engine, what: str, error: OSError) -> Refused:
     """What passes is met by another try; a disk that fails ends this process (DESIGN rule 7)."""
     reason = _PASSING.get(error.errno or 0, Reason.DRAINING)
     if reason is Reason.DRAINING:
         engine.post(Broken(in_words(error), time.monotonic()))  # the next start sees what is sound
-    return Refused(reason, f"the server cannot write your update: {error.strerror}", _RETRY_SPACE_MS)
+    return Refused(reason, f"the server cannot {what}: {error.strerror}", _RETRY_SPACE_MS)

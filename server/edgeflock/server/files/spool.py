@@ -156,7 +156,7 @@ class Arrival:
         try:
             log = self._files.log.read_bytes()
             size, checksum = _HEAD.unpack_from(log)
-        except (OSError, struct.error):
+        except (FileNotFoundError, struct.error):
             return
         header = log[_HEAD.size : _HEAD.size + size]
         if len(header) != size or extend(0, header) != checksum:

@@ -151,9 +151,10 @@ class AggregatorService:
             return
         download = await self._fetching.find(session, request)
         if download is None:
-            refused = Refused(Reason.NO_SUCH_PACKAGE, f"round {request.round} has no such package for you")
-            self.refusals.add(session.client_id, refused)
-            yield pb.FetchResponse(refusal=to_wire(refused))
+            download = Refused(Reason.NO_SUCH_PACKAGE, f"round {request.round} has no such package for you")
+        if isinstance(download, Refused):
+            self.refusals.add(session.client_id, download)
+            yield pb.FetchResponse(refusal=to_wire(download))
             return
         async with aclosing(self._fetching.messages(session, request, download)) as messages:
             async for message in messages:

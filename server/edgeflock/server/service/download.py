@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from edgeflock.common.payload.checksum import GRANULE
-from edgeflock.common.reason import Reason
 from edgeflock.common.wire.messages import SCOPES_BACK, package_to_wire
 from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.server.core.refusal import Refused
@@ -16,8 +15,6 @@ from edgeflock.server.service.refusals import to_wire
 from edgeflock.server.service.sessions import Session
 from edgeflock.v1 import aggregator_pb2 as pb
 
-_ROUND_OVER = Refused(Reason.BUSY, "the round is over: look at your view again")
-
 
 class Fetching:
     """What is on its way to clients."""
@@ -26,13 +23,16 @@ class Fetching:
         self._intake = intake
         self._turns = Turns()
 
-    async def find(self, session: Session, request: pb.FetchRequest) -> Download | None:
-        """Return the package that is meant, if the client has a task in that round and can ask so for it."""
+    async def find(self, session: Session, request: pb.FetchRequest) -> Download | Refused | None:
+        """Return the package that is meant, if the client has a task in that round and can ask so for it, or
+        why it cannot be had now."""
         size = request.chunk_bytes
         if request.offset % GRANULE or size % GRANULE or size > MAX_CHUNK or request.scope not in SCOPES_BACK:
             return None
         found = await self._intake.download(session.client_id, request.round, SCOPES_BACK[request.scope])
-        return found if found is not None and request.digest in (b"", found.package.digest) else None
+        if isinstance(found, Download) and request.digest not in (b"", found.package.digest):
+            return None
+        return found
 
     async def messages(
         self, session: Session, request: pb.FetchRequest, download: Download
@@ -59,8 +59,8 @@ class Fetching:
         whole = download.package.size_bytes
         for offset in range(start, whole, size):
             message = await download.message(offset, size)
-            if message is None:
-                yield pb.FetchResponse(refusal=to_wire(_ROUND_OVER))
+            if isinstance(message, Refused):
+                yield pb.FetchResponse(refusal=to_wire(message))
                 return
             payload = min(size, whole - offset)
             session.fetching = offset + payload, whole

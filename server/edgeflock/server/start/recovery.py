@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from edgeflock.common.errors import FULL, CorruptCheckpoint, EdgeflockError
+from edgeflock.common.errors import CorruptCheckpoint, EdgeflockError, JournalBroken
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.spool import Spool
 from edgeflock.server.journal.journal import Journal
@@ -86,7 +86,10 @@ def _begin_anew(journal: Journal, resumed: Resumed, round: int, spool: Spool) ->
 def _restore(
     journal: Journal, resumed: Resumed, learner: Learner, checkpoints: Checkpoints, spool: Spool
 ) -> bool:
-    """Load the last committed round, or rebuild it; return whether that was possible."""
+    """Load the last committed round, or rebuild it; return whether that was possible.
+
+    Raises OSError where files cannot be read or written now: nothing is known to be damaged by that.
+    """
     try:
         _load(journal, resumed.newest, learner, checkpoints)
         return True
@@ -96,9 +99,13 @@ def _restore(
         _rebuild(journal, resumed, learner, checkpoints, spool)
         log.warning("checkpoint_rebuilt", round=resumed.newest)
         return True
-    except (EdgeflockError, KeyError, OSError) as error:
-        if isinstance(error, OSError) and error.errno in FULL:
-            raise  # there will be space again: no reason to go back
+    except JournalBroken:
+        raise
+    except (
+        EdgeflockError,
+        KeyError,
+        FileNotFoundError,
+    ) as error:  # what the system refuses now is no reason to go back
         log.error("checkpoint_not_rebuilt", round=resumed.newest, reason=str(error))
     return False
 
