@@ -170,6 +170,34 @@ def test_testing_clients_changes_no_bits_and_leaves_out_who_has_no_samples(tmp_p
     assert all(0 < samples < test for _, _, model, samples in found if model == LOCAL)
 
 
+def test_in_the_end_everybody_is_tested_with_the_model_of_its_last_participation(tmp_path: Path) -> None:
+    """Of a cohort of two the last round's mean would be that of two; and the test changes no bits."""
+    flags = (
+        "--clients=4",
+        "--cohort=2",
+        "--rounds=4",
+        "--model=linear",
+        "--partition=dirichlet:0.3",
+        "--seed=5",
+    )
+    hashes = []
+    for wish in ("off", "local"):
+        (tmp_path / wish).mkdir()
+        with processes.flock(tmp_path / wish) as flock:
+            server = flock.server(*flags, f"--eval-clients={wish}")
+            client = flock.client("c0,c1,c2,c3")
+            assert [server.ended(), client.ended()] == [0, 0]
+            hashes.append(flock.sha256())
+            found = flock.rows("SELECT round, seat, accuracy, loss FROM client_scores ORDER BY 1, 2")
+            members = dict(flock.rows("SELECT round, members FROM evaluations WHERE model = 'client_local'"))
+    assert hashes[0] == hashes[1]
+    assert members == {1: 2, 2: 2, 3: 2, 4: 2, 5: 4}
+    last = {seat: score for number, seat, *score in found if number <= 4}
+    closing = {seat: score for number, seat, *score in found if number == 5}
+    assert len(last) == 4, "a seed with which everybody took part"
+    assert closing == last
+
+
 def _digits(count: int) -> tuple[Any, Any]:
     dataset = datasets.load("digits", None)
     part = dataset.ready(dataset.train.take(np.arange(count)))

@@ -234,8 +234,10 @@ class FedTRClient(ClientHalf[FedTRParams]):
         return (sums / counts.clamp_min(1)[:, None]).float(), counts
 
     def own_model(self, work: Local) -> Tensor | None:
-        """Return w_i: just trained, or in the closing task as it was kept."""
-        return work.params if work.steps_done else work.state.vectors.get("model")
+        """Return w_i: just trained, or in the closing task as it was kept; else what was received."""
+        if work.steps_done:
+            return work.params
+        return work.state.vectors.get("model", None if self.private else work.params)
 
     def own_buffers(self, work: Local) -> Tensor | None:
         return None if work.steps_done else work.state.vectors.get("buffers")

@@ -24,7 +24,7 @@ from edgeflock.common.payload.pack import Packed, pack
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
 from edgeflock.common.scores import ClientScore
 from edgeflock.methods.kit import steps
-from edgeflock.methods.kit.base import Bundles
+from edgeflock.methods.kit.base import KEEP_OWN, OWN_BUFFERS, OWN_MODEL, Bundles
 from edgeflock.methods.kit.local import Local
 from edgeflock.methods.kit.values import State
 from edgeflock.methods.kit.workbench import Workbench
@@ -110,6 +110,7 @@ class Bench:
         if not work.steps_done:
             return Result(encoded, None)
         _after_encoding(setup, work, bundles, encoded)
+        _keep_own(setup, work)
         return Result(encoded, work.new_state, _exam(setup, member, task, work, progress))
 
     def _local(self, setup: Setup, member: Member, task: Task, state: State) -> Local:
@@ -200,6 +201,14 @@ def _after_encoding(setup: Setup, work: Local, bundles: Bundles, encoded: Packed
             work.keep(RESIDUAL, coding.residual(bundles[section.kind], decoded[section.kind]))
     if mirrored:
         setup.half.sent(work, decoded)
+
+
+def _keep_own(setup: Setup, work: Local) -> None:
+    """Keep the trained model where everybody is tested in the end, unless the method itself does."""
+    if work.plan.flags.get(KEEP_OWN) and not steps.overrides(setup.half, "own_model"):
+        work.keep(OWN_MODEL, work.params)
+        if work.model.buffers.numel():
+            work.keep(OWN_BUFFERS, work.model.buffers)
 
 
 def _decoded(section: Section, data: bytes, sent: Tensor) -> Tensor:

@@ -60,6 +60,7 @@ class FedAdmServer(ServerHalf[FedAdmParams]):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.second_walk = self.params.adaptive
+        self.closing_tests = self.params.result == "latest"
 
     def begin(self, state: State) -> None:
         state.vectors["best"] = state.model.clone()
@@ -79,7 +80,7 @@ class FedAdmServer(ServerHalf[FedAdmParams]):
 
     def closing(self, state: State) -> Plan | None:
         """F at the last aggregate is not known yet."""
-        if self.params.result == "latest":
+        if self.params.result == "latest" and not self.setting.tested:
             return None
         return Plan(lr=0.0).with_flags(**self._flags(state))
 

@@ -43,6 +43,11 @@ __all__ = [
 
 Bundles = dict[Kind, Tensor]
 
+OWN_MODEL, OWN_BUFFERS = "own model", "own buffers"  # in a client's state, of its last participation
+KEEP_OWN = (
+    "keep_own"  # a flag of a plan: they are to be kept, for the test of everybody when training is over
+)
+
 
 class ServerHalf(Generic[P]):
     """The server's half of a method. State is changed in place in `begin` and `commit` only."""
@@ -215,13 +220,14 @@ class ClientHalf(Generic[P]):
     def own_model(self, work: Local) -> Tensor | None:
         """The client's own model, which it tests on its local test data; None: it has none.
 
-        Asked after the local work, or in the closing task after `close`.
+        Asked after the local work, or in the closing task after `close`: then it is that of the client's last
+        participation, kept for that where rounds ask a part of the clients, or else the received one.
         """
-        return work.params
+        return work.params if work.steps_done else work.state.vectors.get(OWN_MODEL, work.params)
 
     def own_buffers(self, work: Local) -> Tensor | None:
         """The float buffers (BatchNorm) of that model; None: as `work.model` has them now."""
-        return None
+        return None if work.steps_done else work.state.vectors.get(OWN_BUFFERS)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ async def open_round(means: Means, machine: RunMachine, effect: PrepareRound, *,
     The first round of a life may go on with what another one has left.
     """
     began = time.monotonic()
-    means.bookkeeping.begin(effect.round, testing=effect.last and means.learner.half.closing_tests)
+    means.bookkeeping.begin(effect.round, testing=effect.last and means.learner.closing_tests)
     ask, number = means.journal.ask, effect.round  # the same after a restart
     roster = await asyncio.wrap_future(ask(lambda past: past.roster(number)))
     kept = await asyncio.wrap_future(ask(lambda past: past.costs(number))) if first else None

@@ -24,7 +24,7 @@ from edgeflock.common.payload.package import IDENTITY, Kind
 from edgeflock.common.payload.tensorfile import Written
 from edgeflock.common.seeds import derive
 from edgeflock.common.verdict import Verdict
-from edgeflock.methods.kit.base import Effort, Method, Plan, Round, ServerHalf, Setting, State
+from edgeflock.methods.kit.base import KEEP_OWN, Effort, Method, Plan, Round, ServerHalf, Setting, State
 from edgeflock.methods.kit.options import Params
 from edgeflock.methods.kit.tools import Tools
 from edgeflock.server.files import packages
@@ -43,6 +43,7 @@ class Terms:
     codec: str = str(IDENTITY)  # of updates
     codec_down: str = str(IDENTITY)
     passes: tuple[int, int] | None = None  # operations of a sample's forward and backward pass, if known
+    closing_test: bool = False  # clients test their models, and no round of training asks all of them
 
 
 class Learner:
@@ -125,9 +126,25 @@ class Learner:
     def plan(self, round: Round) -> Plan:
         """S1, or S7 for the closing task. A function of the committed state."""
         if round.closing:
-            plan = self.half.closing(self.state) or Plan(lr=round.lr)
+            plan = self._closing() or Plan(lr=round.lr)
             return replace(plan, steps=0, batch_size=self._plan.batch_size)
-        return self.half.plan(self.state, replace(self._plan, lr=round.lr, clip=self.params.clip), round)
+        plan = self.half.plan(self.state, replace(self._plan, lr=round.lr, clip=self.params.clip), round)
+        return plan.with_flags(**{KEEP_OWN: 1.0}) if self._terms.closing_test else plan
+
+    def _closing(self) -> Plan | None:
+        """Return the plan of the closing task: the method's, or one that only tests."""
+        own = self.half.closing(self.state)
+        return Plan(lr=0.0) if own is None and self._terms.closing_test else own
+
+    @property
+    def closing_tests(self) -> bool:
+        """Whether the closing task tests clients' own models and nothing else."""
+        return self.half.closing_tests or self.half.closing(self.state) is None
+
+    @property
+    def closes(self) -> bool:
+        """Whether there may be a closing task."""
+        return self.method.closes or self._terms.closing_test
 
     def round(
         self, number: int, cohort: Collection[int], samples: Mapping[int, int], *, closing: bool = False
@@ -138,7 +155,7 @@ class Learner:
     def wants_no(self, round: Round) -> str:
         """Return why the method wants no such round, or no closing task; empty if it does."""
         if round.closing:
-            return "" if self.half.closing(self.state) is not None else "there is nothing to ask"
+            return "" if self._closing() is not None else "there is nothing to ask"
         return self.plan(round).stop
 
     def open(self, round: Round, checkpoint: Path, scratch: Path) -> RoundWork:
@@ -166,9 +183,9 @@ class Learner:
         kinds = [*bundles, *self.half.optional(self.state, round), *self.half.personal_kinds(round)]
         down = sum(self._largest_down(kind) for kind in kinds)
         each = down + sum(spec.largest for spec in self._uploads(round))
-        if round.closing and self.half.closing_tests:
+        if round.closing and self.closing_tests:
             return 0  # which is no cost
-        if round.closing or self.half.closing(self.state) is None:
+        if round.closing or self._closing() is None:
             return len(round.cohort) * each
         following = replace(round, number=round.number + 1, closing=True, cohort=tuple(sorted(round.samples)))
         return len(round.cohort) * each + self.expected_bytes(following)

@@ -126,6 +126,7 @@ def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatMod
         codec=_wired(config, config.codec),
         codec_down=_wired(config, config.codec_down),
         passes=_passes(net, test),
+        closing_test=has_closing_test(config),
     )
     learner = Learner(method, params, setting, flat.layouts, terms, tools)
     learner.begin(flat)
@@ -169,6 +170,17 @@ def client_tests(config: ServerConfig) -> tuple[str, ...]:
     return WISHES[own if config.eval_clients == "auto" else config.eval_clients]
 
 
+def is_partial(config: ServerConfig) -> bool:
+    """Whether rounds ask a part of the clients."""
+    members = min((len(line.split()) for line in config.cohort_lines), default=config.cohort)
+    return config.participation == "online" or 0 < members < config.clients
+
+
+def has_closing_test(config: ServerConfig) -> bool:
+    """Whether everybody is tested when training is over: else its last round would stand for all."""
+    return bool(config.eval_every and client_tests(config)) and is_partial(config) and not config.central
+
+
 def build_rules(config: ServerConfig) -> Rules:
     if config.central:  # one member, for whom there is nobody to go on without
         return Rules(
@@ -193,7 +205,7 @@ def build_rules(config: ServerConfig) -> Rules:
         script=tuple(tuple(line.split()) for line in config.cohort_lines),
         quarantine_after=0 if config.cohort_lines else config.quarantine_after,
         quarantine_rounds=config.quarantine_rounds,
-        closes=load(config.method).closes,
+        closes=load(config.method).closes or has_closing_test(config),
         method=config.method,
     )
 

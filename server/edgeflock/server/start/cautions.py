@@ -8,7 +8,7 @@ from edgeflock.methods.kit.base import Outlook
 from edgeflock.methods.kit.options import idle, parse
 from edgeflock.methods.kit.registry import load
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.start.build import shards
+from edgeflock.server.start.build import is_partial, shards
 
 
 def cautions(config: ServerConfig) -> list[str]:
@@ -21,9 +21,7 @@ def cautions(config: ServerConfig) -> list[str]:
 
 def outlook(config: ServerConfig) -> Outlook:
     """Return what is known of a run's rounds."""
-    members = min((len(line.split()) for line in config.cohort_lines), default=config.cohort)
-    partial = config.participation == "online" or 0 < members < config.clients
-    return Outlook(config.lr or 0.0, partial, _steps(config))
+    return Outlook(config.lr or 0.0, is_partial(config), _steps(config))
 
 
 def _steps(config: ServerConfig) -> float | None:

@@ -47,7 +47,7 @@ def _is_unwanted(resumed: Resumed, learner: Learner, asked: Asked) -> bool:
     closing task, or a closing task takes the place of the round that is open."""
     if resumed.over or (resumed.open_round and resumed.open_round.last):
         return asked.more and asked.rounds > resumed.committed
-    return resumed.open_round is not None and learner.method.closes and asked.rounds <= resumed.committed
+    return resumed.open_round is not None and learner.closes and asked.rounds <= resumed.committed
 
 
 def check_known(checkpoints: Checkpoints, committed: int) -> None:
