@@ -126,6 +126,10 @@ def _scores(connection: sqlite3.Connection) -> None:
 def _moved(connection: sqlite3.Connection) -> None:
     """An update that counted says whether the client's own state moved with it; NULL: that is not known."""
     connection.execute("ALTER TABLE outcomes ADD COLUMN moved INTEGER")
+    connection.execute(
+        "CREATE INDEX outcomes_that_moved ON outcomes (epoch, round) "
+        "WHERE verdict = 'counted' AND moved IS NOT 0"
+    )
 
 
 def _scores_and_moved(connection: sqlite3.Connection) -> None:

@@ -45,6 +45,7 @@ CREATE TABLE outcomes (
   seal INTEGER,
   PRIMARY KEY (epoch, round, seat)
 ) STRICT;
+CREATE INDEX outcomes_that_moved ON outcomes (epoch, round) WHERE verdict = 'counted' AND moved IS NOT 0;
 CREATE TABLE conduct (                        -- clients that have sent bad updates
   seat INTEGER PRIMARY KEY REFERENCES seats (seat),
   refused INTEGER NOT NULL,                   -- bad updates in all
