@@ -6,7 +6,7 @@ import csv
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -417,3 +417,75 @@ def test_parquet_holds_what_the_csv_holds(grid: Grid, results: list[CellResult],
     ):
         assert tables.write_parquet(tmp_path / "t.parquet", records)
         assert parquet.read_table(tmp_path / "t.parquet").to_pylist() == list(records)
+
+
+# ----------------------------------------------------------------------------- how far they compare
+
+
+def compared(text: str, runs: Mapping[str, History], measure: str = "global") -> list[str]:
+    """Return the notes of a grid whose methods ended in these runs."""
+    asked = make_grid(tomllib.loads(text), "g.toml")
+    made = [
+        CellResult(cell, outcome(run, measure, (), cell.config.rounds), history=run)
+        for cell in asked.cells
+        for run in [runs[cell.method]]
+    ]
+    return findings(made, replace(asked, measure=measure)).notes()
+
+
+def test_what_ended_a_run_before_its_last_round_is_said() -> None:
+    text = "[grid]\nmethod = ['fedavg', 'fedadm']\nseed = [0, 1]\n[run]\nrounds = 9\nlr = 0.1\nbatch_size = 8"
+    cut = replace(
+        history([0.5, 0.6]), ending=Ending("completed", "the budget of time is used up: 60.2 s of 60 s")
+    )
+    said = compared(text, {"fedavg": history([0.5] * 9), "fedadm": cut})
+    words = "fedadm ended before its last round in 2 runs, after 2 rounds: the budget of time is used up."
+    assert words in said
+    assert not any(note.startswith("fedavg ended") for note in said)
+
+
+def test_what_differs_by_the_methods_own_defaults_is_said() -> None:
+    text = "[grid]\nmethod = ['fedavg', 'fedprox', 'fednag']\n[run]\nrounds = 1\n"
+    runs = dict.fromkeys(("fedavg", "fedprox", "fednag"), history([0.5]))
+    said = (
+        "By the methods' own defaults, for the grid does not say: lr 0.05 (fedavg, fedprox) and 0.01 "
+        "(fednag); batch_size 32 (fedavg, fedprox) and 64 (fednag)."
+    )
+    assert said in compared(text, runs)
+    told = compared(text + "lr = 0.1\nbatch_size = 8", runs)
+    assert not any("own defaults" in note for note in told)
+
+
+def test_a_run_of_several_lives_is_named() -> None:
+    lives = tuple(Event(number, float(number), "run_started", {}) for number in (1, 2, 3))
+    cut = replace(history([0.5]), events=lives)
+    said = compared("[grid]\nseed = [0]\n[run]\nrounds = 1", {"fedavg": cut})
+    assert "Cut and gone on with: fedavg seed=0 (3 lives of its server)." in said
+
+
+def test_of_how_many_models_an_accuracy_is_the_mean_is_said() -> None:
+    def tested(members: int) -> History:
+        run = history([0.5])
+        summary = Summary(0.5, 0.5, 10, members=members)
+        return replace(run, rounds=(replace(run.rounds[0], evaluations={"client_local": summary}),))
+
+    text = "[grid]\nmethod = ['fedavg', 'fedtr']\n[run]\nrounds = 1"
+    said = compared(text, {"fedavg": tested(2), "fedtr": tested(8)}, "client_local")
+    assert "Final accuracies of 'client_local' are means over 2 models (fedavg), 8 models (fedtr)." in said
+
+
+def test_a_final_accuracy_of_an_older_round_is_named() -> None:
+    said = compared("[grid]\nseed = [0]\n[run]\nrounds = 3", {"fedavg": history([0.5, 0.6, None])})
+    assert "Final accuracies of an older round: fedavg seed=0 (round 2 of 3)." in said
+
+
+def test_what_was_said_at_the_starts_stands_beside_the_table_once_with_the_clients_tests() -> None:
+    run = history([0.5])
+    run = replace(
+        run,
+        events=(Event(1, 0.0, "caution", {"reason": "fedtr: its model falls"}),) * 2,
+        rounds=(replace(run.rounds[0], spent={"seconds": 2.0, "exam_s": 90.0}),),
+    )
+    said = compared("[grid]\nseed = [0, 1]\n[run]\nrounds = 1", {"fedavg": run})
+    assert said.count("Caution, fedtr: its model falls.") == 1
+    assert "Clients of fedavg tested their own models for 1.50 min together, which is in no cost." in said

@@ -90,6 +90,7 @@ def cell_records(results: Sequence[CellResult], targets: Sequence[float]) -> lis
                 METHOD: result.cell.method,
                 **result.cell.labels,
                 "failure": result.failure,
+                "final_members": result.outcome.members if result.outcome else None,
                 **{name: figures.get(name) for name in names},
                 "run_dir": result.run_dir,
             }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from edgeflock.lab.findings import comparable
 from edgeflock.lab.findings.outcome import RunOutcome, overlap
 from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.grid.grid import Grid
 from edgeflock.methods.kit import registry
 from edgeflock.server.costs.catalogue import MODEL_J
 
-_MUCH = 0.1  # a share of seconds that is worth a sentence
 _READING = (
     "± is the standard deviation over seeds. Seconds are those of the server's rounds, without the start of "
     "processes; bytes are payload, both ways."
@@ -22,8 +22,10 @@ def notes(results: Sequence[CellResult], grid: Grid) -> list[str]:
     return [
         *_silent(results, grid.measure),
         *_missed(results, grid),
+        *_apart(results, grid),
         *_shared(results),
-        *_tested(results),
+        *comparable.tests(results),
+        *comparable.cautions(results),
         *_by_servers(results),
         *_energy(results),
         _READING,
@@ -32,7 +34,17 @@ def notes(results: Sequence[CellResult], grid: Grid) -> list[str]:
 
 def urgent(results: Sequence[CellResult], grid: Grid) -> list[str]:
     """Return what must be said where there is room for little."""
-    return [*_silent(results, grid.measure), *_shared(results)]
+    return [*_silent(results, grid.measure), *_apart(results, grid), *_shared(results)]
+
+
+def _apart(results: Sequence[CellResult], grid: Grid) -> list[str]:
+    """Say in what runs differ that nobody asked for."""
+    return [
+        *comparable.ended(results),
+        *comparable.lives(results),
+        *comparable.defaults(results, grid),
+        *comparable.members(results, grid.measure),
+    ]
 
 
 def _silent(results: Sequence[CellResult], measure: str) -> list[str]:
@@ -70,20 +82,6 @@ def _shared(results: Sequence[CellResult]) -> list[str]:
         if overlap(ran)
         else []
     )
-
-
-def _tested(results: Sequence[CellResult]) -> list[str]:
-    """Say whose seconds are to a good part those of tests: a method that has many models is slow to test."""
-    shares: dict[str, list[float]] = {}
-    for result in results:
-        if result.outcome:
-            shares.setdefault(result.cell.method, []).append(result.outcome.tests)
-    means = {method: sum(found) / len(found) for method, found in shares.items()}
-    return [
-        f"{share:.0%} of the seconds of {method} went into testing its models, while no round was open."
-        for method, share in means.items()
-        if share >= _MUCH
-    ]
 
 
 def _by_servers(results: Sequence[CellResult]) -> list[str]:

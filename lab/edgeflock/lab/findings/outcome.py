@@ -27,6 +27,11 @@ class RunOutcome:
     lives: tuple[Life, ...] = ()  # of its server
     tests: float = 0.0  # share of its seconds in which models were tested while no round was open
 
+    @property
+    def members(self) -> int | None:
+        """The models that the final accuracy is the mean of; None: there is none."""
+        return self.curve[-1].evaluation.members if self.curve else None
+
     def figures(self) -> Iterator[tuple[float | None, str, float | None]]:
         """Yield every figure as (target, name, value); those of the whole run have no target."""
         yield None, "final_accuracy", self.final

@@ -1,0 +1,119 @@
+"""How far the runs of a grid can be compared, in sentences: what differs that nobody asked for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from edgeflock.common.command.units import amount, counted
+from edgeflock.lab.findings.results import CellResult
+from edgeflock.lab.grid.grid import Grid
+from edgeflock.lab.history import GLOBAL
+
+_BY_METHOD = ("lr", "lr_decay", "momentum", "weight_decay", "batch_size", "epochs", "budget")
+_NAMED = 5  # names that a sentence has room for
+
+
+def ended(results: Sequence[CellResult]) -> list[str]:
+    """Say what ended runs before their last round: a budget, a target, the method itself."""
+    early: dict[tuple[str, str], list[int]] = {}
+    for result in results:
+        history, outcome = result.history, result.outcome
+        if history is None or outcome is None or history.ending is None:
+            continue
+        rounds = int(outcome.total["rounds"] or 0)
+        if rounds < result.cell.config.rounds:
+            why = history.ending.reason.partition(":")[0]
+            early.setdefault((result.cell.method, why), []).append(rounds)
+    return [
+        f"{name} ended before its last round in {counted(len(found), 'run')}, after {_span(found)}: {why}."
+        for (name, why), found in early.items()
+    ]
+
+
+def lives(results: Sequence[CellResult]) -> list[str]:
+    """Say which runs were cut and gone on with."""
+    cut = [
+        f"{result.cell.name} ({len(result.outcome.lives)} lives of its server)"
+        for result in results
+        if result.outcome and len(result.outcome.lives) > 1
+    ]
+    return [f"Cut and gone on with: {_named(cut)}."] if cut else []
+
+
+def defaults(results: Sequence[CellResult], grid: Grid) -> list[str]:
+    """Say in what runs differ because the methods' own defaults do."""
+    parts = []
+    for option in (option for option in _BY_METHOD if option not in grid.axes):
+        found: dict[str, list[str]] = {}
+        for cell in (result.cell for result in results if option not in result.cell.given):
+            names = found.setdefault(_text(getattr(cell.config, option)), [])
+            names.extend([cell.method] if cell.method not in names else [])
+        if len(found) > 1:
+            words = " and ".join(f"{value} ({_named(names)})" for value, names in found.items())
+            parts.append(f"{option} {words}")
+    return [f"By the methods' own defaults, for the grid does not say: {'; '.join(parts)}."] if parts else []
+
+
+def tests(results: Sequence[CellResult]) -> list[str]:
+    """Say whose seconds are those of tests in part, and what clients' tests of their own models took."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for result in results:
+        if result.outcome:
+            exams = result.history.total.get("exam_s", 0.0) if result.history else 0.0
+            found.setdefault(result.cell.method, []).append((result.outcome.tests, exams))
+    return [sentence for name, each in found.items() for sentence in _tests(name, each)]
+
+
+def _tests(name: str, found: Sequence[tuple[float, float]]) -> Iterable[str]:
+    share, exams = (sum(values) / len(found) for values in zip(*found, strict=True))
+    if share >= 0.005:
+        yield f"{share:.0%} of the seconds of {name} went into testing its models, while no round was open."
+    if exams:
+        took = amount("seconds", exams)
+        yield f"Clients of {name} tested their own models for {took} together, which is in no cost."
+
+
+def members(results: Sequence[CellResult], measure: str) -> list[str]:
+    """Say of how many models an accuracy is the mean, and which one is that of an older round."""
+    found: dict[str, set[int]] = {}
+    old = []
+    for result in results:
+        if not result.outcome or not result.outcome.curve:
+            continue
+        last = result.outcome.curve[-1]
+        found.setdefault(result.cell.method, set()).add(last.evaluation.members)
+        if last.round < (trained := int(result.outcome.total["rounds"] or 0)):
+            old.append(f"{result.cell.name} (round {last.round} of {trained})")
+    several = {name: counts for name, counts in found.items() if counts != {1}}
+    each = ", ".join(f"{_span(list(counts), 'model')} ({name})" for name, counts in several.items())
+    means = [f"Final accuracies of {measure!r} are means over {each}."] if measure != GLOBAL and each else []
+    return [*means, *([f"Final accuracies of an older round: {_named(old)}."] if old else [])]
+
+
+def cautions(results: Sequence[CellResult]) -> list[str]:
+    """Say what was said when the runs started, once."""
+    said = [
+        str(event.fields.get("reason"))
+        for result in results
+        if result.history
+        for event in result.history.events
+        if event.name == "caution"
+    ]
+    return [f"Caution, {words}." for words in dict.fromkeys(said)]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={entry}" for name, entry in value.items()) or "none"
+    return "none" if value is None else f"{value:g}"
+
+
+def _span(counts: Sequence[int], what: str = "round") -> str:
+    low, high = min(counts), max(counts)
+    return counted(low, what) if low == high else f"{low:,} to {counted(high, what)}"
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_NAMED])} and {more} more"
