@@ -183,14 +183,15 @@ def undamaged(tmp_path_factory: pytest.TempPathFactory) -> str:
     return run_to_the_end(tmp_path_factory.mktemp("undamaged"), TOPK, ("c0", "c1"))
 
 
-def died_with_an_update(flock: Flock) -> Path:
+def died_with_an_update(flock: Flock, too: Callable[[Flock], bool] = lambda _: True) -> Path:
     """Leave a server that waits for c0, and c1 dead with its update of the open round; return c1's folder."""
     server = flock.server(*TOPK)
     absent, victim = flock.clients("c0", "c1")
     server.wait_for("round_committed", count=3)
     absent.kill()
     folder = flock.folder / "clients" / "c1" / "clients" / "c1"
-    until(lambda: waits(flock, folder / "outbox" / "meta") or None, lambda: server.text[-2000:])
+    meta = folder / "outbox" / "meta"
+    until(lambda: (waits(flock, meta) and too(flock)) or None, lambda: server.text[-2000:])
     victim.kill()
     return folder
 
@@ -203,6 +204,36 @@ def waits(flock: Flock, meta: Path) -> bool:
     number = json.loads(content.splitlines()[0])["round"]
     ((opened,),) = flock.rows("SELECT max(round) FROM rounds WHERE committed = 0") or [(None,)]
     return bool(opened == number) and not (flock.run_dir / f"spool/{number:06d}/000000.log").exists()
+
+
+def arrived(flock: Flock) -> bool:
+    """Whether the update of c1 is complete in the spool: its header, and a mark behind the payload."""
+    (log,) = max((flock.run_dir / "spool").iterdir()).glob("000001.log")
+    stored = log.read_bytes()
+    return len(stored) >= 8 + int.from_bytes(stored[:4], "little") + 12
+
+
+@pytest.mark.long
+@pytest.mark.promise("R3")
+@pytest.mark.parametrize("both", [False, True], ids=["update torn", "update and candidate torn"])
+def test_a_torn_update_that_counted_rounds_ago_moves_the_state_or_is_said_to_be_lost(
+    flock: Flock, both: bool
+) -> None:
+    """The server had all of it, and went on without the device for so long that no view tells its verdict."""
+    folder = died_with_an_update(flock, arrived)
+    spoil(folder / "outbox" / "meta", "empty")
+    (candidate,) = folder.glob("runs/*/candidate.safetensors")
+    spoil(candidate, "flip") if both else None
+    flock.programs[0].kill()
+    alone, here = flock.server("--deadline=1", "--min-updates=1"), flock.client("c0")
+    alone.wait_for("round_committed", count=4)
+    alone.kill()
+    server, victim = flock.server("--deadline=60"), flock.client("c1")
+    assert [server.ended(), here.ended(), victim.ended()] == [0, 0, 0]
+    assert bool(victim.events("state_lost")) == both
+    assert victim.events("update_settled", counted=True)
+    late = [number for number, verdict in flock.verdicts("c1").items() if verdict == "late"]
+    assert len(late) >= 3
 
 
 def finish(flock: Flock) -> Program:
