@@ -91,6 +91,57 @@ def test_a_full_disk_stops_the_run_for_as_long_as_it_is_full(
     assert flock.sha256() == undisturbed
 
 
+@pytest.fixture
+def home(flock: Flock) -> Iterator[tuple[str, ...]]:
+    """What begins a command to which the run directory is a small disk, which stays between two of them."""
+    flock.run_dir.mkdir()
+    holder = subprocess.Popen(
+        mounted(flock.run_dir, "size=8m", "sleep", "infinity"), stderr=subprocess.DEVNULL
+    )
+    try:
+        inside = Path(f"/proc/{holder.pid}/root{flock.run_dir}")
+        until(lambda: os.path.ismount(inside) or holder.poll() is not None or None, lambda: "no disk")
+        if holder.poll() is not None:
+            pytest.skip("no disk can be mounted here")
+        flock.seen = inside
+        yield "nsenter", f"--mount=/proc/{holder.pid}/ns/mnt"
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def test_a_server_that_starts_on_a_full_disk_waits_for_room(
+    flock: Flock, home: tuple[str, ...], undisturbed: str
+) -> None:
+    def served(log: str) -> subprocess.Popen[bytes]:
+        words = [*program("fl-server"), f"--run-dir={flock.folder / 'run'}", "--listen=127.0.0.1:0", *RUN]
+        with (flock.folder / log).open("wb") as file:
+            started = subprocess.Popen([*home, *words], stderr=file)
+        stack.callback(started.wait)
+        stack.callback(started.kill)
+        return started
+
+    with contextlib.ExitStack() as stack:
+        first = served("server.log")
+        until(lambda: (flock.run_dir / "address").exists() or None, lambda: log_of(flock))
+        client = flock.client("c0,c1,c2")
+        wait_for_more(flock, 0, '"round_committed"')
+        fill(flock.run_dir / "filler")
+        wait_for_more(flock, 0, "run_paused", "REASON_NO_SPACE")
+        first.kill()
+        first.wait()
+        fill(flock.run_dir / "rest")  # what its end has set free
+        second = served("again.log")
+        again = flock.folder / "again.log"
+        until(lambda: "start_waits" in again.read_text() or second.poll(), again.read_text)
+        assert second.poll() is None, again.read_text()
+        for name in ("filler", "rest"):
+            (flock.run_dir / name).unlink()
+        assert (second.wait(60), client.ended()) == (0, 0), again.read_text()[-3000:]
+        assert "start_goes_on" in again.read_text()
+        assert flock.sha256() == undisturbed
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(8))
 def test_a_disk_that_is_full_at_many_instants_damages_nothing(

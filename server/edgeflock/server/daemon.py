@@ -24,6 +24,7 @@ from edgeflock.server.start import children, listen, startup
 from edgeflock.server.start.children import ChildProcesses
 from edgeflock.server.start.listen import Doors
 from edgeflock.server.start.motion import set_in_motion
+from edgeflock.server.start.room import when_there_is_room
 from edgeflock.server.start.startup import Parts
 from edgeflock.server.web.standing import stay
 
@@ -69,7 +70,9 @@ async def _live(parts: Parts, console: ServerConsole) -> tuple[Ended | None, str
     config, moving = parts.built.config, set_in_motion(parts)
     with _signals(moving.intake, config.drain_timeout) as asked:
         doors = await Doors.bound(moving)
-        beside = await asyncio.to_thread(ChildProcesses, config, parts.run_dir)
+        beside = await asyncio.to_thread(
+            when_there_is_room, parts.run_dir, lambda: ChildProcesses(config, parts.run_dir)
+        )
         await moving.begin()
         await doors.open()
         moving.caution()

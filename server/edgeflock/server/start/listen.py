@@ -22,6 +22,7 @@ from edgeflock.server.service.binding import AGGREGATOR, add_aggregator, add_con
 from edgeflock.server.service.certificates import Certificates
 from edgeflock.server.start.motion import RunInMotion
 from edgeflock.server.start.resolve import here_only
+from edgeflock.server.start.room import when_there_is_room
 
 log = structlog.get_logger()
 
@@ -75,7 +76,8 @@ class Doors:
         await self.clients.start()
         await self.control.start()
         config = self.run.parts.built.config
-        await asyncio.to_thread(self._write_addresses)
+        run_dir = self.run.parts.run_dir
+        await asyncio.to_thread(when_there_is_room, run_dir, self._write_addresses)
         transport = self.trusted.words if self.trusted else "plain text"
         log.info("listening", address=self.address.target, transport=transport)
         if words := here_only(config):

@@ -30,6 +30,7 @@ from edgeflock.server.learning.learner import Learner
 from edgeflock.server.service.central import load_union
 from edgeflock.server.start import build as assembly
 from edgeflock.server.start.recovery import Asked, check_known, recover
+from edgeflock.server.start.room import when_there_is_room
 
 
 @dataclass
@@ -68,7 +69,7 @@ def already_over(run_dir: Path, config: ServerConfig) -> Ended | None:
     """Return how the run ended, if it has and its clients have heard it, or had their time to."""
     if not (run_dir / rundir.JOURNAL).exists():
         return None
-    resumed = consult(run_dir / rundir.JOURNAL)
+    resumed = when_there_is_room(run_dir, lambda: consult(run_dir / rundir.JOURNAL))
     heard = FAREWELL in resumed.meta or {seat for seat, _ in resumed.seats} <= resumed.parted
     return _over(resumed, config, run_dir) if heard else None
 
@@ -119,13 +120,24 @@ def started(resumed: Resumed) -> Started:
 @contextlib.contextmanager
 def taken_up(built: Built, run_dir: Path) -> Iterator[Parts]:
     """Begin the run, or go back to where it is; in the end its journal is closed. The directory is locked.
+    A full disk is waited out.
 
     Raises CorruptCheckpoint if the journal is damaged.
     """
+    parts = when_there_is_room(run_dir, lambda: _take_up(built, run_dir))
+    with contextlib.closing(parts.journal):
+        yield parts
+
+
+def _take_up(built: Built, run_dir: Path) -> Parts:
     if not (run_dir / rundir.JOURNAL).exists():  # the file comes first: it says which run this is
         rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(built.config))
-    with contextlib.closing(Journal(run_dir / rundir.JOURNAL)) as journal:
-        yield _parts(built, run_dir, journal)
+    journal = Journal(run_dir / rundir.JOURNAL)
+    try:
+        return _parts(built, run_dir, journal)
+    except BaseException:
+        journal.close()
+        raise
 
 
 def _parts(built: Built, run_dir: Path, journal: Journal) -> Parts:

@@ -1,0 +1,62 @@
+"""A start on a full disk: it waits for room, as a server that runs does, and says so."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from edgeflock.common.errors import FULL, EdgeflockError, JournalBroken, UsageError
+
+log = structlog.get_logger()
+T = TypeVar("T")
+_LITTLE = 1 << 16  # bytes, more than SQLite takes to open a journal
+_RETRY_S = 2.0
+
+
+def when_there_is_room(run_dir: Path, work: Callable[[], T]) -> T:
+    """Do what writes to a run directory; while its disk is full, wait, and try it from its beginning.
+
+    Raises what it raises for another reason. A signal that asks to go ends the process meanwhile.
+    """
+    waiting = False
+    while True:
+        try:
+            done = work()
+        except UsageError:
+            raise
+        except (EdgeflockError, OSError) as error:
+            if not _finds_no_room(error, run_dir):
+                raise
+            if not waiting:
+                log.warning("start_waits", reason=f"no space left on the disk ({error})")
+        else:
+            if waiting:
+                log.info("start_goes_on")
+            return done
+        waiting = True
+        time.sleep(_RETRY_S)
+
+
+def _finds_no_room(error: BaseException, run_dir: Path) -> bool:
+    """Whether a full disk is behind it; SQLite says "disk I/O error" of that, too."""
+    if isinstance(error, OSError):
+        return error.errno in FULL
+    if isinstance(error, JournalBroken) and error.no_space:
+        return True
+    return _is_full(run_dir)
+
+
+def _is_full(folder: Path) -> bool:
+    """Whether not even a little can be written there."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_LITTLE))
+            file.flush()
+    except OSError as error:
+        return error.errno in FULL
+    return False
