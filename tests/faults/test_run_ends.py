@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.server.files.run_dir import CONTROL, JOURNAL, LOCK
+from edgeflock.server.files.run_dir import CONTROL, CONTROL_SOCKET, JOURNAL, LOCK
 from edgeflock.server.journal.schema import connect
 from support import processes
 from support.operator import stop
@@ -38,11 +38,12 @@ def change(flock: Flock, statement: str) -> None:
 
 def left(flock: Flock) -> set[str]:
     """Return what only a run needs that goes on."""
-    return {name for name in ("spool", CONTROL) if (flock.run_dir / name).exists()}
+    return {name for name in ("spool", CONTROL, CONTROL_SOCKET) if (flock.run_dir / name).exists()}
 
 
 @pytest.mark.promise("R1")
 def test_a_server_killed_after_all_have_heard_waits_for_nobody_and_clears(over: Flock) -> None:
+    (over.run_dir / CONTROL_SOCKET).touch()
     server = over.begin_server("--linger=600")
     assert server.ended() == 0
     assert server.events("run_is_over", reason="all 3 rounds are done")

@@ -24,6 +24,7 @@ from support.tiny_run import update
 from support.tiny_server import WAIT_S, Home, Motion
 
 NAMES = ("c0", "c1", "c2")
+OVER = "all 1 rounds are done"  # as who has read the ending says goodbye
 
 
 async def gather(run: Motion) -> None:
@@ -58,7 +59,7 @@ def test_clients_come_deliver_hear_the_verdict_and_the_end_by_values_alone(tmp_p
             parting = asyncio.create_task(run.intake.farewell())
             for name in NAMES:
                 run.intake.told(name)
-                run.intake.leave(name, "it is over")
+                run.intake.leave(name, OVER)
             await parting
 
     asyncio.run(asyncio.wait_for(play(), 3 * WAIT_S))
@@ -81,14 +82,17 @@ def test_who_was_told_of_the_end_is_waited_for_until_it_has_said_goodbye(
             parting = asyncio.create_task(run.intake.farewell())
             for name in NAMES:
                 run.intake.told(name)
-            run.intake.leave("c0", "it is over")
+            run.intake.leave("c0", OVER)
+            run.intake.leave("c1", "shut down")  # that, too, before it has read the view
             await asyncio.sleep(0)
             whole = loop.time
             monkeypatch.setattr(loop, "time", lambda: whole() + 3600)
             await asyncio.sleep(0.01)
             assert not parting.done()
-            run.intake.leave("c1", "it is over")
-            run.intake.leave("c2", "it is over")
+            run.intake.leave("c2", OVER)
+            await asyncio.sleep(0.01)
+            assert not parting.done()
+            run.intake.leave("c1", OVER)  # it is back
             await parting
 
     asyncio.run(play())

@@ -46,6 +46,7 @@ log = structlog.get_logger()
 
 _RETRY_DRAINING_MS, _RETRY_OPENING_MS = 1000, 100
 _GOING_DOWN = Refused(Reason.DRAINING, "the server is going down", _RETRY_DRAINING_MS)
+_LONGEST_GOODBYE = 200  # characters
 
 
 @dataclass(frozen=True)
@@ -95,14 +96,19 @@ class Intake:
 
     def leave(self, client_id: str, reason: str) -> None:
         """It goes, and says so."""
-        words = {"client": client_id, "reason": reason[:200]}
+        words = {"client": client_id, "reason": reason[:_LONGEST_GOODBYE]}
         log.info("client_leaving", **words)
         self.note("client_leaving", **words)
         if not self.seated(client_id):
             self._means.bookkeeping.traffic.strike(client_id)
-        elif client_id in self._told:
+        elif client_id in self._told and self._names_the_end(reason):
             self._part(client_id)
         self._engine.post(Offline(client_id, time.monotonic()))
+
+    def _names_the_end(self, reason: str) -> bool:
+        """Whether it has read the ending: who is shut down before that comes back to hear it."""
+        ending = self._machine.ending
+        return ending is not None and reason == ending.reason[:_LONGEST_GOODBYE]
 
     def told(self, client_id: str) -> None:
         """The view that says how the run ended is on its way to it: whether it comes, nobody knows."""

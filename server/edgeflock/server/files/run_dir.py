@@ -16,6 +16,7 @@ RUN_TOML = "run.toml"
 JOURNAL = "journal.sqlite"
 ADDRESS = "address"
 CONTROL = "control"
+CONTROL_SOCKET = "control.sock"
 DASHBOARD = "dashboard"
 LOCK = "lock"
 _ASKED_S = 0.05  # far longer than `is_served` has the lock

@@ -153,7 +153,7 @@ def _control(run: RunInMotion) -> grpc.aio.Server:
 
 
 def _wanted_control(run: RunInMotion) -> Address:
-    socket = run.parts.run_dir / "control.sock"
+    socket = run.parts.run_dir / rundir.CONTROL_SOCKET
     short = len(os.fsencode(socket)) <= _LONGEST_SOCKET
     text = run.parts.built.config.control or (f"unix:{socket}" if short else "127.0.0.1:0")
     return parse_address(text, "--control", any_port=True)

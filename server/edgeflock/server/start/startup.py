@@ -76,7 +76,8 @@ def already_over(run_dir: Path, config: ServerConfig) -> Ended | None:
 
 def clear(run_dir: Path) -> None:
     """Remove what a run that is over needs no more."""
-    rundir.remove_small(run_dir / rundir.CONTROL)
+    for name in (rundir.CONTROL, rundir.CONTROL_SOCKET):
+        rundir.remove_small(run_dir / name)
     Spool(run_dir / "spool").clear()
 
 
