@@ -341,13 +341,13 @@ def drawn(picture: Picture) -> dict[int, dict[str, Any]]:
 
 def test_of_a_long_run_as_much_is_kept_and_drawn_as_there_is_room_for() -> None:
     picture = Picture()
-    played(picture, 1, 4000)
+    played(picture, 1, 2000)
     size = len(pickle.dumps(picture))
-    played(picture, 4001, 20_000)
+    played(picture, 2001, 20_000)
     assert len(pickle.dumps(picture)) - size < 2**18
     rows = drawn(picture)
-    assert 1000 < len(rows) < 2048
-    assert set(range(19_489, 20_001)) <= set(rows)  # the newest are all there
+    assert 500 < len(rows) < 1024
+    assert set(range(19_745, 20_001)) <= set(rows)  # the newest are all there
     assert set(range(300, 20_001, 300)) <= set(rows)  # and those with a test
     for name, whole in (("bytes_up", sum(1000 + n % 7 for n in range(1, 20_001))), ("seconds", 20_000.0)):
         told = sum((row[name] or 0) + (row.get(f"skipped {name}") or 0) for row in rows.values())
@@ -356,16 +356,16 @@ def test_of_a_long_run_as_much_is_kept_and_drawn_as_there_is_room_for() -> None:
 
 def test_a_viewer_that_has_rows_which_were_left_out_gets_all_rows_anew_and_nothing_else() -> None:
     picture = Picture()
-    played(picture, 1, 2047)
+    played(picture, 1, 1023)
     told, seen = picture.since(NOW)
     assert "thinned" not in told
-    played(picture, 2048, 2048)
+    played(picture, 1024, 1024)
     told, seen = picture.since(seen)
     assert (told["fresh"], told["thinned"], len(told["events"])) == (False, True, 2)
-    assert len(told["rounds"]["round"]) == len(picture.curves) < 2048
+    assert len(told["rounds"]["round"]) == len(picture.curves) < 1024
     assert (told["run"]["drawn"], told["rounds"]["round"][0]) == (2, 1)
-    played(picture, 2049, 2049)
-    assert picture.since(seen)[0]["rounds"]["round"] == [2049]
+    played(picture, 1025, 1025)
+    assert picture.since(seen)[0]["rounds"]["round"] == [1025]
 
 
 def test_the_best_round_is_known_though_it_is_left_out_and_forgotten_when_it_is_taken_back() -> None:

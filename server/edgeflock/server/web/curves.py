@@ -13,9 +13,9 @@ Value = float | int | None
 
 _LARGE = 1e5  # moments are
 _NOT_DRAWN = {"round", "budget"}
-_NEWEST = 512  # rounds that are kept one by one
-_OLDER = 1024  # rows of all before them: more than a screen has columns
-_MOST = 2048  # rows before some are left out
+_NEWEST = 256  # rounds that are kept one by one
+_OLDER = 512  # rows of all before them: more than a screen has columns
+_MOST = 1024  # rows before some are left out
 _SKIPPED = "skipped "
 _ADDED = ("bytes_up", "bytes_down", "seconds")  # a row says what those left out before it had
 
