@@ -464,14 +464,19 @@ def test_a_run_of_several_lives_is_named() -> None:
 
 
 def test_of_how_many_models_an_accuracy_is_the_mean_is_said() -> None:
-    def tested(members: int) -> History:
-        run = history([0.5])
-        summary = Summary(0.5, 0.5, 10, members=members)
-        return replace(run, rounds=(replace(run.rounds[0], evaluations={"client_local": summary}),))
+    def tested(*members: int) -> History:
+        run = history([0.5] * len(members))
+        each = [{"client_local": Summary(0.5, 0.5, 10, members=count)} for count in members]
+        rounds = (replace(round, evaluations=made) for round, made in zip(run.rounds, each, strict=True))
+        return replace(run, rounds=tuple(rounds))
 
-    text = "[grid]\nmethod = ['fedavg', 'fedtr']\n[run]\nrounds = 1"
-    said = compared(text, {"fedavg": tested(2), "fedtr": tested(8)}, "client_local")
-    assert "Final accuracies of 'client_local' are means over 2 models (fedavg), 8 models (fedtr)." in said
+    text = "[grid]\nmethod = ['fedavg', 'fedprox', 'fedtr']\n[run]\nrounds = 2"
+    runs = {"fedavg": tested(2, 2), "fedprox": tested(2, 2), "fedtr": tested(3, 8)}
+    said = (
+        "Final accuracies of 'client_local' are means over 2 models (fedavg, fedprox), 8 models (fedtr); "
+        "those of earlier rounds, the best one too, over 3 (fedtr)."
+    )
+    assert said in compared(text, runs, "client_local")
 
 
 def test_a_final_accuracy_of_an_older_round_is_named() -> None:
@@ -488,4 +493,4 @@ def test_what_was_said_at_the_starts_stands_beside_the_table_once_with_the_clien
     )
     said = compared("[grid]\nseed = [0, 1]\n[run]\nrounds = 1", {"fedavg": run})
     assert said.count("Caution, fedtr: its model falls.") == 1
-    assert "Clients of fedavg tested their own models for 1.50 min together, which is in no cost." in said
+    assert "Clients tested their own models, in no cost: 1.50 min (fedavg) a run." in said

@@ -17,11 +17,13 @@ from edgeflock.common.partitions.kit.assign import assign, public_split
 from edgeflock.common.partitions.kit.base import Indices
 from edgeflock.common.payload.checksum import extend
 from edgeflock.methods.kit.batches import LocalData
-from edgeflock.methods.kit.registry import names
+from edgeflock.methods.kit.registry import load, names
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.core.conduct import ConductBook
+from edgeflock.server.core.roster import Roster
 from edgeflock.server.files.run_toml import from_toml, to_toml
 from edgeflock.server.learning.tools import ServerTools
-from edgeflock.server.start.build import build_learner, describe_data, load_test_set
+from edgeflock.server.start.build import build_learner, build_rules, describe_data, load_test_set
 from edgeflock.server.start.describe import describe_method
 from edgeflock.server.start.resolve import combine, resolve
 from edgeflock.server.start.startup import build, taken_up
@@ -150,6 +152,24 @@ def test_every_other_method_has_the_same_shards(method: str) -> None:
     mine = assigned(resolve(ServerConfig(method=method, partition="dirichlet:0.3", seed=2)))
     reference = assigned(resolve(ServerConfig(partition="dirichlet:0.3", seed=2)))
     assert all(np.array_equal(one, other) for one, other in zip(mine, reference, strict=True))
+
+
+def cohorts(config: ServerConfig) -> tuple[tuple[int, ...], ...]:
+    """Return whom the first rounds ask, everybody having a seat."""
+    rules = build_rules(config)
+    roster = Roster(rules, ConductBook(rules))
+    roster.take(tuple((seat, f"c{seat}") for seat in range(rules.clients)))
+    return tuple(roster.choose(number).cohort for number in range(1, 6))
+
+
+def test_every_method_begins_with_the_same_weights_and_asks_the_same_clients() -> None:
+    begun, asked = set(), set()
+    for method in map(load, names()):
+        cohort = 4 if method.full_participation or method.central else 2
+        config = resolve(ServerConfig(method=method.name, seed=7, cohort=cohort, model="linear"))
+        begun.add(build_learner(config, load_test_set(config))[1].params.numpy().tobytes())
+        asked |= {cohorts(config)} if cohort == 2 else set()
+    assert (len(begun), len(asked)) == (1, 1)
 
 
 # ------------------------------------------------------------------------------------- refusals

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from edgeflock.common.command.units import amount, counted
@@ -11,6 +12,7 @@ from edgeflock.lab.grid.grid import Grid
 from edgeflock.lab.history import GLOBAL
 
 _BY_METHOD = ("lr", "lr_decay", "momentum", "weight_decay", "batch_size", "epochs", "budget")
+_SEEN = 0.005  # a share that is not printed as nothing
 _NAMED = 5  # names that a sentence has room for
 
 
@@ -26,7 +28,8 @@ def ended(results: Sequence[CellResult]) -> list[str]:
             why = history.ending.reason.partition(":")[0]
             early.setdefault((result.cell.method, why), []).append(rounds)
     return [
-        f"{name} ended before its last round in {counted(len(found), 'run')}, after {_span(found)}: {why}."
+        f"{name} ended before its last round in {counted(len(found), 'run')}, "
+        f"after {_span(found, 'round')}: {why}."
         for (name, why), found in early.items()
     ]
 
@@ -57,38 +60,54 @@ def defaults(results: Sequence[CellResult], grid: Grid) -> list[str]:
 
 def tests(results: Sequence[CellResult]) -> list[str]:
     """Say whose seconds are those of tests in part, and what clients' tests of their own models took."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    shares: dict[str, list[float]] = {}
+    exams: dict[str, list[float]] = {}
     for result in results:
         if result.outcome:
-            exams = result.history.total.get("exam_s", 0.0) if result.history else 0.0
-            found.setdefault(result.cell.method, []).append((result.outcome.tests, exams))
-    return [sentence for name, each in found.items() for sentence in _tests(name, each)]
-
-
-def _tests(name: str, found: Sequence[tuple[float, float]]) -> Iterable[str]:
-    share, exams = (sum(values) / len(found) for values in zip(*found, strict=True))
-    if share >= 0.005:
-        yield f"{share:.0%} of the seconds of {name} went into testing its models, while no round was open."
-    if exams:
-        took = amount("seconds", exams)
-        yield f"Clients of {name} tested their own models for {took} together, which is in no cost."
+            shares.setdefault(result.cell.method, []).append(result.outcome.tests)
+            took = result.history.total.get("exam_s", 0.0) if result.history else 0.0
+            exams.setdefault(result.cell.method, []).append(took)
+    found = [
+        f"{fmean(share):.0%} of the seconds of {name} went into testing its models, while no round was open."
+        for name, share in shares.items()
+        if fmean(share) >= _SEEN
+    ]
+    each = _each({name: amount("seconds", fmean(took)) for name, took in exams.items() if any(took)})
+    return [*found, *([f"Clients tested their own models, in no cost: {each} a run."] if each else [])]
 
 
 def members(results: Sequence[CellResult], measure: str) -> list[str]:
-    """Say of how many models an accuracy is the mean, and which one is that of an older round."""
-    found: dict[str, set[int]] = {}
+    """Say of how many models accuracies are means, and which final one is that of an older round."""
+    final: dict[str, set[int]] = {}
+    before: dict[str, set[int]] = {}
     old = []
     for result in results:
         if not result.outcome or not result.outcome.curve:
             continue
-        last = result.outcome.curve[-1]
-        found.setdefault(result.cell.method, set()).add(last.evaluation.members)
+        *others, last = result.outcome.curve
+        final.setdefault(result.cell.method, set()).add(last.evaluation.members)
+        before.setdefault(result.cell.method, set()).update(point.evaluation.members for point in others)
         if last.round < (trained := int(result.outcome.total["rounds"] or 0)):
             old.append(f"{result.cell.name} (round {last.round} of {trained})")
-    several = {name: counts for name, counts in found.items() if counts != {1}}
-    each = ", ".join(f"{_span(list(counts), 'model')} ({name})" for name, counts in several.items())
-    means = [f"Final accuracies of {measure!r} are means over {each}."] if measure != GLOBAL and each else []
+    means = _means(final, before, measure) if measure != GLOBAL else []
     return [*means, *([f"Final accuracies of an older round: {_named(old)}."] if old else [])]
+
+
+def _means(final: Mapping[str, set[int]], before: Mapping[str, set[int]], measure: str) -> list[str]:
+    each = _each({name: _span(list(counts), "model") for name, counts in final.items() if counts != {1}})
+    others = {
+        name: _span(list(counts)) for name, counts in before.items() if counts and counts != final[name]
+    }
+    rest = f"; those of earlier rounds, the best one too, over {_each(others)}" if others else ""
+    return [f"Final accuracies of {measure!r} are means over {each}{rest}."] if each else []
+
+
+def _each(words: Mapping[str, str]) -> str:
+    """Return what several methods have, each thing once, with those that have it."""
+    whose: dict[str, list[str]] = {}
+    for name, word in words.items():
+        whose.setdefault(word, []).append(name)
+    return ", ".join(f"{word} ({_named(names)})" for word, names in whose.items())
 
 
 def cautions(results: Sequence[CellResult]) -> list[str]:
@@ -109,9 +128,10 @@ def _text(value: Any) -> str:
     return "none" if value is None else f"{value:g}"
 
 
-def _span(counts: Sequence[int], what: str = "round") -> str:
+def _span(counts: Sequence[int], what: str = "") -> str:
     low, high = min(counts), max(counts)
-    return counted(low, what) if low == high else f"{low:,} to {counted(high, what)}"
+    words = counted(high, what) if what else f"{high:,}"
+    return words if low == high else f"{low:,} to {words}"
 
 
 def _named(names: Sequence[str]) -> str:
