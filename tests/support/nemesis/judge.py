@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from support import commands
 from support.nemesis.field import Field
 from support.nemesis.schedule import HISTORY
 from support.rows import rows
@@ -16,6 +18,7 @@ from support.rows import rows
 _NEVER = ("this is a bug", "Traceback", "Fatal Python error")
 _REMOVED = {"spool", "control", "control.sock"}
 _LAB_S = 100.0
+_GOING_S = 20.0  # for a process whose server is gone
 _REPORTED = 5  # every so many seeds
 SOCKETS = shutil.ignore_patterns("*.sock")  # they cannot be copied
 _SETTLED = "SELECT epoch, round, client_id, verdict FROM outcomes JOIN seats USING (seat) ORDER BY 1, 2, 3"
@@ -73,8 +76,17 @@ def _lasting(field: Field) -> list[str]:
     if not field.over:
         return []
     alive = [f"{program.name} still runs" for program in field.flock.programs if program.process.is_alive()]
+    alive += [f"a process is left: {line}" for line in _left_running(field.flock.folder)]
     names = {path.name for path in field.server.folder.iterdir()} & _REMOVED
     return alive + [f"{name} is left in the run directory" for name in sorted(names)]
+
+
+def _left_running(folder: Path) -> list[str]:
+    """Return the processes that name the folder and do not go by themselves either, such as a dashboard."""
+    end = time.monotonic() + _GOING_S
+    while (lines := commands.processes_of(folder)) and time.monotonic() < end:
+        time.sleep(0.1)
+    return lines
 
 
 def _readable(field: Field) -> list[str]:
