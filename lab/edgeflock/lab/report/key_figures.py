@@ -32,6 +32,9 @@ def figures(history: History) -> list[tuple[str, str, str]]:
     ]
     if history.total.get("flops"):
         found.append(("operations", amount("flops", history.total.get("flops")), _own_operations(history)))
+    if history.total.get("exam_s"):
+        tests = amount("seconds", history.total.get("exam_s"))
+        found.append(("clients' own tests", tests, "in none of the other figures"))
     if history.total.get("energy_j"):
         found.append(("energy", amount("energy", history.total.get("energy_j")), _sources(history)))
     return found
@@ -93,4 +96,5 @@ def _model(history: History) -> str:
 
 def _ways(history: History) -> str:
     down, up = (amount("bytes", history.total.get(name)) for name in ("bytes_down", "bytes_up"))
-    return f"{down} down, {up} up"
+    least = "; or more: a server was killed in mid-round" if history.total.get("at_least") else ""
+    return f"{down} down, {up} up{least}"

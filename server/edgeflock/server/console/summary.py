@@ -115,13 +115,15 @@ def _target(goal: float, accuracies: Iterable[float]) -> str:
 def _paid(ledger: Totals, committed: Sequence[Event]) -> Iterator[tuple[str, str]]:
     """Yield bytes and time: from the ledger, or what the lines of the rounds say."""
     found = ledger.spent or {name: _total(committed, name) for name in ("bytes_up", "bytes_down", "seconds")}
-    yield "bytes up", size(found["bytes_up"])
-    yield "bytes down", size(found["bytes_down"])
+    more = ", or more: a server was killed in mid-round" if ledger.is_least else ""
+    yield "bytes up", size(found["bytes_up"]) + more
+    yield "bytes down", size(found["bytes_down"]) + more
     before = found.pop(GATHER, 0.0)
     seconds = sum(value for name, value in found.items() if not name.startswith("bytes"))
+    held = f", paused for {amount('seconds', ledger.held_s)} between them" if ledger.held_s else ""
     waited = f", after {amount('seconds', before)} until the clients were there" if before else ""
     rested = f", {amount('seconds', paused)} of them paused" if (paused := found.get(PAUSED, 0.0)) else ""
-    yield "time", f"{amount('seconds', seconds)} of rounds{rested}{waited}"
+    yield "time", f"{amount('seconds', seconds)} of rounds{rested}{held}{waited}"
 
 
 def _groups(events: Iterable[Event]) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from edgeflock.common.command.units import amount
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.sensors import MODEL
 from edgeflock.server.costs.catalogue import together
-from edgeflock.server.costs.time_line import GATHER, OF_A_ROUND
+from edgeflock.server.costs.time_line import EXAM, GATHER, HELD, OF_A_ROUND
 from edgeflock.server.journal.reader import Numbers, Reader
 
 
@@ -27,6 +27,16 @@ class Totals:
     used: Numbers = field(default_factory=dict)  # of the budgets, with what clients said after the end
 
     @property
+    def is_least(self) -> bool:
+        """Whether a server was killed in a round: the bytes are these, or more."""
+        return bool(together(self.clients.values()).get("at_least"))
+
+    @property
+    def held_s(self) -> float:
+        """Seconds in which the operator has held the run between two rounds."""
+        return self.rounds.get(HELD, 0.0)
+
+    @property
     def spent(self) -> dict[str, float]:
         """Payload and seconds by their names in the ledger, nothing if it has none."""
         if not self.clients and not self.rounds:
@@ -37,8 +47,12 @@ class Totals:
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield lines of the table, for which there are numbers."""
-        if flops := together(self.clients.values()).get("flops"):
+        sums = together(self.clients.values())
+        if flops := sums.get("flops"):
             yield "operations", f"{amount('flops', flops)} at the clients"
+        if tested := sums.get("exam_s"):
+            held = amount("seconds", self.rounds.get(EXAM, 0.0))
+            yield "clients' own tests", f"{amount('seconds', tested)}, {held} of waiting: in no figure here"
         for source in sorted({str(source) for _, source in self.clients if source}):
             joules = [row["energy_j"] for (_, of), row in self.clients.items() if of == source]
             title = f"energy, {len(joules)} client{'s'[: len(joules) > 1]}"
