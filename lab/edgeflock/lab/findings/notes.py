@@ -25,7 +25,6 @@ def notes(results: Sequence[CellResult], grid: Grid) -> list[str]:
         *_apart(results, grid),
         *_shared(results),
         *comparable.tests(results),
-        *_examined(results),
         *_least(results),
         *comparable.cautions(results),
         *_by_servers(results),
@@ -86,22 +85,12 @@ def _shared(results: Sequence[CellResult]) -> list[str]:
     )
 
 
-def _examined(results: Sequence[CellResult]) -> list[str]:
-    """Say where clients have tested their own models, and that it cost nothing here."""
-    names = _with(results, "exam_s")
-    return [f"Clients' tests of their own models are in no figure ({', '.join(names)})."] if names else []
-
-
 def _least(results: Sequence[CellResult]) -> list[str]:
     """Say where bytes are a lower bound."""
-    names = _with(results, "at_least")
+    cut = (r.cell.method for r in results if r.history and r.history.total.get("at_least"))
+    names = list(dict.fromkeys(cut))
     words = "bytes are these or more: a server was killed in mid-round"
     return [f"Of some runs of {', '.join(names)} {words}."] if names else []
-
-
-def _with(results: Sequence[CellResult], column: str) -> list[str]:
-    """Return the methods of whose runs there is something in a column."""
-    return list(dict.fromkeys(r.cell.method for r in results if r.history and r.history.total.get(column)))
 
 
 def _by_servers(results: Sequence[CellResult]) -> list[str]:
