@@ -13,6 +13,6 @@ before=$(life)
 docker compose up --build "$@"
 ended=$?
 after=$(life)
-# What has not been started by this has the exit code of a run of before.
-[ -n "$after" ] && [ "$after" != "$before" ] || exit "$((ended ? ended : 1))"
+[ -n "$after" ] || exit "$((ended ? ended : 1))"  # nothing was started
+[ "$ended" -eq 0 ] || [ "$after" != "$before" ] || exit "$ended"  # what is there has the code of a run of before
 exit "$(docker inspect --format '{{.State.ExitCode}}' "${after%% *}")"

@@ -85,7 +85,7 @@ _OLD, _NONE, _UNBORN = "c0ffee 2026-01-01T10:00:00Z 0", "", "dead 0001-01-01T00:
         (_OLD, 0, "c0ffee 2026-01-02T10:00:00Z 0", 0),  # started again
         (_OLD, 1, "c0ffee 2026-01-02T10:00:00Z 1", 1),
         (_OLD, 1, _OLD, 1),  # what the last run has left
-        (_OLD, 0, _OLD, 1),
+        (_OLD, 0, _OLD, 0),  # it was there, and nothing else was asked for
         (_OLD, 14, _UNBORN, 14),
         (_NONE, 14, _UNBORN, 14),
         (_NONE, 14, _NONE, 14),

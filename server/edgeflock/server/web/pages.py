@@ -21,7 +21,7 @@ from edgeflock.server.web.timeline import read_events, read_round
 
 _LARGEST = 2**53  # what a browser counts with
 _EVENTS = 200  # events of one page
-_SOON_S = 6.0  # a server waits so long for its dashboard at the end of its run
+_SOON_S, _LATE_S = 6.0, 3.0  # between two scrapes, and beyond; a server waits so long at the end of its run
 _KINDS = {
     ".html": "text/html",
     ".css": "text/css",
@@ -51,7 +51,7 @@ class Scrapes:
 
     async def once_more(self, now: float) -> None:
         """Wait for the next one, if they come so often that it is due soon."""
-        due = self._last + 1.5 * self._interval - now
+        due = self._last + self._interval + _LATE_S - now
         if self._interval <= _SOON_S and due > 0:
             self._moved.clear()
             with contextlib.suppress(TimeoutError):
