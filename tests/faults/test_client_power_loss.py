@@ -46,6 +46,7 @@ async def sweep(folder: Path, recording: Recording, share: float, seed: int, tri
                         continue
                     seen.add(same)
                     with trials(f"cut after change {instant.number}, {cut}, asked for {round}"):
+                        assert not instant.kept or image["state/identity.toml"] == recording.identity
                         place = folder / "cut"
                         outcomes[await go_on(trial, recording, image, round, place, cut.seed)] += 1
                     shutil.rmtree(folder / "cut")

@@ -109,6 +109,7 @@ class Recording:
     calls: list[Call]
     made: dict[int, pb.UpdateHeader]  # by round
     fresh: dict[int, bytes]  # the digests of a client that has lost all, by round
+    identity: bytes  # of the client, from before its first round on
 
 
 def record(folder: Path, codec: str) -> Recording:
@@ -120,7 +121,8 @@ def record(folder: Path, codec: str) -> Recording:
         async with trying(codec) as trial:
             return {round: (await trial.update(folder / f"fresh-{round}", round, {})) for round in made}
 
-    return Recording(codec, folder / "disk", calls, made, asyncio.run(alone()))
+    identity = (folder / "disk" / "state" / "identity.toml").read_bytes()
+    return Recording(codec, folder / "disk", calls, made, asyncio.run(alone()), identity)
 
 
 async def _record(folder: Path, codec: str) -> tuple[list[Call], dict[int, pb.UpdateHeader]]:
@@ -228,10 +230,12 @@ async def go_on(trial: Trial, recording: Recording, image: Image, round: int, pl
     _lay_out(image, place, random.Random(seed))
     with capture_logs() as lines:
         digest = await trial.update(place / "state", round, recording.made)
+    said = [line["event"] for line in lines]
+    assert "identity_renewed" not in said, "its identity was torn"
     if digest == recording.made[round].package.digest:
         return "same"
     assert digest == recording.fresh[round], "other bits"
-    assert "state_lost" in [line["event"] for line in lines], "other bits without a word"
+    assert "state_lost" in said, "other bits without a word"
     return "lost"
 
 

@@ -32,8 +32,7 @@ def view_to_wire(view: ClientView, *, with_payload: bool) -> pb.View:
     if view.conduct is not None:
         message.quarantine.CopyFrom(quarantine_to_wire(view.conduct))
     message.outcomes.extend(outcome_to_wire(*told) for told in view.outcomes)
-    if (standing := _standing(view)) is not None:
-        message.standing.CopyFrom(standing)
+    _say_standing(message, view)
     if view.work is not None:
         message.task.CopyFrom(_task(view.work, view.deadline))
         if not with_payload:
@@ -59,14 +58,14 @@ def outcome_to_wire(round: int, outcome: Outcome) -> pb.Outcome:
     return verdict_to_wire(round, outcome.digest, outcome.verdict)
 
 
-def _standing(view: ClientView) -> pb.Standing | None:
-    """Return where the client's own state must be; None if a client of before has not said enough."""
+def _say_standing(message: pb.View, view: ClientView) -> None:
+    """Say where the client's own state must be, unless a client of before has not said enough."""
     if view.seat is None:
-        return None
+        return
     if view.standing is None:
-        return pb.Standing()
-    round, outcome = view.standing
-    return pb.Standing(round=round, digest=outcome.digest) if outcome.moved else None
+        message.standing.SetInParent()
+    elif view.standing[1].moved:
+        message.standing.round, message.standing.digest = view.standing[0], view.standing[1].digest
 
 
 def _task(work: RoundWork, deadline: float | None) -> pb.Task:
