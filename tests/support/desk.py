@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from edgeflock.common.scores import Summary
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import Ended
-from edgeflock.server.core.effects import CommitRound, Effect, Exit, FoldRound, Persist, PrepareRound
+from edgeflock.server.core.effects import (
+    CommitRound,
+    Effect,
+    Exit,
+    FoldRound,
+    Persist,
+    PrepareRound,
+    TestModel,
+)
 from edgeflock.server.core.events import (
     Committed,
     Event,
@@ -19,6 +28,7 @@ from edgeflock.server.core.events import (
     RoundPrepared,
     Started,
     StopAsked,
+    Tested,
     Ticked,
     UpdateReceived,
 )
@@ -74,8 +84,14 @@ class Desk:
                 self.post(Folded(number, self.rejected, self.now))
             case CommitRound(round=number):
                 self.post(Committed(number, self.now))
+            case TestModel(round=number):
+                self.score(number)
             case _:
                 pass
+
+    def score(self, round: int, accuracy: float = 0.5) -> list[Effect]:
+        """A test is over."""
+        return self.post(Tested(round, (("global", Summary(accuracy, 1.0, 10)),), self.now))
 
     def release(self) -> None:
         """Carry out what was held back, and hold nothing back any more."""
@@ -90,7 +106,7 @@ class Desk:
         for name in ids:
             self.post(Online(name, self.now))
         for seat in sorted(self.machine.roster.names):
-            self.post(Ready(seat, self.now))
+            self.post(Ready(seat, 10, self.now))
         return self
 
     def deliver(self, *seats: int) -> None:
@@ -130,7 +146,7 @@ def back(
     """Return a desk whose machine begins again with that, and with these updates in the spool."""
     desk = Desk(3, rounds=rounds, min_updates=2, closes=closes)
     desk.spooled = {int(name[1:]): digest for name, digest in spooled.items()}
-    desk.post(Started(desk.now, SEATS, committed, opened))
+    desk.post(Started(desk.now, SEATS, committed, opened, samples=dict.fromkeys(range(3), 10)))
     return desk
 
 
@@ -151,5 +167,7 @@ def desk_in(phase: Phase) -> Desk:
     if phase in (Phase.ENDING, Phase.ENDED):
         desk.holding = (Persist,) if phase is Phase.ENDING else ()
         desk.post(StopAsked("enough", desk.now))
+        for effect in list(desk.held):  # what an operator wants is written down first
+            desk.carry_out(effect)
     assert desk.machine.phase is phase
     return desk

@@ -87,7 +87,7 @@ def play(folder: Path, shift: int = 0) -> Played:
 async def _round(run: Motion, made: Home, number: int, shift: int) -> None:
     await run.open(number)
     if number == LAST:
-        run.intake.pause()
+        await run.intake.pause()
     for index in range(3):
         await run.deliver(update(made.layouts, index, number + shift), index)
     await run.committed(number)

@@ -214,6 +214,8 @@ def _become(
     for variable in [variable for variable in os.environ if variable.startswith("FL_")]:
         del os.environ[variable]
     os.environ.update(environ)
+    if "PWD" in environ:
+        os.chdir(environ["PWD"])
     while gate is not None and not gate.exists():
         time.sleep(_POLL_S)
     sys.argv = [name, *arguments]

@@ -22,6 +22,7 @@ from edgeflock.server.core.events import Event, Ticked
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.core.run import RunMachine
+from edgeflock.server.core.testing import Tests
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.costs.ledger import Ledger
 from edgeflock.server.costs.traffic import TrafficBook
@@ -30,7 +31,7 @@ from edgeflock.server.engine.engine import Engine
 from edgeflock.server.engine.intake import Intake
 from edgeflock.server.engine.loop import Threads
 from edgeflock.server.engine.means import Files, Means
-from edgeflock.server.engine.scoring import Scoring, Tests
+from edgeflock.server.engine.scoring import Scoring
 from edgeflock.server.engine.transfer import Header, Slot
 from edgeflock.server.engine.verdicts import Verdicts
 from edgeflock.server.engine.views import RunStatus
@@ -38,7 +39,7 @@ from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.spool import Spool
 from edgeflock.server.journal.journal import Journal
-from edgeflock.server.journal.past import Resumed, Scored
+from edgeflock.server.journal.past import PastScores, Resumed
 from edgeflock.server.journal.schema import connect
 from edgeflock.server.learning.learner import Learner
 from edgeflock.server.learning.work import RoundWork
@@ -230,19 +231,19 @@ class Home:
         resumed, brain, files = self._assemble(journal)
         traffic, ledger, threads = TrafficBook(), Ledger(), Threads()
         tests = Tests(self.eval_every, self.rules.rounds, clients=self.client_tests)
-        scored, time_line = Scored(None, 0, {}), ledger.time_line
+        machine = WatchedMachine(self.rules)
         means = Means(
             journal=journal,
             files=files,
             learner=brain,
             bookkeeping=Bookkeeping(ledger, traffic, self.budget or Budget(), brain, journal),
-            scoring=Scoring(None, tests, scored, journal=journal, time_line=time_line, threads=threads),
+            scoring=Scoring(None, tests, ledger.time_line, threads),
             verdicts=Verdicts(journal, resumed.newest),
             threads=threads,
-            samples=dict(resumed.samples),
+            samples=machine.roster.samples,
         )
-        motion = Motion(WatchedMachine(self.rules), means, Sessions(traffic))
-        await motion.engine.begin(startup.started(resumed))
+        motion = Motion(machine, means, Sessions(traffic))
+        await motion.engine.begin(startup.started(resumed, PastScores(None, 0, None)))
         with loopwatch.watched() as touched:
             try:
                 yield motion

@@ -240,10 +240,10 @@ def test_a_pause_holds_it_until_resume(tmp_path: Path) -> None:
 
     async def pause_in_the_last_round(run: Motion) -> None:
         await run.open(2)
-        run.intake.pause()
+        await run.intake.pause()
         await one_round(run, made, 2)
         assert (run.now.phase, run.now.reason) == (Phase.COMMITTED, "paused by the operator")
-        run.intake.resume()
+        await run.intake.resume()
         await everybody_answers(run)
 
     play(made, pause_in_the_last_round, train=1)
@@ -255,7 +255,7 @@ def test_a_stop_ends_the_run_without_it_and_discards_the_answers(tmp_path: Path)
 
     async def stop(run: Motion) -> None:
         await answering(0, leave=True)(run)
-        run.intake.stop("enough")
+        await run.intake.stop("enough")
         await ended(run)
 
     play(made, stop)

@@ -174,7 +174,7 @@ def test_a_restart_knows_who_is_left_out_and_how_many_bad_updates_there_were() -
 def test_a_cohort_that_was_decided_before_a_restart_waits_for_its_others_only() -> None:
     machine = back(Conduct(1, 3, 0, 5, "malformed"))
     for seat in (0, 2):
-        machine.handle(Ready(seat, 0.0))
+        machine.handle(Ready(seat, 10, 0.0))
     machine.handle(RoundPrepared(2, ((0, b"a"), (2, b"c")), 0.0))
     assert machine.current.counted == (0, 2)
 

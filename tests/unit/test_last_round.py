@@ -6,7 +6,7 @@ import pytest
 
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import Ended, EndingKind, RoundOpened
-from edgeflock.server.core.effects import Announce, CommitRound, Persist, PrepareRound
+from edgeflock.server.core.effects import Announce, CommitRound, Persist, PrepareRound, TestModel
 from edgeflock.server.core.events import (
     Committed,
     Done,
@@ -20,11 +20,13 @@ from edgeflock.server.core.events import (
     StopAsked,
 )
 from edgeflock.server.core.phases import Phase
+from edgeflock.server.core.target import Target
+from edgeflock.server.core.testing import Tests
 from support.desk import SEATS, Desk, back
 
 ALL_DONE = "all 2 rounds are done"
 USED_UP = "the budget of time is used up"
-REACHED = "the target is reached"
+REACHED = "the target is reached: accuracy 0.9500 of 0.9 in round 1"
 
 
 def _trained(**rules: object) -> Desk:
@@ -93,9 +95,9 @@ def test_a_method_that_is_done_when_a_round_is_opened_closes_and_may_have_nothin
 def test_without_a_round_of_training_nobody_is_asked() -> None:
     desk = Desk(3, closes=True)
     desk.holding = (Persist,)
-    desk.post(Started(0.0, SEATS))
+    desk.post(Started(0.0, SEATS, samples=dict.fromkeys(range(3), 10)))
     for seat in range(3):
-        desk.post(Ready(seat, 0.0))
+        desk.post(Ready(seat, 10, 0.0))
     assert desk.held == [Persist((RoundOpened(1, (0, 1, 2)),))]
     desk.holding = ()
     desk.post(Done("there is no budget at all", 0.0))
@@ -157,8 +159,12 @@ def test_no_last_round_is_asked_when_a_limit_is_reached_in_mid_round() -> None:
 
 
 def test_the_last_round_s_target_is_the_reason_of_the_end_and_asks_for_no_last_round() -> None:
-    desk = Desk(2, rounds=1, closes=True).gather()
-    desk.holding = (CommitRound,)
+    """Nor does the last round count that was opened before the score was known."""
+    desk = Desk(2, rounds=1, closes=True, tests=Tests(1, 1, target=Target(0.9)))
+    desk.holding = (TestModel,)
+    desk.gather()
     desk.deliver(0, 1)
-    desk.post(Committed(1, 0.0, reached=REACHED))
-    assert desk.exits() == [Ended(EndingKind.COMPLETED, REACHED, 1)]
+    desk.score(1, 0.95)
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert (ending.kind, ending.reason, desk.machine.committed) == (EndingKind.COMPLETED, REACHED, 1)

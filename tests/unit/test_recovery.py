@@ -43,12 +43,13 @@ def play(home: Home, upto: int, *, then: int = 0) -> None:
             await go(run)
 
     async def go(run: Motion) -> None:
+        await run.intake.resume()
         for index in range(3):
             run.intake.ready(f"c{index}", 10)
         for number in range(run.now.committed + 1, upto + 1):
             await run.open(number)
             if number == upto and not then:
-                run.intake.pause()
+                await run.intake.pause()
             for index in range(3):
                 await run.deliver(update(home.layouts, index, number), index)
         await run.committed(upto)
@@ -157,7 +158,7 @@ def test_a_commit_that_found_no_room_is_computed_again_from_what_it_used(
             for index in range(3):
                 run.intake.ready(f"c{index}", 10)
             await run.open(1)
-            run.intake.pause()
+            await run.intake.pause()
             for index in range(3):
                 await run.deliver(update(home.layouts, index, 1), index)
             await run.until(lambda: "no space" in run.now.reason)
@@ -207,7 +208,7 @@ def test_a_round_without_a_rejected_update_is_rebuilt_without_it(home: Home) -> 
             for index in range(3):
                 run.intake.ready(f"c{index}", 10)
             await run.open(1)
-            run.intake.pause()
+            await run.intake.pause()
             for index in range(3):
                 scalars = {"loss": float("nan")} if index == 1 else {}
                 await run.deliver(update(home.layouts, index, 1, scalars=scalars), index)
@@ -335,6 +336,7 @@ def spoil(home: Home, number: int) -> None:
 
     async def poisoned() -> None:
         async with home.run() as run:
+            await run.intake.resume()
             await run.open(number)
             for index in range(3):
                 scalars = {"loss": float("nan")} if index else {}
@@ -379,6 +381,7 @@ def test_a_method_that_stopped_stops_again_after_a_crash(home: Home, paused: boo
 
     async def ended() -> str:
         async with home.run() as run:
+            await run.intake.resume()
             await run.until(lambda: run.now.ending is not None)
             return run.now.reason
 

@@ -9,6 +9,7 @@ from edgeflock.server.core.decisions import EndingKind, RoundExtended
 from edgeflock.server.core.effects import CommitRound, FoldRound, Persist, PrepareRound, Publish
 from edgeflock.server.core.events import (
     Event,
+    Ready,
     ResumeAsked,
     ResumedRound,
     Started,
@@ -145,7 +146,32 @@ def test_when_all_have_answered_and_too_few_delivered_nobody_waits_for_the_deadl
     steps: list[Event] = [UpdateReceived(1, 0, b"x", desk.now), TaskRefused(1, 1, desk.now)]
     for event in steps if last == "refusal" else steps[::-1]:
         desk.post(event)
-    assert RoundExtended(1, ()) in desk.records()
+    assert desk.machine.pause == "round 1 has 1 of at least 2 updates; missing: c1"
+    assert not any(isinstance(record, RoundExtended) for record in desk.records())  # by nobody
+
+
+@pytest.mark.parametrize("again", [ResumeAsked(0.0), Ready(1, 10, 0.0)])
+def test_a_refused_task_is_offered_again_when_its_client_comes_back_or_an_operator_resumes(
+    again: Event,
+) -> None:
+    desk = Desk(3, min_updates=2).gather()
+    desk.deliver(0)
+    desk.post(TaskRefused(1, 1, desk.now))
+    desk.post(TaskRefused(1, 2, desk.now))
+    assert (desk.machine.has_task(1), bool(desk.machine.pause)) == (False, True)
+    before = len(desk.done)
+    desk.post(again)
+    assert desk.machine.has_task(1)
+    assert Publish() in desk.done[before:]
+    desk.deliver(1)
+    desk.post(TaskRefused(1, 2, desk.now))
+    assert [desk.verdicts()[seat] for seat in (1, 2)] == [Verdict.COUNTED, Verdict.REFUSED_BY_CLIENT]
+
+
+def test_a_refusal_is_seen_by_its_client() -> None:
+    """So that it takes the task for another when it is offered again."""
+    desk = Desk(3).gather()
+    assert desk.post(TaskRefused(1, 1, desk.now)) == [Publish()]
 
 
 def test_an_update_of_a_member_who_has_refused_changes_nothing() -> None:

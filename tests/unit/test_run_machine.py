@@ -9,9 +9,11 @@ from edgeflock.server.core.decisions import (
     Ended,
     EndingKind,
     Outcome,
+    Paused,
     RoundClosed,
     RoundExtended,
     RoundOpened,
+    Samples,
     Seated,
 )
 from edgeflock.server.core.effects import (
@@ -23,6 +25,7 @@ from edgeflock.server.core.effects import (
     Persist,
     PrepareRound,
     Publish,
+    TestModel,
 )
 from edgeflock.server.core.events import (
     Broken,
@@ -43,12 +46,13 @@ from edgeflock.server.core.events import (
     SpaceMissing,
     Started,
     StopAsked,
-    TargetReached,
     Ticked,
     UpdateReceived,
 )
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.space import RETRY_S
+from edgeflock.server.core.target import Target
+from edgeflock.server.core.testing import Tests
 from support.desk import NOTHING, SEATS, Desk, back, desk_in
 
 # ----------------------------------------------------------------------------------------- gathering
@@ -59,8 +63,10 @@ def test_no_round_opens_before_all_are_ready() -> None:
     desk.post(Started(0.0))
     for name in ("c0", "c1"):
         desk.post(Online(name, 0.0))
-    assert desk.post(Ready(0, 0.0)) == []
-    assert desk.post(Ready(1, 0.0))[0] == Persist((RoundOpened(1, (0, 1)),))
+    desk.post(Ready(0, 10, 0.0))
+    assert desk.machine.phase is Phase.GATHERING
+    assert desk.post(Ready(1, 20, 0.0)) == [Persist((Samples(1, 20),))]
+    assert desk.records()[-1] == RoundOpened(1, (0, 1))
 
 
 def test_a_roster_that_stays_short_ends_the_run_with_a_sentence() -> None:
@@ -77,7 +83,7 @@ def test_seated_clients_that_never_get_ready_are_named() -> None:
     desk.post(Started(0.0))
     for name in ("a", "b"):
         desk.post(Online(name, 1.0))
-    desk.post(Ready(0, 2.0))
+    desk.post(Ready(0, 10, 2.0))
     desk.post(Ticked(60.0))
     (ending,) = desk.exits()
     assert ending is not None
@@ -91,7 +97,7 @@ def test_a_full_roster_that_an_operator_holds_back_is_no_time_out() -> None:
     for name in ("c0", "c1"):
         desk.post(Online(name, 1.0))
     for seat in (0, 1):
-        desk.post(Ready(seat, 1.0))
+        desk.post(Ready(seat, 10, 1.0))
     assert desk.post(Ticked(60.0)) == []
     desk.post(ResumeAsked(61.0))
     assert desk.machine.phase is Phase.OPEN
@@ -107,6 +113,8 @@ def test_the_walk_of_a_run() -> None:
     desk.deliver(1, 0)
     assert [effect for effect in desk.done if not isinstance(effect, Announce | Publish)] == [
         Persist((Seated(((0, "c0"), (1, "c1"))),)),
+        Persist((Samples(0, 10),)),
+        Persist((Samples(1, 10),)),
         Persist((RoundOpened(1, (0, 1)),)),
         PrepareRound(1, (0, 1)),
         Persist((RoundClosed(1, (0, 1)),)),
@@ -154,9 +162,10 @@ def test_after_a_resume_nobody_is_told_that_the_operator_has_paused() -> None:
     desk.post(Offline("b", 0.0))
     desk.deliver(0, 1)
     assert desk.machine.pause == "paused by the operator"
-    effects = desk.post(ResumeAsked(2.0))
+    before = len(desk.done)
+    desk.post(ResumeAsked(2.0))
     assert desk.machine.pause == "too few clients are online"
-    assert Publish() in effects
+    assert Publish() in desk.done[before:]
 
 
 def test_a_pause_during_the_commit_lets_the_round_that_is_decided_go_on() -> None:
@@ -194,10 +203,13 @@ def test_a_stop_before_the_opening_is_durable_discards_a_round_that_nobody_knows
     desk.post(Started(0.0))
     for name in ("c0", "c1"):
         desk.post(Online(name, 0.0))
-    desk.post(Ready(0, 0.0))
+    desk.post(Ready(0, 10, 0.0))
     desk.holding = (Persist,)
-    desk.post(Ready(1, 0.0))
-    desk.post(StopAsked("enough", 0.0))
+    desk.post(Ready(1, 10, 0.0))
+    samples, _ = desk.held[0], desk.post(StopAsked("enough", 0.0))
+    stop = desk.held.pop()
+    desk.carry_out(samples)
+    desk.carry_out(stop)
     desk.release()
     assert desk.exits() == [Ended(EndingKind.STOPPED, "enough", 0)]
 
@@ -281,7 +293,7 @@ def test_another_effect_that_comes_through_does_not_forget_the_waiting_one() -> 
     desk.post(Started(0.0))
     desk.holding = (CommitRound,)
     desk.post(Online("a", 0.0))
-    desk.post(Ready(0, 0.0))
+    desk.post(Ready(0, 10, 0.0))
     desk.deliver(0)
     (commit,) = desk.held
     desk.held = []
@@ -308,13 +320,15 @@ def test_a_stop_forgets_what_waited_for_space_and_its_own_record_waits() -> None
     desk = Desk(2)
     desk.holding = (PrepareRound, Persist)
     desk.gather()
-    for _ in range(2):  # seats, then the opening
-        desk.carry_out(desk.held.pop())
-        for seat in (0, 1):
-            desk.post(Ready(seat, desk.now))
+    desk.carry_out(desk.held.pop())  # the seats
+    for seat in (0, 1):
+        desk.post(Ready(seat, 10, desk.now))
+        desk.carry_out(desk.held.pop(0))
+    desk.carry_out(desk.held.pop())  # the opening
     (prepare,) = desk.held
     desk.held = []
     desk.post(StopAsked("enough", desk.now))
+    desk.carry_out(desk.held.pop())
     (end,) = desk.held
     desk.held = []
     desk.post(SpaceMissing(prepare, FULL, desk.now))
@@ -323,6 +337,71 @@ def test_a_stop_forgets_what_waited_for_space_and_its_own_record_waits() -> None
     assert desk.held == [end]
     desk.release()
     assert [ending.kind for ending in desk.exits() if ending] == [EndingKind.STOPPED]
+
+
+def test_what_an_operator_wants_holds_as_soon_as_it_is_written() -> None:
+    desk = Desk(2, rounds=5).gather()
+    desk.holding = (Persist,)
+    desk.post(PauseAsked(desk.now))
+    assert desk.held == [Persist((Paused(True, 1),))]
+    assert (desk.machine.paused, desk.machine.heeds(pause=True)) == (False, False)
+    desk.release()
+    assert desk.machine.heeds(pause=True)
+    assert desk.post(PauseAsked(desk.now)) == []
+    desk.deliver(0, 1)
+    assert desk.machine.pause == "paused by the operator"
+
+
+def test_a_pause_that_a_full_disk_holds_back_is_overtaken_by_the_resume_after_it() -> None:
+    desk = Desk(2, rounds=5).gather()
+    desk.holding = (Persist,)
+    desk.post(PauseAsked(desk.now))
+    desk.post(SpaceMissing(desk.held.pop(), FULL, desk.now))
+    desk.post(ResumeAsked(desk.now))
+    desk.release()
+    assert not desk.machine.heeds(pause=False)
+    desk.pass_time(RETRY_S)
+    assert [record for record in desk.records() if isinstance(record, Paused)][-1] == Paused(False, 1)
+    assert desk.machine.heeds(pause=False)
+    desk.deliver(0, 1)
+    assert (desk.machine.phase, desk.machine.round) == (Phase.OPEN, 2)
+
+
+@pytest.mark.parametrize("committed", [0, 1])
+def test_a_run_that_was_paused_comes_back_paused_and_says_so(committed: int) -> None:
+    desk = Desk(3, rounds=5)
+    desk.post(Started(0.0, SEATS, committed, paused=True))
+    for seat in range(3):
+        desk.post(Ready(seat, 10, 0.0))
+    reason = "paused by the operator"
+    assert (desk.machine.pause, desk.machine.round) == (reason, committed)
+    assert Announce("run_paused", {"round": committed, "reason": reason}) in desk.done
+    desk.post(ResumeAsked(0.0))
+    assert (desk.machine.phase, desk.machine.pause) == (Phase.OPEN, "")
+
+
+def test_the_open_round_of_a_paused_run_is_held_to_its_end_after_a_restart() -> None:
+    desk = Desk(3, rounds=5)
+    desk.post(Started(0.0, SEATS, 0, ResumedRound(1, (0, 1, 2)), paused=True))
+    assert (desk.machine.phase, desk.machine.pause) == (Phase.OPEN, "")
+    desk.deliver(0, 1, 2)
+    assert (desk.machine.committed, desk.machine.pause) == (1, "paused by the operator")
+
+
+@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize("counted", [None, (0, 1)])
+def test_a_stop_that_was_asked_for_before_a_crash_ends_the_run_after_it(
+    counted: tuple[int, ...] | None, torn: bool
+) -> None:
+    """What was closed is committed first, if the spool still has it."""
+    desk = Desk(2, rounds=5)
+    desk.spooled = {0: b"digest0"} if torn else {0: b"digest0", 1: b"digest1"}
+    desk.post(Started(0.0, SEATS[:2], 0, ResumedRound(1, (0, 1), None, counted), stop="enough"))
+    (ending,) = desk.exits()
+    assert ending is not None
+    committed = counted is not None and not torn
+    assert (ending.kind, ending.reason, desk.machine.committed) == (EndingKind.STOPPED, "enough", committed)
+    assert len(ending.discarded) == (0 if committed else 2)
 
 
 # ---------------------------------------------------------------------------------------- what fails
@@ -376,7 +455,8 @@ def test_a_roster_that_is_complete_waits_until_all_are_ready_again_before_round_
     desk = back(None)
     assert desk.done == []
     for seat in range(3):
-        desk.post(Ready(seat, desk.now))
+        assert desk.records() == []
+        desk.post(Ready(seat, 10, desk.now))
     assert desk.records() == [RoundOpened(1, (0, 1, 2))]
 
 
@@ -408,7 +488,7 @@ def test_online_rounds_rest_while_too_few_are_there() -> None:
     desk = Desk(2, cohort=2, online=True, rounds=5)
     desk.gather("a", "b")
     for seat in (0, 1):
-        desk.post(Ready(seat, 0.0))
+        desk.post(Ready(seat, 10, 0.0))
     desk.post(Offline("b", 0.0))
     desk.deliver(0, 1)
     assert (desk.machine.phase, desk.machine.pause) == (Phase.COMMITTED, "too few clients are online")
@@ -435,7 +515,7 @@ def test_nobody_is_told_of_a_decision_before_it_is_durable() -> None:
     desk.holding = (Persist, CommitRound)
     desk.post(Started(0.0))
     steps: list[Event] = [
-        Online("c0", 0.0), Online("c1", 0.0), Ready(0, 0.0), Ready(1, 0.0),
+        Online("c0", 0.0), Online("c1", 0.0), Ready(0, 10, 0.0), Ready(1, 10, 0.0),
         UpdateReceived(1, 0, b"x", 0.0), UpdateReceived(1, 1, b"y", 0.0),
         UpdateReceived(2, 0, b"x", 0.0), UpdateReceived(2, 1, b"y", 0.0),
     ]  # fmt: skip
@@ -460,7 +540,6 @@ def test_an_answer_that_was_not_asked_for_changes_nothing(event: Event) -> None:
 
 
 USED_UP = "the budget of time is used up"
-REACHED = "the target is reached"
 
 
 def limit(desk: Desk) -> list[Effect]:
@@ -542,15 +621,22 @@ def test_a_cut_round_whose_updates_are_poisoned_is_discarded_and_no_failure() ->
     assert (ending.kind, ending.reason) == (EndingKind.COMPLETED, USED_UP)
 
 
+TESTS = Tests(every=1, last=9, target=Target(0.9))
+REACHED = "the target is reached: accuracy 0.9500 of 0.9 in round 1"
+
+
 def reach(desk: Desk, round: int) -> list[Effect]:
-    return desk.post(TargetReached(round, REACHED, desk.now))
+    return desk.score(round, 0.95)
 
 
 def test_a_target_discards_the_open_round_and_the_committed_one_is_the_last() -> None:
-    desk = Desk(2).gather()
+    desk = Desk(2, tests=TESTS)
+    desk.holding = (TestModel,)
+    desk.gather()
     desk.deliver(0, 1)
     desk.deliver(1)
-    assert reach(desk, 0) == []  # of a round long ago
+    reach(desk, 0)  # of a round long ago
+    assert desk.exits() == []
     reach(desk, 1)
     (ending,) = desk.exits()
     assert ending is not None
@@ -561,17 +647,20 @@ def test_a_target_discards_the_open_round_and_the_committed_one_is_the_last() ->
 
 @pytest.mark.parametrize("held", [PrepareRound, FoldRound, CommitRound])
 def test_a_target_discards_a_round_in_whatever_state_it_is(held: type[Effect]) -> None:
-    desk = Desk(2).gather()
-    desk.deliver(0, 1)
-    desk.holding = (held,)
+    desk = Desk(2, tests=TESTS)
+    desk.holding = (held, TestModel)
     if held is PrepareRound:
-        desk = Desk(2)
-        desk.holding = (held,)
         desk.post(Started(0.0, ((0, "c0"), (1, "c1")), committed=1, open=ResumedRound(2, (0, 1))))
     else:
+        desk.holding = (TestModel,)
+        desk.gather()
+        desk.deliver(0, 1)
+        desk.holding = (held, TestModel)
         desk.deliver(0, 1)
     reach(desk, 1)
-    desk.release()
+    desk.holding = (TestModel,)
+    for effect in desk.held:
+        desk.carry_out(effect) if not isinstance(effect, TestModel) else None
     assert desk.machine.committed == 1
     (ending,) = desk.exits()
     assert ending is not None
@@ -581,9 +670,10 @@ def test_a_target_discards_a_round_in_whatever_state_it_is(held: type[Effect]) -
 def test_a_target_that_was_reached_before_a_crash_ends_the_run_whatever_was_decided_of_the_next_round() -> (
     None
 ):
-    desk = Desk(2)
+    desk = Desk(2, tests=TESTS)
     opened = ResumedRound(2, (0, 1), counted=(0, 1))
-    desk.post(Started(0.0, ((0, "c0"), (1, "c1")), committed=1, open=opened, reached=REACHED))
+    known = {"scored": 1, "accuracy": 0.95, "best": (0.95, 1)}
+    desk.post(Started(0.0, ((0, "c0"), (1, "c1")), 1, opened, **known))  # type: ignore[arg-type]
     (ending,) = desk.exits()
     assert ending is not None
     assert (ending.reason, len(ending.discarded)) == (REACHED, 2)

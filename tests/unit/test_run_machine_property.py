@@ -8,19 +8,33 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from edgeflock.common.scores import Summary
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import (
     Conduct,
     Ended,
     EndingKind,
+    Paused,
     Record,
     Released,
     RoundClosed,
     RoundExtended,
     RoundOpened,
+    Samples,
+    Scored,
     Seated,
+    Stopping,
 )
-from edgeflock.server.core.effects import CommitRound, Effect, Exit, FoldRound, Persist, PrepareRound, Publish
+from edgeflock.server.core.effects import (
+    CommitRound,
+    Effect,
+    Exit,
+    FoldRound,
+    Persist,
+    PrepareRound,
+    Publish,
+    TestModel,
+)
 from edgeflock.server.core.events import (
     Committed,
     Diverged,
@@ -42,14 +56,17 @@ from edgeflock.server.core.events import (
     SpaceMissing,
     Started,
     StopAsked,
-    TargetReached,
     TaskRefused,
+    Tested,
+    TestFailed,
     Ticked,
     UpdateReceived,
 )
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.core.run import RunMachine
+from edgeflock.server.core.target import Target
+from edgeflock.server.core.testing import GLOBAL, Tests
 
 NAMES = [f"c{number}" for number in range(5)]  # one more than there are seats
 FULL = "no space left on the disk"
@@ -69,6 +86,10 @@ class World(RuleBasedStateMachine):
         closes=st.booleans(),
         strict=st.integers(0, 2),
         gathered=st.booleans(),
+        every=st.integers(0, 2),
+        blocking=st.booleans(),
+        wanted=st.sampled_from([None, 0.9]),
+        good=st.integers(1, 8),
     )
     def begin(
         self,
@@ -80,6 +101,10 @@ class World(RuleBasedStateMachine):
         closes: bool,
         strict: int,
         gathered: bool,
+        every: int,
+        blocking: bool,
+        wanted: float | None,
+        good: int,
     ) -> None:
         self.run = Rules(
             rounds=rounds,
@@ -93,7 +118,9 @@ class World(RuleBasedStateMachine):
             closes=closes,
             quarantine_after=strict,
             quarantine_rounds=2,
+            tests=Tests(every, rounds, blocking, target=Target(wanted if every else None)),
         )
+        self.good = good  # the first round whose model is good enough for a target
         self.now = 0.0
         self.journal: list[Record] = []
         self.judged: set[Conduct] = set()  # all that the journal has ever held of bad updates
@@ -101,7 +128,7 @@ class World(RuleBasedStateMachine):
         self.spool: dict[tuple[int, int], bytes] = {}
         self.over = False
         self.nothing_to_ask = False  # in a last round
-        self.reached = ""  # what the evaluation of the last committed round says
+        self.untested: set[int] = set()  # rounds whose test has failed
         self.boot()
         if gathered:
             self.everybody_comes()
@@ -125,8 +152,24 @@ class World(RuleBasedStateMachine):
         self.machine = RunMachine(self.run)
         committed = len(self.commits)
         going, over = self.open_round(committed + 1), self.last(committed)
-        known = self.seats(), committed, going, over, self.limit(), self.reached
-        self.post(Started(self.now, *known, self.ended(), self.conduct()))
+        known = self.seats(), committed, going, over, self.limit(), self.ended(), self.conduct()
+        samples = {record.seat: record.samples for record in self.journal if isinstance(record, Samples)}
+        newest = max(self.scores(), default=0)
+        asked = self.scores().get(committed), None, self.is_paused(), self.stop()
+        self.post(Started(self.now, *known, samples, newest, *asked))
+
+    def scores(self) -> dict[int, float]:
+        """How the models do, as the journal has it, by round."""
+        found = [record for record in self.journal if isinstance(record, Scored)]
+        return {record.round: dict(record.scores)[GLOBAL].accuracy for record in found}
+
+    def is_paused(self) -> bool:
+        said = [record.on for record in self.journal if isinstance(record, Paused)]
+        return bool(said) and said[-1]
+
+    def stop(self) -> str:
+        """Why an operator ends the run."""
+        return next((record.reason for record in self.journal if isinstance(record, Stopping)), "")
 
     def ended(self) -> Ended | None:
         return next((record for record in self.journal if isinstance(record, Ended)), None)
@@ -173,7 +216,7 @@ class World(RuleBasedStateMachine):
             if isinstance(effect, Exit):
                 self.gone = True
                 self.over = effect.ending is not None
-            if isinstance(effect, Persist | PrepareRound | FoldRound | CommitRound):
+            if isinstance(effect, Persist | PrepareRound | FoldRound | CommitRound | TestModel):
                 self.pending.insert(0, effect)
 
     def check_published(self) -> None:
@@ -187,6 +230,9 @@ class World(RuleBasedStateMachine):
         assert known - {None} <= self.judged
         if machine.ending is not None:
             assert machine.ending in self.journal
+        assert machine.roster.samples.keys() >= machine.roster.ready
+        written = {record for record in self.journal if isinstance(record, Samples)}
+        assert {Samples(*item) for item in machine.roster.samples.items()} <= written
 
     # ----------------------------------------------------------------------------- clients
 
@@ -200,7 +246,7 @@ class World(RuleBasedStateMachine):
     def everybody_comes(self) -> None:
         for name in NAMES:
             self.comes(name)
-            self.gets_ready(name)
+            self.gets_ready(name, 10)
 
     @precondition(lambda self: not self.gone)
     @rule(name=st.sampled_from(NAMES))
@@ -208,11 +254,13 @@ class World(RuleBasedStateMachine):
         self.post(Offline(name, self.now))
 
     @precondition(lambda self: not self.gone)
-    @rule(name=st.sampled_from(NAMES))
-    def gets_ready(self, name: str) -> None:
+    @rule(name=st.sampled_from(NAMES), samples=st.sampled_from([10, 10, 20]))
+    def gets_ready(self, name: str, samples: int) -> None:
         seat = self.machine.roster.seat_of.get(name)
         if seat is not None:
-            self.post(Ready(seat, self.now))
+            self.post(Ready(seat, samples, self.now))
+            roster, over = self.machine.roster, self.machine.is_over
+            assert over or seat not in roster.ready or roster.samples[seat] == samples
 
     @precondition(lambda self: not self.gone)
     @rule(seat=st.integers(0, 3))
@@ -269,6 +317,10 @@ class World(RuleBasedStateMachine):
                 self.post(Folded(round, dict.fromkeys(bad & set(counted), Verdict.NON_FINITE), self.now))
             case CommitRound():
                 self.commit(effect, stop)
+            case TestModel(round=round):
+                assert round == len(self.commits), "the state is that of the last committed round"
+                score = Summary(0.95 if round >= self.good else 0.5, 1.0, 10)
+                self.post(Tested(round, ((GLOBAL, score),), self.now))
             case _:
                 raise AssertionError(effect)
 
@@ -280,6 +332,10 @@ class World(RuleBasedStateMachine):
 
     def commit(self, effect: CommitRound, stop: str) -> None:
         assert effect.round == len(self.commits) + 1, "rounds commit once and in order"
+        before = effect.round - 1
+        if self.run.tests.target and self.run.tests.includes(before) and before:
+            assert before in self.scores(), "whether the target is reached is known before the next commit"
+            assert self.scores()[before] < 0.9
         closed = [r for r in self.journal if isinstance(r, RoundClosed) and r.round == effect.round]
         counted = {item.seat for item in effect.outcomes if item.verdict is Verdict.COUNTED}
         assert counted <= set(closed[-1].counted), "the counted set was journalled before it is acted on"
@@ -313,6 +369,9 @@ class World(RuleBasedStateMachine):
             case Persist(records=(RoundOpened(last=last),)):
                 self.nothing_to_ask = self.nothing_to_ask or bool(last)
                 self.post(Done(ENOUGH, self.now))
+            case TestModel(round=round):
+                self.untested.add(round)
+                self.post(TestFailed(round, "ValueError: no such layer", self.now))
             case FoldRound(round=round) | CommitRound(round=round):
                 self.post(Diverged(round, "the sum is not finite", self.now))
             case _:
@@ -322,7 +381,7 @@ class World(RuleBasedStateMachine):
     @rule(which=WHICH)
     def finds_the_disk_full(self, which: int) -> None:
         effect = self.pending.pop(which % len(self.pending))
-        if isinstance(effect, FoldRound):
+        if isinstance(effect, FoldRound | TestModel):
             self.pending.append(effect)  # it only reads
         else:
             self.post(SpaceMissing(effect, FULL, self.now))
@@ -332,17 +391,6 @@ class World(RuleBasedStateMachine):
     def a_limit_is_reached(self, ask: int) -> None:
         if ask == 0 and self.machine.phase not in (Phase.IDLE, Phase.GATHERING):
             self.post(LimitReached("the budget is used up", self.now))
-
-    @precondition(lambda self: not self.gone)
-    @rule(ask=st.integers(0, 9))
-    def the_target_is_reached(self, ask: int) -> None:
-        """The evaluation of a round is known before the next one commits, and to every later process."""
-        committed = len(self.commits)
-        fold = any(isinstance(effect, CommitRound) for effect in self.pending)
-        over = self.machine.phase in (Phase.ENDING, Phase.ENDED)
-        if ask == 0 and committed and not fold and not over:
-            self.reached = f"target in {committed}"
-            self.post(TargetReached(committed, self.reached, self.now))
 
     @rule(seconds=st.sampled_from([0.5, 3.0, 11.0]))
     def time_passes(self, seconds: float) -> None:
@@ -430,12 +478,25 @@ class World(RuleBasedStateMachine):
         ending = self.ended()
         assert ending is not None
         asked = bool(self.last(len(self.commits)))
-        early = ending.reason == "the budget is used up" or ending.reason.startswith("target")
+        early = ending.reason == "the budget is used up" or ending.reason.startswith("the target")
         wanted = self.run.closes and ending.kind is EndingKind.COMPLETED and bool(self.commits)
         assert asked == wanted or early or self.nothing_to_ask
-        assert not self.reached or ending.reason == self.reached == f"target in {len(self.commits)}"
+        self.check_scores(ending)
         self.boot()
+        self.everything_is_carried_out()
         assert (self.machine.ending, self.machine.trained) == (ending, len(self.commits) - asked)
+
+    def check_scores(self, ending: Ended) -> None:
+        """What the run has come to is known before its end, and a target that was reached is its reason."""
+        committed = len(self.commits)
+        before = self.journal[: self.journal.index(ending)]
+        known = {record.round for record in before if isinstance(record, Scored)}
+        if self.run.tests.every and committed and ending.kind is not EndingKind.FAILED:
+            assert committed in known | self.untested
+        trained = committed - bool(self.last(committed))
+        wanted = bool(self.run.tests.target) and trained == committed
+        reached = wanted and self.scores().get(committed, 0.0) >= 0.9
+        assert reached == ending.reason.startswith("the target") or ending.kind is EndingKind.STOPPED
 
 
 TestWorld = World.TestCase

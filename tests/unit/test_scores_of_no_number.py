@@ -10,7 +10,8 @@ import torch
 
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.scores import summarise
-from edgeflock.server.core.effects import Announce
+from edgeflock.server.core.decisions import Scored
+from edgeflock.server.core.testing import evaluated
 from edgeflock.server.journal.costs import write_values
 from edgeflock.server.journal.journal import Journal
 from edgeflock.server.journal.reader import Reader
@@ -29,8 +30,9 @@ def test_a_model_whose_loss_is_no_number_has_its_score_in_the_journal(tmp_path: 
     score = evaluator.load(flat.params.clone(), flat.buffers.clone())()
     assert score.loss == math.inf
     with contextlib.closing(Journal(tmp_path / "journal.sqlite")) as journal:
-        said = Announce("evaluated", {"round": 1, "loss": score.loss})
-        journal.score(1, "global", summarise([score]), said).result(WAIT_S)
+        found = summarise([score])
+        scored = Scored(1, (("global", found),))
+        journal.decide([scored], [evaluated(1, "global", found)]).result(WAIT_S)
     with contextlib.closing(Reader(tmp_path)) as reader:
         assert reader.evaluations()[0, 1]["global"].loss == math.inf
         assert reader.events()[0].number("loss") == math.inf

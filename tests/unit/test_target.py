@@ -6,7 +6,7 @@ import pytest
 
 from edgeflock.common.errors import BadValue, UnknownName, UsageError
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.costs.target import Target, parse
+from edgeflock.server.core.target import Target, parse
 from edgeflock.server.start.resolve import resolve
 from edgeflock.server.start.startup import build
 

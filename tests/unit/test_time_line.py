@@ -121,9 +121,9 @@ def test_a_round_of_a_life_before_takes_no_time_until_one_of_its_members_is_back
     """Else the start of processes is in the seconds of rounds, and in a budget of time."""
     desk = back(ResumedRound(2, (0, 1)), committed=1)
     assert doing_of(desk.machine) == ("gather_s", 2)
-    desk.post(Ready(2, desk.now))  # who has no part in it
+    desk.post(Ready(2, 10, desk.now))  # who has no part in it
     assert doing_of(desk.machine) == ("gather_s", 2)
-    desk.post(Ready(1, desk.now))
+    desk.post(Ready(1, 10, desk.now))
     assert doing_of(desk.machine) == ("open_s", 2)
 
 

@@ -267,7 +267,7 @@ def test_the_bytes_of_a_discarded_round_were_paid(tmp_path: Path) -> None:
         peers = await served.gather()
         made = served.made(0)
         await peers[0].deliver(made)
-        served.run.intake.stop("enough")
+        await served.run.intake.stop("enough")
         await served.run.until(lambda: served.run.now.ending is not None)
         assert costs(home, "bytes_up") == [(len(made.payload),), (0,)]
 
@@ -285,7 +285,7 @@ def test_what_a_client_states_of_a_discarded_round_stays_in_the_books(tmp_path: 
         header.cost.cpu_s = 1.0
         await upload.send(header=header)
         await upload.feed(made.payload, (await upload.read()).credit, 1 << 20, None)
-        served.run.intake.stop("enough")
+        await served.run.intake.stop("enough")
         await served.run.until(lambda: served.run.now.ending is not None)
         assert costs(home, "cpu_s") == [(1.0,), (None,)]
         assert not (await peers[0].report(cost=pb.RoundCost(round=1, cpu_s=1.5))).HasField("refusal")
@@ -307,7 +307,7 @@ def test_many_reports_after_the_end_are_few_notes(tmp_path: Path, monkeypatch: p
 
     async def talk(served: Served) -> None:
         await served.gather()
-        served.run.intake.stop("enough")
+        await served.run.intake.stop("enough")
         await served.run.until(lambda: served.run.now.ending is not None)
         monkeypatch.setattr(Journal, "keep", counted)
         for told in range(100):
@@ -327,7 +327,7 @@ def test_a_report_after_the_end_does_not_wait_for_the_last_moment(
 
     async def talk(served: Served) -> None:
         peers = await served.gather()
-        served.run.intake.stop("enough")
+        await served.run.intake.stop("enough")
         await served.run.until(lambda: served.run.now.ending is not None)
         assert not (await peers[0].report(cost=pb.RoundCost(round=1, cpu_s=1.5))).HasField("refusal")
         async with asyncio.timeout(WAIT_S):

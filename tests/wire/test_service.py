@@ -1198,7 +1198,7 @@ def test_a_run_that_was_stopped_tells_what_became_of_the_open_round(tmp_path: Pa
         peers = await served.gather()
         made = served.made(0)
         await peers[0].deliver(made)
-        served.run.intake.stop("enough")
+        await served.run.intake.stop("enough")
         view = await peers[0].view(lambda view: view.HasField("ending"))
         assert view.ending.kind == pb.ENDING_KIND_STOPPED
         assert [(item.counted, item.reason) for item in view.outcomes] == [(False, pb.REASON_DISCARDED)]

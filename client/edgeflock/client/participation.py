@@ -50,6 +50,9 @@ class Participation:
         self._ready = False
         self._sat = False  # that the data are there was said before
         self._answered: frozenset[int] = frozenset()
+        self._refused: int | None = (
+            None  # the round whose task this client could not do, as long as it is asked
+        )
         self._pending: Pending | None = None
         self._job: asyncio.Task[None] | None = None
         self._training: Task | None = None  # if that is the job
@@ -98,6 +101,11 @@ class Participation:
         self._view, self._quarantine = session.corrected(view, self._told), view.quarantine
         if self._pending:
             self._pending = session.seen(self._pending, view)
+        if (
+            self._refused is not None and view.asked != self._refused
+        ):  # asked once more, it is tried once more
+            self._answered -= {self._refused}
+            self._refused = None
         self._changed.set()
 
     def _say(self, quarantine: Quarantine | None) -> None:
@@ -258,6 +266,7 @@ class Participation:
     def _refuse(self, round: int, error: EdgeflockError) -> None:
         """Say that this client cannot do the task; the round goes on without it."""
         self._answered |= {round}
+        self._refused = round
         self._log.error("task_refused", round=round, reason=str(error))
         self._contact.refuse(round, error)
 

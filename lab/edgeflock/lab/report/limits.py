@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgeflock.common.command.units import counted
 from edgeflock.lab.history import History
 from edgeflock.server.console.summary import spending
-from edgeflock.server.costs import target
+from edgeflock.server.core import target
 
 
 def limits(history: History) -> list[str]:

@@ -10,7 +10,8 @@ from edgeflock.lab.history import History, Point
 from edgeflock.lab.plots.names import elided
 from edgeflock.lab.report.key_figures import FINAL, SO_FAR, figures, measured, round_name
 from edgeflock.lab.report.subject import Subject
-from edgeflock.server.costs import catalogue, target
+from edgeflock.server.core import target
+from edgeflock.server.costs import catalogue
 
 _LEVEL = 0.05  # step between the accuracies that a report asks for
 _LEVELS = 4

@@ -20,6 +20,7 @@ _HINDERED = {  # what an operator should not overlook
     "budget_unmeasured": "warning",
     "client_quarantined": "warning",
     "updates_rejected": "warning",
+    "evaluation_failed": "warning",
     "task_refused": "warning",
     "refused": "warning",
     "round_discarded": "warning",

@@ -27,6 +27,7 @@ _SENTENCES: dict[str, str] = {
     "client_released": "{client} takes part again: {reason}",
     "refused": "{client} is refused ({times} so far): {sentence}",
     "evaluated": "round {round}: the {model} model has accuracy {accuracy:.4f}, loss {loss:.4f}",
+    "evaluation_failed": "round {round}: its models cannot be tested: {reason}",
     "run_paused": "round {round}: the run pauses: {reason}",
     "run_resumed": "round {round}: the run goes on",
     "pause_asked": "round {round}: an operator asks for a pause",

@@ -15,8 +15,8 @@ from edgeflock.server.console.caution import ModelTest, caution
 from edgeflock.server.console.onward import onward
 from edgeflock.server.console.rows import COMMITTED, budgets, decimal, is_global
 from edgeflock.server.console.totals import Totals, totals
+from edgeflock.server.core.target import parse
 from edgeflock.server.costs.budget import RESOURCES, unmeasured
-from edgeflock.server.costs.target import parse
 from edgeflock.server.costs.time_line import GATHER, PAUSED
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.run_toml import from_toml

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from edgeflock.server.core.decisions import Conduct, Ended, Record, Released, RoundClosed
+from edgeflock.server.core.decisions import Conduct, Ended, Paused, Record, Released, RoundClosed, Scored
 from edgeflock.server.core.effects import Announce
+from edgeflock.server.core.testing import evaluated
 
 Names = Mapping[int, str]  # client ids by seat
 
 
 def of_record(record: Record, names: Names, trained: int) -> tuple[Announce, ...]:
-    """Return what is said of a decision that leaves a client out or in, or cuts a round or a run short."""
+    """Return what is said of a decision: who is left out or in, what is cut short, paused or scored."""
     match record:
         case Conduct():
             return _quarantined((record,), names)
@@ -20,6 +21,10 @@ def of_record(record: Record, names: Names, trained: int) -> tuple[Announce, ...
         case RoundClosed(round=round, limit=limit) if limit:
             counted = [names[seat] for seat in record.counted]
             return (_written("round_cut", round=round, counted=counted, reason=limit),)
+        case Paused(on=True, round=round):
+            return (_written("pause_asked", round=round),)
+        case Scored(round=round, scores=scores):
+            return tuple(evaluated(round, model, found) for model, found in scores)
         case Ended(kind=kind, reason=reason, round=round):
             ended = _written("run_ended", kind=str(kind), reason=reason, round=trained)
             discarded = _written("round_discarded", round=round, reason=reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from edgeflock.common.scores import Summary
 from edgeflock.common.verdict import Verdict
 
 
@@ -31,6 +32,14 @@ class Seated:
     """Clients got their places; in roster mode all at once, in natural order."""
 
     seats: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A client has its data, so many samples: its n_i in every round that is opened from now on."""
+
+    seat: int
+    samples: int
 
 
 @dataclass(frozen=True)
@@ -93,4 +102,30 @@ class Released:
     seat: int
 
 
-Record = Seated | RoundOpened | RoundExtended | RoundClosed | Ended | Conduct | Released
+@dataclass(frozen=True)
+class Scored:
+    """The models of a committed round were tested."""
+
+    round: int
+    scores: tuple[tuple[str, Summary], ...]  # each with the name of its model
+
+
+@dataclass(frozen=True)
+class Paused:
+    """An operator has the run pause after the round at hand, or lets it go on."""
+
+    on: bool
+    round: int
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """An operator ends the run; what is on its way to a commit comes first."""
+
+    reason: str
+
+
+Record = (
+    Seated | Samples | RoundOpened | RoundExtended | RoundClosed | Ended | Conduct | Released | Scored
+    | Paused | Stopping
+)  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgeflock.server.core.decisions import Ended, EndingKind, Outcome
 from edgeflock.server.core.effects import Announce, Effect, Exit, Persist, Publish
 from edgeflock.server.core.phases import Phase, Position
@@ -15,18 +17,31 @@ class Departure:
         self._position, self._space = position, space
         self.draining = False  # the process goes as soon as no counted set is on its way to the commit
         self.gone = False  # nothing is decided any more in this process
+        self.decided: Ended | None = None  # Invariant: set from ending on
         self.ending: Ended | None = None  # Invariant: set if and only if the phase is ended
 
-    def end(self, kind: EndingKind, reason: str, round: int, outcomes: tuple[Outcome, ...]) -> list[Effect]:
+    def end(self, kind: EndingKind, reason: str, round: int, outcomes: tuple[Outcome, ...]) -> None:
         """Decide that the run is over; a round at hand ends with these outcomes."""
         self._position.become(Phase.ENDING)
         self._space.forget()
-        return [Persist((Ended(kind, reason, round, outcomes),))]
+        self.decided = Ended(kind, reason, round, outcomes)
+
+    def reach(self, reason: str) -> None:
+        """The last committed round has reached the target, as is known only now: so the run has ended there,
+        whatever else was found; but for an operator, who need not wait for that."""
+        assert self.decided is not None
+        if self.decided.kind is not EndingKind.STOPPED:
+            self.decided = replace(self.decided, kind=EndingKind.COMPLETED, reason=reason)
+
+    def write(self) -> list[Effect]:
+        """Make the end durable."""
+        assert self.decided is not None
+        return [Persist((self.decided,))]
 
     def leave(self, ending: Ended) -> list[Effect]:
         """The end is durable."""
         self._position.become(Phase.ENDED)
-        self._space.forget()
+        self._space.forget(ended=True)
         self.ending, self.gone = ending, True
         return [Publish(), Exit(ending)]
 

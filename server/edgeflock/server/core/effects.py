@@ -44,6 +44,15 @@ class CommitRound:
 
 
 @dataclass(frozen=True)
+class TestModel:
+    """Test the models of the last committed round beside all else; answer Tested or TestFailed."""
+
+    __test__ = False  # not a pytest class
+
+    round: int
+
+
+@dataclass(frozen=True)
 class Publish:
     """Push every client its current view."""
 
@@ -64,4 +73,4 @@ class Exit:
     ending: Ended | None
 
 
-Effect = Persist | PrepareRound | FoldRound | CommitRound | Publish | Announce | Exit
+Effect = Persist | PrepareRound | FoldRound | CommitRound | TestModel | Publish | Announce | Exit

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from edgeflock.common.scores import Summary
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import Conduct, Ended, Record
 from edgeflock.server.core.effects import Effect
@@ -31,14 +32,22 @@ class Started:
     open: ResumedRound | None = None
     over: str = ""  # the last round is committed, too: why training was over
     limit: str = ""  # a budget is used up: a round that is decided is committed, and none follows
-    reached: str = ""  # the last one committed has reached the target: what is open is discarded
     ended: Ended | None = None  # the run is over, but not every client may have heard
     conduct: tuple[Conduct, ...] = ()  # of clients with bad updates
+    samples: Mapping[int, int] = field(default_factory=dict)  # n_i by seat
+    scored: int = 0  # the newest round whose scores are known
+    accuracy: float | None = None  # of the last one committed
+    best: tuple[float, int] | None = None  # the best accuracy, and its round
+    paused: bool = False  # by an operator
+    stop: str = ""  # an operator's reason to end the run
 
 
 @dataclass(frozen=True)
 class Ready:
+    """A client has its data, so many samples, and waits for tasks."""
+
     seat: int
+    samples: int
     now: float
 
 
@@ -121,12 +130,11 @@ class Folded:
 
 @dataclass(frozen=True)
 class Committed:
-    """The round is durable. `stop` is the method's or a budget's reason to end here, `reached` a target's."""
+    """The round is durable. `stop` is the method's or a budget's reason to end here."""
 
     round: int
     now: float
     stop: str = ""
-    reached: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,8 +146,21 @@ class LimitReached:
 
 
 @dataclass(frozen=True)
-class TargetReached:
-    """The model of that round has reached the target; the journal holds its evaluation."""
+class Tested:
+    """The models of that round have these scores, each with a name."""
+
+    __test__ = False  # not a pytest class
+
+    round: int
+    scores: tuple[tuple[str, Summary], ...]
+    now: float
+
+
+@dataclass(frozen=True)
+class TestFailed:
+    """The models of that round cannot be tested."""
+
+    __test__ = False  # not a pytest class
 
     round: int
     reason: str
@@ -148,7 +169,7 @@ class TargetReached:
 
 @dataclass(frozen=True)
 class SpaceMissing:
-    """An effect found the disk full; it is tried again."""
+    """An effect found the disk full, or the journal locked by another program; it is tried again."""
 
     effect: Effect
     reason: str
@@ -205,5 +226,5 @@ FromClient = Online | Offline | Ready | UpdateReceived | TaskRefused | Offended
 FromOperator = PauseAsked | ResumeAsked | StopAsked | DrainAsked | ReleaseAsked
 Event = (
     Started | FromClient | Ticked | Persisted | RoundPrepared | Folded | Committed | LimitReached
-    | TargetReached | SpaceMissing | Done | Diverged | Broken | FromOperator
+    | Tested | TestFailed | SpaceMissing | Done | Diverged | Broken | FromOperator
 )  # fmt: skip

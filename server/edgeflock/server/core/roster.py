@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 from edgeflock.common.seeds import numpy_generator
 from edgeflock.server.core.conduct import ConductBook
-from edgeflock.server.core.decisions import RoundOpened, Seated
+from edgeflock.server.core.decisions import RoundOpened, Samples, Seated
 from edgeflock.server.core.rules import Rules
 
 _PARTS = re.compile(r"(\d+)")
@@ -23,7 +23,10 @@ class Roster:
         self.seat_of: dict[str, int] = {}
         self.coming: dict[str, int] = {}  # ids whose seats are on the way to the journal; none is in seat_of
         self.online: set[str] = set()  # with or without a seat
+        # Invariant: who is ready has as many samples in the journal as it has said last.
         self.ready: set[int] = set()
+        self.samples: dict[int, int] = {}  # n_i by seat, as the journal has it
+        self._stated: dict[int, int] = {}  # the same as the clients have said it last
 
     def has_room_for(self, client_id: str) -> bool:
         """Whether the id has a seat or can still get one."""
@@ -58,6 +61,20 @@ class Roster:
             self.names[seat] = client_id
             self.seat_of[client_id] = seat
             self.coming.pop(client_id, None)
+
+    def state(self, seat: int, samples: int) -> Samples | None:
+        """A member has its data: return what is to be written of them before it is ready, if anything is."""
+        self._stated[seat] = samples
+        if self.samples.get(seat) == samples:
+            self.ready.add(seat)
+            return None
+        self.ready.discard(seat)
+        return Samples(seat, samples)
+
+    def note(self, written: Samples) -> Samples | None:
+        """The journal holds this; return what is to be written after it, if it was overtaken meanwhile."""
+        self.samples[written.seat] = written.samples
+        return self.state(written.seat, self._stated[written.seat])
 
     def script_fault(self) -> str:
         """Return why the script's cohorts cannot be chosen, empty if they can."""

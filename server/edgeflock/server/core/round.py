@@ -7,7 +7,7 @@ so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from edgeflock.common.verdict import Verdict
@@ -87,11 +87,19 @@ class RoundMachine:
         return self._answered(event.now)
 
     def refuse(self, event: TaskRefused) -> list[Effect]:
-        """Wait no more for a member who will not deliver."""
+        """Wait no more for a member who will not deliver, and let it see so."""
         if event.round != self.number or not self.waits_for(event.seat):
             return []
         self.refused.add(event.seat)
-        return self._answered(event.now)
+        return [Publish(), *self._answered(event.now)]
+
+    def offer_again(self, seats: Collection[int]) -> list[Effect]:
+        """Wait once more for members who have refused: they came back, or an operator says so."""
+        again = self.refused & set(seats)
+        if self._position.phase is not Phase.OPEN or not again:
+            return []
+        self.refused -= again
+        return [Publish()]
 
     def bar(self, seat: int, now: float) -> list[Effect]:
         """Wait no more for a client who is in quarantine from now on."""
@@ -114,10 +122,13 @@ class RoundMachine:
         return self._wait() if self.extended else self._extend(now)
 
     def _extend(self, now: float) -> list[Effect]:
+        wanted = self._rules.min_updates - len(self.received)
+        added = self._roster.spare(self.number, self.cohort, wanted)
+        if not added and len(self.received) == self._able:  # more time would bring nothing
+            return self._wait()
         self.extended = True
         self.deadline = now + self._rules.deadline_s
-        wanted = self._rules.min_updates - len(self.received)
-        return [Persist((RoundExtended(self.number, self._roster.spare(self.number, self.cohort, wanted)),))]
+        return [Persist((RoundExtended(self.number, added),))]
 
     def join(self, extended: RoundExtended) -> list[Effect]:
         """The journal holds by whom the round is extended; it may have closed meanwhile, without them."""

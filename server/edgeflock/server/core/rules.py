@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from edgeflock.server.core.testing import Tests
 
 
 @dataclass(frozen=True)
@@ -24,3 +26,4 @@ class Rules:
     quarantine_after: int = 0  # bad updates in a row; 0: nobody is put into quarantine
     quarantine_rounds: int = 20
     closes: bool = False  # the method may ask everybody once more when training is over
+    tests: Tests = field(default_factory=Tests)  # of committed models

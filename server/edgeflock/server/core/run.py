@@ -18,7 +18,17 @@ from typing import assert_never
 
 from edgeflock.server.core import announcements, decisions, events
 from edgeflock.server.core.conduct import ConductBook
-from edgeflock.server.core.decisions import Conduct, Ended, EndingKind, Outcome, Record, Released, RoundOpened
+from edgeflock.server.core.decisions import (
+    Conduct,
+    Ended,
+    EndingKind,
+    Outcome,
+    Paused,
+    Record,
+    Released,
+    RoundOpened,
+    Scored,
+)
 from edgeflock.server.core.departure import Departure
 from edgeflock.server.core.effects import Announce, CommitRound, Effect, Persist, PrepareRound, Publish
 from edgeflock.server.core.events import Event
@@ -26,10 +36,13 @@ from edgeflock.server.core.phases import Phase, Position
 from edgeflock.server.core.roster import Roster
 from edgeflock.server.core.round import RoundMachine
 from edgeflock.server.core.rules import Rules
-from edgeflock.server.core.space import Space, is_ending
+from edgeflock.server.core.space import Space, is_wanted_at_the_end
+from edgeflock.server.core.testing import Testing
 
 # What still matters once the end is decided.
-_LAST_EVENTS = (events.Persisted, events.SpaceMissing, events.Broken, events.Ticked)
+_LAST_EVENTS = (
+    events.Persisted, events.SpaceMissing, events.Broken, events.Ticked, events.Tested, events.TestFailed
+)  # fmt: skip
 
 
 class RunMachine:
@@ -41,6 +54,7 @@ class RunMachine:
         self.conduct = ConductBook(rules)
         self.roster = Roster(rules, self.conduct)
         self.space = Space()
+        self.testing = Testing(rules.tests)
         self._departure = Departure(self._position, self.space)
         # Invariant: committed <= round <= committed + 1; between two rounds nobody is in the current one.
         self.committed = 0
@@ -50,10 +64,14 @@ class RunMachine:
         self.limit = ""  # the budget that is used up: no round follows the one at hand
         self._held = False  # between two rounds nothing may be opened
         self.deserted = False  # the round at hand is of a life before, and none of its members is back
+        self.paused = False  # by an operator
+        self.stopping = ""  # an operator's reason to end the run
         self._gather_until: float | None = None
-        self._pause_asked = False
-        self._stop_asked = ""
+        self._pause_wanted = False  # the operator's last word
+        self._pause_due = 0  # words of theirs that are on their way to the journal
+        self._resuming = False  # that word is to be followed by what a resume does
         self._commit: CommitRound | None = None  # the running one, or the last
+        self._untested: events.Committed | None = None  # its round is to be tested before anything follows
 
     # ----------------------------------------------------------------------- what others may ask
 
@@ -80,6 +98,20 @@ class RunMachine:
         return self._departure.draining
 
     @property
+    def gone(self) -> bool:
+        """Whether nothing is decided any more in this process."""
+        return self._departure.gone
+
+    def heeds(self, *, pause: bool) -> bool:
+        """Whether an operator's last word was this, and the journal has it."""
+        return self.paused == pause and not self._pause_due
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the end is decided, if not yet durable."""
+        return self._departure.decided is not None or self.ending is not None
+
+    @property
     def ending(self) -> Ended | None:
         return self._departure.ending
 
@@ -93,12 +125,12 @@ class RunMachine:
         """Why no round is opened between two; empty if one may be."""
         if not self._held:
             return ""
-        return "paused by the operator" if self._pause_asked else "too few clients are online"
+        return "paused by the operator" if self.paused else "too few clients are online"
 
     @property
     def paused_by_operator(self) -> bool:
         """Whether it is the operator for whom the next round waits."""
-        return self._held and self._pause_asked
+        return self._held and self.paused
 
     @property
     def wake_at(self) -> float | None:
@@ -110,6 +142,14 @@ class RunMachine:
     def _until(self) -> float | None:
         """When the phase has lasted too long."""
         return {Phase.GATHERING: self._gather_until, Phase.OPEN: self.current.deadline}.get(self.phase)
+
+    @property
+    def awaits_test(self) -> bool:
+        """Whether nothing goes on until a committed model is tested."""
+        decides = self.phase is Phase.FOLDING and self.current.decided
+        if decides and self.testing.decides(self.committed):
+            return True
+        return self._untested is not None or (self.phase is Phase.ENDING and bool(self.testing.begun))
 
     def has_task(self, seat: int) -> bool:
         """Whether that client should be working on the open round."""
@@ -150,8 +190,10 @@ class RunMachine:
                 return self.space.found(self.round) + self._committed(event)
             case events.LimitReached(reason=reason):
                 return self._limit_reached(reason)
-            case events.TargetReached(round=round, reason=reason):
-                return self._end(EndingKind.COMPLETED, reason) if round == self.committed else []
+            case events.Tested(round=round, scores=scores):
+                return [Persist((Scored(round, scores),))]
+            case events.TestFailed():
+                return self._not_tested(event)
             case events.SpaceMissing():
                 return self._space_missing(event)
             case events.Done(reason=reason):
@@ -170,10 +212,9 @@ class RunMachine:
             case events.Offline(client_id=client_id):
                 self.roster.online.discard(client_id)
                 return []
-            case events.Ready(seat=seat):
+            case events.Ready(seat=seat, samples=samples):
                 self.deserted = self.deserted and seat not in self.current.cohort
-                self.roster.ready.add(seat)
-                return self._proceed()
+                return self._ready(seat, self.roster.state(seat, samples))
             case events.UpdateReceived():
                 self.deserted = False
                 return self.current.receive(event)
@@ -187,12 +228,11 @@ class RunMachine:
     def _obey(self, event: events.FromOperator) -> list[Effect]:
         match event:
             case events.PauseAsked():
-                self._pause_asked = True
-                return [Announce("pause_asked", {"round": self.round})]
+                return self._wish(pause=True)
             case events.ResumeAsked(now=now):
-                return self._resume(now)
+                return self._ask_to_resume(now)
             case events.StopAsked(reason=reason):
-                return self._stop(reason)
+                return [Persist((decisions.Stopping(reason),))]
             case events.DrainAsked():
                 return self._drain()
             case events.ReleaseAsked(seat=seat):
@@ -200,11 +240,13 @@ class RunMachine:
         assert_never(event)
 
     def _persisted(self, record: Record, now: float) -> list[Effect]:
-        if self.phase is Phase.ENDING and not isinstance(record, Ended):
+        if self.phase is Phase.ENDING and not isinstance(record, Ended | Scored):
             return []
         match record:
             case decisions.Seated(seats=seats):
                 return self._seated(seats)
+            case decisions.Samples(seat=seat):
+                return self._ready(seat, self.roster.note(record))
             case RoundOpened():
                 return self._begin(record)
             case decisions.RoundExtended():
@@ -217,6 +259,12 @@ class RunMachine:
             case Released(seat=seat):
                 self.conduct.release(seat)
                 return [*self.announcements(record), Publish(), *self._proceed()]
+            case Scored():
+                return self._scored(record)
+            case Paused():
+                return self._told(record, now)
+            case decisions.Stopping(reason=reason):
+                return self._stop(reason)
             case Ended():
                 return [*self.announcements(record), *self._departure.leave(record)]
         assert_never(record)
@@ -228,14 +276,27 @@ class RunMachine:
 
     def _start(self, event: events.Started) -> list[Effect]:
         self.roster.take(event.seats)
+        self.roster.samples.update(event.samples)
         self.conduct.take(event.conduct)
+        self.testing.resume(event.scored, event.best)
+        self.paused = self._pause_wanted = event.paused
+        self.stopping = event.stop
         self.committed, self.over, self.limit = event.committed, event.over, event.limit
         self.current = self._round(RoundOpened(event.committed, (), event.over))
         self._gather_until = event.now + self.rules.gather_s
         if event.ended is not None:
             return self._departure.leave(event.ended)
+        test = self.testing.begin(self.committed, last=bool(event.over))  # a crash may have cut it off
+        return [*test, *self._go_on(event)]
+
+    def _go_on(self, event: events.Started) -> list[Effect]:
+        """Go on where the life before was."""
         prepare = [] if event.open is None else self._go_on_with(event.open)
-        if reason := event.over or event.reached or ("" if prepare else event.limit):
+        decided = event.open is not None and event.open.counted is not None  # its commit comes first
+        if self.stopping and not event.over and not decided:
+            return self._end(EndingKind.STOPPED, self.stopping)
+        reached = self.rules.tests.target.reached(self.committed, event.accuracy)
+        if reason := event.over or reached or ("" if prepare else event.limit):
             return self._end(EndingKind.COMPLETED, reason)
         if self.committed >= self.rules.rounds and not self.over:  # or fewer are asked for than before
             return self._training_over(self._all_done())
@@ -244,7 +305,7 @@ class RunMachine:
         if prepare:
             return prepare
         self._position.become(Phase.COMMITTED if self.committed else Phase.GATHERING)
-        return self._proceed()
+        return self._between_rounds() if self.paused else self._proceed()
 
     def _go_on_with(self, known: events.ResumedRound) -> list[Effect]:
         """Open the round of a life before again."""
@@ -266,6 +327,12 @@ class RunMachine:
             return seated + self._end(EndingKind.FAILED, fault)
         return seated + self._proceed()
 
+    def _ready(self, seat: int, unwritten: decisions.Samples | None) -> list[Effect]:
+        """A member has its data, and is ready if the journal knows of them; it takes on what it refused."""
+        if unwritten is not None:
+            return [Persist((unwritten,))]
+        return [*self.current.offer_again((seat,)), *self._proceed()]
+
     # -------------------------------------------------------------------------- between two rounds
 
     def _between_rounds(self) -> list[Effect]:
@@ -273,14 +340,16 @@ class RunMachine:
         if self.draining:
             return self._departure.park(self.round)
         self.current = self._round(RoundOpened(self.committed, ()))
+        return self._proceed() or self._hold()
+
+    def _hold(self) -> list[Effect]:
+        """Nothing is opened now: say why not."""
         self._held = True
-        paused = Announce("run_paused", {"round": self.committed, "reason": self.pause})
-        return self._proceed() or [paused, Publish()]
+        return [Announce("run_paused", {"round": self.committed, "reason": self.pause}), Publish()]
 
     def _proceed(self) -> list[Effect]:
         """Decide to open the next round if nothing stands in the way."""
-        waiting = self.phase in (Phase.GATHERING, Phase.COMMITTED)
-        if not waiting or self.draining or self._pause_asked:
+        if not self._between_two or self.draining or self.paused:
             return []
         number = self.committed + 1
         if self.over:
@@ -292,6 +361,11 @@ class RunMachine:
         self._held = False
         self._position.become(Phase.OPENING)
         return [Persist((opened,))]
+
+    @property
+    def _between_two(self) -> bool:
+        """Whether a round might be opened."""
+        return self.phase in (Phase.GATHERING, Phase.COMMITTED) and self._untested is None
 
     def _training_over(self, reason: str) -> list[Effect]:
         """No further round of training: ask everybody once more if the method may want that, then end."""
@@ -328,6 +402,8 @@ class RunMachine:
         self.current.take(event.received)
         if self.current.counted is not None:  # decided in a life before
             return self.current.close(self.limit)
+        if self.stopping:  # that set was torn
+            return self._end(EndingKind.STOPPED, self.stopping)
         return self._cut() if self.limit else self.current.open(event.now)
 
     def _tick(self, now: float) -> list[Effect]:
@@ -368,7 +444,7 @@ class RunMachine:
         return self._commit_if_decided()
 
     def _commit_if_decided(self) -> list[Effect]:
-        if self.phase is not Phase.FOLDING or not self.current.decided:
+        if self.phase is not Phase.FOLDING or not self.current.decided or self.awaits_test:
             return []
         outcomes = self.current.outcomes()
         if fault := self.current.fault(outcomes):  # nothing is committed, hence nothing counts
@@ -381,7 +457,7 @@ class RunMachine:
 
     def _following(self) -> RoundOpened | None:
         over = self.over or self.limit or self.round >= self.rules.rounds
-        held = self.draining or self._pause_asked or self._stop_asked
+        held = self.draining or self.paused or self.stopping
         if over or held or not self.roster.complete(self.committed):
             return None
         return self.roster.choose(self.round + 1)
@@ -393,12 +469,17 @@ class RunMachine:
         self._position.become(Phase.COMMITTED)
         self.committed = self.round
         self.conduct.take(self._commit.conduct)
-        return [*self._commit.announcements, *self._after(self._commit, event)]
+        said = self._commit.announcements
+        test = [] if self.draining else self.testing.begin(self.round, last=bool(self.over))
+        if test and self.rules.tests.blocking:
+            self._untested = event
+            return [*said, *test]
+        return [*said, *test, *self._after(self._commit, event)]
 
     def _after(self, commit: CommitRound, event: events.Committed) -> list[Effect]:
-        if self._stop_asked and not self.over:
-            return self._end(EndingKind.STOPPED, self._stop_asked)
-        if reason := self.over or event.reached or self.limit:
+        if self.stopping and not self.over:
+            return self._end(EndingKind.STOPPED, self.stopping)
+        if reason := self.over or self.limit:
             return self._end(EndingKind.COMPLETED, reason)
         if event.stop or self.committed >= self.rules.rounds:
             return self._training_over(event.stop or self._all_done())
@@ -413,23 +494,87 @@ class RunMachine:
             return []
         return self._end(EndingKind.FAILED, event.reason, self.current.failed())
 
+    # ----------------------------------------------------------------------------------- tests of models
+
+    def _scored(self, scored: Scored) -> list[Effect]:
+        """The journal holds how a committed round does: it may be good enough."""
+        self.testing.take(scored)
+        said = self.announcements(scored)
+        trained = scored.round == self.committed == self.trained
+        if trained and (reason := self.testing.reached(scored)):
+            if self.phase is not Phase.ENDING:
+                return [*said, *self._end(EndingKind.COMPLETED, reason)]
+            self._departure.reach(reason)
+        return [*said, *self._after_test()]
+
+    def _not_tested(self, event: events.TestFailed) -> list[Effect]:
+        """A target that nobody can look for would never be reached."""
+        self.testing.fail(event.round)
+        said = Announce("evaluation_failed", {"round": event.round, "reason": event.reason})
+        if self.rules.tests.target and self.phase is not Phase.ENDING:
+            words = f"whether round {event.round} has reached the target is not known: {event.reason}"
+            return [said, *self._end(EndingKind.FAILED, words)]
+        return [said, *self._after_test()]
+
+    def _after_test(self) -> list[Effect]:
+        """Go on with what has waited for a test."""
+        if self.phase is Phase.ENDING:
+            return self._conclude()
+        if (committed := self._untested) is None:
+            return self._commit_if_decided()
+        assert self._commit is not None
+        self._untested = None
+        return self._after(self._commit, committed)
+
     # ------------------------------------------------------------------- a full disk, operators, the end
 
     def _space_missing(self, event: events.SpaceMissing) -> list[Effect]:
-        if self.phase is Phase.ENDING and not is_ending(event.effect):
+        if self.phase is Phase.ENDING and not is_wanted_at_the_end(event.effect):
             return []  # of a round that the end discards
         return self.space.wait(event, self.round)
 
+    def _wish(self, *, pause: bool) -> list[Effect]:
+        """Write an operator's word down, unless it is what is known or on its way."""
+        if pause == self._pause_wanted:
+            return []
+        self._pause_wanted = pause
+        return self._write_wish()
+
+    def _write_wish(self) -> list[Effect]:
+        self._pause_due += 1
+        return [Persist((Paused(self._pause_wanted, self.round),))]
+
+    def _ask_to_resume(self, now: float) -> list[Effect]:
+        self._resuming = True
+        return self._wish(pause=False) or ([] if self._pause_due else self._resume(now))
+
+    def _told(self, record: Paused, now: float) -> list[Effect]:
+        """An operator's word is durable; another one may have been said meanwhile."""
+        self._pause_due -= 1
+        self.paused = record.on
+        if self._pause_due:
+            return []
+        if record.on != self._pause_wanted:  # a full disk has held this one back for longer than the last
+            return self._write_wish()
+        if not record.on:
+            return self._resume(now) if self._resuming else []
+        said = self.announcements(record)
+        return [*said, *(self._hold() if self._between_two else [])]
+
     def _resume(self, now: float) -> list[Effect]:
-        self._pause_asked = False
+        self._resuming = False
+        self._held = self._held and self.phase is Phase.COMMITTED
         resumed = Announce("run_resumed", {"round": self.round})
+        again = self.current.offer_again(self.current.cohort)
         if self.phase is Phase.OPEN and self.current.shortage:
             self.current.give_time(now)
             return [resumed, Publish()]
+        if again:
+            return [resumed, *again]
         return [resumed, *(self._proceed() or [Publish()])]
 
     def _stop(self, reason: str) -> list[Effect]:
-        self._stop_asked = reason
+        self.stopping = reason
         return [] if self._busy else self._end(EndingKind.STOPPED, reason)
 
     def _drain(self) -> list[Effect]:
@@ -447,4 +592,15 @@ class RunMachine:
         """Decide that the run is over; a round at hand ends with these outcomes, or is discarded."""
         if outcomes is None:
             outcomes = self.current.discarded() if self.round > self.committed else ()
-        return self._departure.end(kind, reason, self.round, outcomes)
+        self._untested = None
+        self._departure.end(kind, reason, self.round, outcomes)
+        return self._conclude()
+
+    def _conclude(self) -> list[Effect]:
+        """Write the end, after the score of the last committed model: it says what the run has come to."""
+        assert self._departure.decided is not None
+        failed = self._departure.decided.kind is EndingKind.FAILED
+        test = [] if failed else self.testing.begin(self.committed, last=True)
+        if test or self.testing.begun:  # whoever works for a round that is discarded need not go on
+            return [Publish(), *test]
+        return self._departure.write()

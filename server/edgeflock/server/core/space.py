@@ -1,8 +1,8 @@
-"""Effects that found the disk full, and when they are tried again."""
+"""Effects that found the disk full or the journal locked, and when they are tried again."""
 
 from __future__ import annotations
 
-from edgeflock.server.core.decisions import Ended
+from edgeflock.server.core.decisions import Ended, Scored
 from edgeflock.server.core.effects import Announce, Effect, Persist, Publish
 from edgeflock.server.core.events import SpaceMissing
 
@@ -40,10 +40,14 @@ class Space:
         self.missing = ""
         return [Announce("run_resumed", {"round": round})]
 
-    def forget(self) -> None:
-        """What waits is wanted no more."""
-        self._starved, self.retry_at = [], None
+    def forget(self, *, ended: bool = False) -> None:
+        """What waits is wanted no more, but for what the end waits for."""
+        self._starved = [] if ended else list(filter(is_wanted_at_the_end, self._starved))
+        self.retry_at = self.retry_at if self._starved else None
 
 
-def is_ending(effect: Effect) -> bool:
-    return isinstance(effect, Persist) and any(isinstance(record, Ended) for record in effect.records)
+def is_wanted_at_the_end(effect: Effect) -> bool:
+    """Whether it is no matter of a round that the end discards: the end itself, or a score before it."""
+    return isinstance(effect, Persist) and any(
+        isinstance(record, Ended | Scored) for record in effect.records
+    )

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import structlog
 
 from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.base import Round
 from edgeflock.server.core.effects import Announce, CommitRound
-from edgeflock.server.core.events import Committed, TargetReached
+from edgeflock.server.core.events import Committed
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs.rows import Row
-from edgeflock.server.costs.time_line import EVALUATE, OF_A_ROUND
+from edgeflock.server.costs.time_line import OF_A_ROUND
 from edgeflock.server.engine.means import Means
 from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.engine.opening import wants_no
@@ -38,32 +37,12 @@ class Stepped:
 
 async def commit_round(
     means: Means, machine: RunMachine, opened: OpenRound, effect: CommitRound
-) -> Committed | TargetReached:
-    """Make the round count; not if the model of the one before has reached the target."""
-    before = effect.round - 1
-    if reason := await reached(means, before):
-        return TargetReached(before, reason, time.monotonic())
+) -> Committed:
+    """Make the round count."""
     effect = replace(effect, outcomes=opened.marked(effect.outcomes))
     stop = await _write(means, machine, opened, effect)
     means.verdicts.add(effect.round, effect.outcomes)
-    await means.scoring.begin(effect.round)
-    last = effect.next is None or bool(stop)
-    reason = await reached(means, effect.round) if last and not machine.draining else ""
-    return Committed(effect.round, time.monotonic(), stop, reason)
-
-
-async def reached(means: Means, round: int) -> str:
-    """Return why the run ends with a committed round, once its evaluation is in the journal."""
-    if not means.scoring.tests.target:
-        return ""
-    with means.bookkeeping.time_line.instead(EVALUATE):
-        return await means.scoring.settled(round)
-
-
-async def look_for_target(means: Means, round: int) -> TargetReached | None:
-    """Look at a committed round when the journal holds how its model does."""
-    reason = await means.scoring.settled(round)
-    return TargetReached(round, reason, time.monotonic()) if reason else None
+    return Committed(effect.round, time.monotonic(), stop)
 
 
 async def _write(means: Means, machine: RunMachine, opened: OpenRound, effect: CommitRound) -> str:
@@ -131,20 +110,13 @@ def canonical_line(
     }
 
 
-async def prune(means: Means, round: int) -> None:
-    """Remove the checkpoints that no recovery and no reader needs (DESIGN rule 4: r - 1 stays)."""
-    await means.threads.write(_prune, means, round)
+async def prune(means: Means, round: int, tested: Collection[int]) -> None:
+    """Remove the checkpoints that no recovery, test or reader needs (DESIGN rule 4: r - 1 stays)."""
+    await means.threads.write(_prune, means, round, tested)
 
 
-def _prune(means: Means, round: int) -> None:
+def _prune(means: Means, round: int, tested: Collection[int]) -> None:
     checkpoints, every = means.files.checkpoints, means.files.keep_every
-    keep = {0, round, round - 1, *means.scoring.wanted()}
+    keep = {0, round, round - 1, *tested}
     keep.update(number for number in checkpoints.kept() if every and number % every == 0)
     checkpoints.prune(keep, upto=round)
-
-
-async def score_again(means: Means, round: int, *, last: bool = False) -> None:
-    """Test the committed model if a crash came before its score was written down."""
-    if round and not means.scoring.knows(round):
-        await means.threads.compute(partial(means.scoring.take, round, means.learner, last=last))
-        await means.scoring.begin(round)

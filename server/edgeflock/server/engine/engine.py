@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Protocol, assert_never
 
@@ -25,6 +25,7 @@ from edgeflock.server.core.effects import (
     Persist,
     PrepareRound,
     Publish,
+    TestModel,
 )
 from edgeflock.server.core.events import (
     Committed,
@@ -33,13 +34,14 @@ from edgeflock.server.core.events import (
     LimitReached,
     RoundPrepared,
     Started,
-    TargetReached,
+    Tested,
+    TestFailed,
     UpdateReceived,
 )
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.engine.bookkeeping import within
-from edgeflock.server.engine.committing import commit_round, look_for_target, prune, score_again
+from edgeflock.server.engine.committing import commit_round, prune
 from edgeflock.server.engine.folding import fold_ahead, fold_round
 from edgeflock.server.engine.loop import Loop, Work
 from edgeflock.server.engine.means import Means
@@ -77,16 +79,18 @@ class Engine:
     async def begin(self, started: Started) -> None:
         """Go on from what the run directory holds."""
         means = self.means
-        await score_again(means, started.committed, last=bool(started.over))
-        reason = await means.scoring.settled(started.committed) if means.scoring.tests.target else ""
         self._loop.start(self._keep())
         if means.bookkeeping.spending.budget.limits:
             self._loop.start(means.bookkeeping.watch.reached())
-        self.post(replace(started, reached=reason, now=time.monotonic()))
+        self.post(replace(started, now=time.monotonic()))
 
     def post(self, event: Event) -> None:
         """Give the machine an event and start what it decides; only on the event loop."""
         self._loop.post(event)
+
+    async def until(self, done: Callable[[], bool]) -> bool:
+        """Wait until the machine is where that holds; return whether it is, or decides nothing any more."""
+        return await self._loop.until(done)
 
     # ------------------------------------------------------------------------------- effects
 
@@ -101,6 +105,8 @@ class Engine:
                 return self._fold(effect)
             case CommitRound():
                 return self._commit(effect)
+            case TestModel(round=round):
+                return self._test(round)
             case Publish():
                 self._audience.publish()
             case Announce(name=name, fields=fields, written=written):
@@ -140,13 +146,14 @@ class Engine:
         self._audience.let_go(machine.roster.names[seat] for seat in machine.current.missing())
         return await fold_round(self.means, machine, self._open_round, effect)
 
-    async def _commit(self, effect: CommitRound) -> Committed | TargetReached:
-        found = await commit_round(self.means, self.machine, self._open_round, effect)
-        if isinstance(found, Committed):  # these begin when it is told
-            self._loop.start(prune(self.means, effect.round))
-            if self.means.scoring.tests.target:
-                self._loop.start(look_for_target(self.means, effect.round))
-        return found
+    async def _commit(self, effect: CommitRound) -> Committed:
+        committed = await commit_round(self.means, self.machine, self._open_round, effect)
+        kept = self.machine.testing.kept
+        self._loop.start(prune(self.means, effect.round, kept))  # begins when the commit is told
+        return committed
+
+    async def _test(self, round: int) -> Tested | TestFailed:
+        return await self.means.scoring.test(round, self.means.learner)
 
     # ------------------------------------------------------------------------------- beside the effects
 
@@ -200,7 +207,6 @@ class Engine:
         bookkeeping.watch.close()
         self._let_go()
         await self._loop.settle()
-        await means.scoring.finish()
         bookkeeping.charge(self.machine.round or 1)
         await bookkeeping.write_last(self.machine, self.opened)
         means.threads.shut()

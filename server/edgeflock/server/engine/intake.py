@@ -253,11 +253,9 @@ class Intake:
     def ready(self, client_id: str, samples: int, classes: Sequence[int] = ()) -> None:
         """It has its data, so many samples of each class, and waits for tasks."""
         seat = self._machine.roster.seat_of[client_id]
-        self._means.samples[seat] = samples
-        self._means.journal.ready(seat, samples)
         told = {"classes": list(classes)} if classes else {}
         self.note("client_ready", client=client_id, seat=seat, samples=samples, **told)
-        self._engine.post(Ready(seat, time.monotonic()))
+        self._engine.post(Ready(seat, samples, time.monotonic()))
 
     def stated(self, client_id: str, round: int, costs: Row) -> None:
         """It says what a round took of which it has just heard the final word."""
@@ -284,28 +282,32 @@ class Intake:
 
     # ------------------------------------------------------------------------------- what operators ask
 
-    def pause(self) -> None:
-        """Finish the open round and open no other until `resume`."""
+    async def pause(self) -> bool:
+        """Finish the open round and open no other until `resume`; return whether the journal says so."""
         self._engine.post(PauseAsked(time.monotonic()))
+        return await self._engine.until(lambda: self._machine.heeds(pause=True) or self._machine.is_over)
 
-    def resume(self) -> None:
+    async def resume(self) -> bool:
+        """Go on; return whether the journal says so."""
         self._engine.post(ResumeAsked(time.monotonic()))
+        return await self._engine.until(lambda: self._machine.heeds(pause=False) or self._machine.is_over)
 
-    def stop(self, reason: str) -> None:
-        """End the run."""
+    async def stop(self, reason: str) -> bool:
+        """End the run; return whether the journal says that it is to end."""
         self._engine.post(StopAsked(reason, time.monotonic()))
+        return await self._engine.until(lambda: bool(self._machine.stopping) or self._machine.is_over)
 
     def drain(self) -> None:
         """Leave with the run as it is."""
         self._engine.post(DrainAsked(time.monotonic()))
 
-    def release(self, client_id: str) -> bool:
-        """End a client's quarantine; return whether it was in one."""
+    async def release(self, client_id: str) -> bool:
+        """End a client's quarantine; return whether it was in one, and the journal says that it is over."""
         seat = self._machine.roster.seat_of.get(client_id)
         if seat is None or self._machine.quarantined(seat) is None:
             return False
         self._engine.post(ReleaseAsked(seat, time.monotonic()))
-        return True
+        return await self._engine.until(lambda: self._machine.quarantined(seat) is None)
 
     def status(self) -> RunStatus:
         """Return where the run is, and everybody in it."""

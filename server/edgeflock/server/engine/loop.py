@@ -24,6 +24,7 @@ from edgeflock.server.core.phases import InvalidTransition, Phase
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs.time_line import (
     COMMIT,
+    EVALUATE,
     FOLD,
     GATHER,
     HELD,
@@ -35,6 +36,7 @@ from edgeflock.server.costs.time_line import (
 
 log = structlog.get_logger()
 T = TypeVar("T")
+_FULL = "no space left on the disk"
 Work = Coroutine[Any, Any, Event | tuple[Event, ...] | None]  # ends with what the machine is to hear
 
 _DOING = {  # and whether it is for the round to come
@@ -105,6 +107,7 @@ class Loop:
         self._handling = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._moved = asyncio.Event()  # the machine has heard something
 
     def post(self, event: Event) -> None:
         """Give the machine an event and start what it decides; only on the event loop."""
@@ -121,6 +124,14 @@ class Loop:
             self._handling = False
         self._set_timer()
         self._follow()
+        self._moved.set()
+
+    async def until(self, done: Callable[[], bool]) -> bool:
+        """Wait until the machine is where that holds; return whether it is, or decides nothing any more."""
+        while not done() and not self._machine.gone:
+            self._moved.clear()
+            await self._moved.wait()
+        return done()
 
     def _decide(self, event: Event) -> list[Effect]:
         try:
@@ -147,26 +158,26 @@ class Loop:
         try:
             self._tell(await work)
         except JournalBroken as error:
-            self._failed(effect, str(error), error.no_space)
+            self._failed(effect, str(error), _passing(error))
         except OSError as error:
-            self._failed(effect, in_words(error), error.errno in FULL)
+            self._failed(effect, in_words(error), _FULL if error.errno in FULL else "")
         except NonFinite as error:
             self.post(Diverged(self._machine.round, str(error), time.monotonic()))
         except EdgeflockError as error:
-            self._failed(effect, str(error), False)
+            self._failed(effect, str(error))
         except Exception as error:  # without an event the run would wait for ever
             log.exception("effect_failed", effect=type(effect).__name__)
-            self._failed(effect, _bug(error), False)
+            self._failed(effect, _bug(error))
 
     def _tell(self, found: Event | tuple[Event, ...] | None) -> None:
         for event in found if isinstance(found, tuple) else (found,):
             if event is not None:
                 self.post(event)
 
-    def _failed(self, effect: Effect | None, reason: str, no_space: bool) -> None:
+    def _failed(self, effect: Effect | None, reason: str, passing: str = "") -> None:
         now = time.monotonic()
-        if no_space and effect is not None:
-            self.post(SpaceMissing(effect, f"no space left on the disk ({reason})", now))
+        if passing and effect is not None:
+            self.post(SpaceMissing(effect, f"{passing} ({reason})", now))
         else:
             self.post(Broken(reason, now))
 
@@ -198,6 +209,8 @@ def doing_of(machine: RunMachine) -> tuple[str, int] | None:
     if found is None:
         return None
     name, waits = found
+    if machine.awaits_test and not machine.space.missing:
+        return EVALUATE, machine.round or 1
     if not waits and not machine.space.missing and machine.deserted and machine.phase in _OPEN:
         name = GATHER  # whose processes are being started is at work on nothing
     elif not waits and machine.pause:
@@ -209,6 +222,13 @@ def doing_of(machine: RunMachine) -> tuple[str, int] | None:
 
 def in_words(error: OSError) -> str:
     return f"{error.filename or 'the run directory'}: {error.strerror or error}"
+
+
+def _passing(error: JournalBroken) -> str:
+    """Return what keeps the journal from being written for a while; empty if it is no such thing."""
+    if error.no_space:
+        return _FULL
+    return "another program has locked the journal" if error.passing else ""
 
 
 def _bug(error: Exception) -> str:

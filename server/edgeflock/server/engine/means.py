@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgeflock.server.engine.bookkeeping import Bookkeeping
@@ -37,5 +38,5 @@ class Means:
     scoring: Scoring
     verdicts: Verdicts
     threads: Threads
-    samples: dict[int, int]  # n_i by seat, as of now
+    samples: Mapping[int, int]  # n_i by seat as the journal has it now: what the machine knows of it
     cut: bool = False  # a life was cut off in the round that is open: it has counted more than it has written

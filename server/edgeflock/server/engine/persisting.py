@@ -11,7 +11,6 @@ from edgeflock.server.core.decisions import Ended, EndingKind, RoundOpened
 from edgeflock.server.core.effects import Announce, Persist
 from edgeflock.server.core.events import Done, Persisted
 from edgeflock.server.core.run import RunMachine
-from edgeflock.server.costs.time_line import EVALUATE
 from edgeflock.server.engine.means import Means
 from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.engine.opening import wants_no
@@ -45,12 +44,10 @@ async def _not_wanted(means: Means, wanted: RoundOpened, before: OpenRound | Non
 
 
 async def _finish(means: Means, ending: Ended, opened: OpenRound | None) -> None:
-    """Before the end is said: the last evaluation is in the journal and the model is in its place."""
+    """Before the end is said: the model is in its place."""
     bookkeeping = means.bookkeeping
     if ending.discarded and opened is not None:  # it was paid
         bookkeeping.spending.settle(opened.number, opened.lost())
-    with bookkeeping.time_line.instead(EVALUATE):
-        await means.scoring.finish()
     if ending.kind is not EndingKind.FAILED:
         await means.threads.compute(_write_result, means)
     bookkeeping.charge(ending.round or 1)

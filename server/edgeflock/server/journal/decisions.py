@@ -10,13 +10,18 @@ from edgeflock.server.core.decisions import (
     Conduct,
     Ended,
     Outcome,
+    Paused,
     Record,
     Released,
     RoundClosed,
     RoundExtended,
     RoundOpened,
+    Samples,
+    Scored,
     Seated,
+    Stopping,
 )
+from edgeflock.server.journal.scores import write_score
 
 _CONDUCT = "seat, refused, in_row, until, reason"
 READ_CONDUCT = f"SELECT {_CONDUCT} FROM conduct ORDER BY seat"
@@ -27,6 +32,8 @@ def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
     match record:
         case Seated(seats=seats):
             connection.executemany("INSERT INTO seats (seat, client_id) VALUES (?, ?)", seats)
+        case Samples(seat=seat, samples=samples):
+            connection.execute("UPDATE seats SET samples = ? WHERE seat = ?", (samples, seat))
         case RoundOpened(round=round, cohort=cohort, last=last):
             connection.execute(
                 "INSERT INTO rounds (epoch, round, cohort, roster, last) VALUES (?, ?, ?, ?, ?)",
@@ -48,7 +55,15 @@ def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
             _write_conduct(connection, record)
         case Released(seat=seat):  # what it has sent stays counted
             connection.execute("UPDATE conduct SET in_row = 0, until = 0 WHERE seat = ?", (seat,))
+        case Scored(round=round, scores=scores):
+            for model, found in scores:
+                write_score(connection, epoch, round, model, found)
+        case Paused(on=on):
+            write_meta(connection, paused=str(int(on)))
+        case Stopping(reason=reason):
+            write_meta(connection, stop=reason)
         case Ended():
+            remove_meta(connection, "paused", "stop")  # who goes on after the end begins without them
             write_outcomes(connection, epoch, record.round, record.discarded)
             write_meta(connection, ended_kind=str(record.kind), ended_reason=record.reason)
 
@@ -69,11 +84,6 @@ def _write_conduct(connection: sqlite3.Connection, one: Conduct) -> None:
         f"INSERT INTO conduct ({_CONDUCT}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (seat) DO UPDATE SET {changes}",
         (one.seat, one.refused, one.row, one.until, one.reason),
     )
-
-
-def write_ready(connection: sqlite3.Connection, seat: int, samples: int) -> None:
-    """A member has its data."""
-    connection.execute("UPDATE seats SET samples = ? WHERE seat = ?", (samples, seat))
 
 
 def write_meta(connection: sqlite3.Connection, **values: str) -> None:

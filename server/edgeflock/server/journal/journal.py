@@ -102,10 +102,6 @@ class Journal:
             taken.append(self._untold.popleft())
         return taken
 
-    def ready(self, seat: int, samples: int) -> Future[None]:
-        """A member has its data."""
-        return self._writer.submit(lambda connection: decisions.write_ready(connection, seat, samples))
-
     def decide(
         self, records: Sequence[Record], announcements: Sequence[Announce] = (), costs: Costs | None = None
     ) -> Future[None]:
@@ -147,15 +143,6 @@ class Journal:
         return self._writer.submit(
             lambda connection: cost_rows.write(connection, self.epoch, costs), urgent=False
         )
-
-    def score(self, round: int, model: str, found: Summary, said: Announce) -> Future[None]:
-        """A model was tested, and this is said of it."""
-
-        def write(connection: sqlite3.Connection) -> None:
-            scores.write_score(connection, self.epoch, round, model, found)
-            write_event(connection, said.name, said.fields)
-
-        return self._writer.submit(write)
 
     def parted(self, seat: int) -> Future[None]:
         """A client has heard of the end and said goodbye."""

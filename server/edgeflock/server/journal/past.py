@@ -61,6 +61,16 @@ class Resumed:
         return self.meta.get("limit", "")
 
     @property
+    def paused(self) -> bool:
+        """Whether an operator has it pause."""
+        return self.meta.get("paused") == "1"
+
+    @property
+    def stop(self) -> str:
+        """An operator's reason to end the run, which has not ended yet."""
+        return self.meta.get("stop", "")
+
+    @property
     def newest(self) -> int:
         """The newest round whose state is on disk: the last round, or the newest one of training."""
         return self.committed + 1 if self.over else self.committed
@@ -77,12 +87,12 @@ class PastRound:
 
 
 @dataclass(frozen=True)
-class Scored:
-    """How the global model has done."""
+class PastScores:
+    """How the models have done."""
 
-    best: tuple[float, int] | None  # accuracy and round
+    best: tuple[float, int] | None  # accuracy of the global one, and round
     newest: int  # the newest round that has a score, 0 if there is none
-    accuracies: Mapping[int, float]  # of the round that was asked for, if the journal knows it
+    accuracy: float | None  # of the global one in the round that was asked for, if the journal knows it
 
 
 class Past:
@@ -213,12 +223,12 @@ class Past:
         """Return what the budgets count of what clients have stated of a round, by seat."""
         return costs.read_stated(self._connection, self._held(round), round)
 
-    def scored(self, round: int) -> Scored:
-        """Return how the global model has done, that of one round among them."""
-        return Scored(
+    def scores(self, round: int) -> PastScores:
+        """Return how the models have done, the global one of a round among them."""
+        return PastScores(
             scores.read_best(self._connection),
             scores.read_newest(self._connection, self._epoch),
-            scores.read_accuracies(self._connection, self._epoch, round),
+            scores.read_accuracy(self._connection, self._epoch, round),
         )
 
     def _held(self, round: int) -> int:

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from edgeflock.common.scores import Score, Summary
+from edgeflock.common.scores import LOCAL, POOLED, Score, Summary
 
 
 def write_score(connection: sqlite3.Connection, epoch: int, round: int, model: str, found: Summary) -> None:
@@ -34,15 +34,16 @@ def write_client_scores(
 
 
 def read_newest(connection: sqlite3.Connection, epoch: int) -> int:
-    """Return the newest round that has a score, 0 if there is none."""
-    statement = "SELECT max(round) FROM evaluations WHERE epoch = ? AND model = 'global'"
-    return connection.execute(statement, (epoch,)).fetchone()[0] or 0
+    """Return the newest round whose models the server has tested, 0 if there is none."""
+    statement = "SELECT max(round) FROM evaluations WHERE epoch = ? AND model NOT IN (?, ?)"
+    return connection.execute(statement, (epoch, LOCAL, POOLED)).fetchone()[0] or 0
 
 
-def read_accuracies(connection: sqlite3.Connection, epoch: int, round: int) -> dict[int, float]:
-    """Return how the global model of that round did, by round, if the journal knows it."""
-    statement = "SELECT round, accuracy FROM evaluations WHERE epoch = ? AND round = ? AND model = 'global'"
-    return dict(connection.execute(statement, (epoch, round)))
+def read_accuracy(connection: sqlite3.Connection, epoch: int, round: int) -> float | None:
+    """Return how the global model of that round did, if the journal knows it."""
+    statement = "SELECT accuracy FROM evaluations WHERE epoch = ? AND round = ? AND model = 'global'"
+    row = connection.execute(statement, (epoch, round)).fetchone()
+    return None if row is None else row[0]
 
 
 def read_best(connection: sqlite3.Connection) -> tuple[float, int] | None:

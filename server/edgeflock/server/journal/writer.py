@@ -18,6 +18,7 @@ from edgeflock.common.errors import JournalBroken
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
+_PATIENCE_MS = 2000  # while another program has locked the journal: then who waits is told, and tries again
 _LAST_WAIT_MS = 200  # for readers, to leave the journal in one file
 LAZY_S = 0.1  # longest that news waits for a decision to share its fsync
 
@@ -33,6 +34,7 @@ class Writer:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
         self._broken: sqlite3.OperationalError | None = None  # the disk has failed
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._listeners: list[Callable[[], None]] = []

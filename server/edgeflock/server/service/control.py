@@ -45,19 +45,19 @@ class ControlService(rpc.ControlServicer):
         return status_of(self._intake, self._sessions, self._run_id, str(self._run_dir))
 
     async def Pause(self, request: pb.PauseRequest, context: Context) -> pb.PauseResponse:
-        self._intake.pause()
+        await _written(context, await self._intake.pause())
         return pb.PauseResponse()
 
     async def Resume(self, request: pb.ResumeRequest, context: Context) -> pb.ResumeResponse:
-        self._intake.resume()
+        await _written(context, await self._intake.resume())
         return pb.ResumeResponse()
 
     async def Stop(self, request: pb.StopRequest, context: Context) -> pb.StopResponse:
-        self._intake.stop(request.reason[:200] or "stopped by the operator")
+        await _written(context, await self._intake.stop(request.reason[:200] or "stopped by the operator"))
         return pb.StopResponse()
 
     async def Release(self, request: pb.ReleaseRequest, context: Context) -> pb.ReleaseResponse:
-        return pb.ReleaseResponse(released=self._intake.release(request.client_id))
+        return pb.ReleaseResponse(released=await self._intake.release(request.client_id))
 
     async def Events(self, request: pb.EventsRequest, context: Context) -> AsyncIterator[pb.EventsResponse]:
         cursor = min(request.after, 2**63 - 1)
@@ -86,3 +86,9 @@ class ControlService(rpc.ControlServicer):
     async def _notify(self) -> None:
         async with self._news:
             self._news.notify_all()
+
+
+async def _written(context: Context, written: bool) -> None:
+    """Let nobody rely on a word that the next start would not know of."""
+    if not written:
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "the server goes away and has not written that down")

@@ -26,7 +26,9 @@ from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.options import parse
 from edgeflock.methods.kit.registry import load
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.core import target
 from edgeflock.server.core.rules import Rules
+from edgeflock.server.core.testing import Tests
 from edgeflock.server.costs import budget
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.learning.evaluator import Evaluator
@@ -181,6 +183,16 @@ def has_closing_test(config: ServerConfig) -> bool:
     return bool(config.eval_every and client_tests(config)) and is_partial(config) and not config.central
 
 
+def build_tests(config: ServerConfig) -> Tests:
+    return Tests(
+        config.eval_every,
+        config.rounds,
+        blocking=config.eval_blocking,
+        clients=client_tests(config),
+        target=target.parse(config.target),
+    )
+
+
 def build_rules(config: ServerConfig) -> Rules:
     if config.central:  # one member, for whom there is nobody to go on without
         return Rules(
@@ -191,6 +203,7 @@ def build_rules(config: ServerConfig) -> Rules:
             deadline_s=_YEAR_S,
             central=True,
             method=config.method,
+            tests=build_tests(config),
         )
     return Rules(
         rounds=config.rounds,
@@ -207,6 +220,7 @@ def build_rules(config: ServerConfig) -> Rules:
         quarantine_rounds=config.quarantine_rounds,
         closes=load(config.method).closes or has_closing_test(config),
         method=config.method,
+        tests=build_tests(config),
     )
 
 

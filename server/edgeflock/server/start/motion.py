@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +13,7 @@ import structlog
 from edgeflock.common.errors import JournalBroken
 from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.core.run import RunMachine
-from edgeflock.server.costs import budget, target
+from edgeflock.server.costs import budget
 from edgeflock.server.costs.budget import Budget
 from edgeflock.server.costs.ledger import Ledger
 from edgeflock.server.costs.traffic import TrafficBook
@@ -21,7 +22,7 @@ from edgeflock.server.engine.engine import Engine
 from edgeflock.server.engine.intake import Intake
 from edgeflock.server.engine.loop import Threads
 from edgeflock.server.engine.means import Means
-from edgeflock.server.engine.scoring import Scoring, Tests
+from edgeflock.server.engine.scoring import Scoring
 from edgeflock.server.engine.verdicts import Verdicts
 from edgeflock.server.journal.past import Past
 from edgeflock.server.service.central import CentralTrainer
@@ -49,7 +50,9 @@ class RunInMotion:
     async def begin(self) -> None:
         """Go on from where the journal is."""
         self._say()
-        await self.engine.begin(started(self.parts.resumed))
+        resumed = self.parts.resumed
+        scores = self.parts.journal.ask(lambda past: past.scores(resumed.newest))
+        await self.engine.begin(started(resumed, await asyncio.wrap_future(scores)))
         if self.central is not None:
             self.engine.accompany(self.central.run())
 
@@ -93,7 +96,8 @@ def set_in_motion(parts: Parts) -> RunInMotion:
     """Make what serves a run; `begin` begins it."""
     traffic = TrafficBook()
     sessions, machine = Sessions(traffic), RunMachine(build.build_rules(parts.built.config))
-    engine = Engine(machine, _means(parts, traffic), sessions)
+    means = _means(parts, traffic, machine.roster.samples)
+    engine = Engine(machine, means, sessions)
     names, parted = dict(parts.resumed.seats), parts.resumed.parted if parts.resumed.finished else ()
     intake = Intake(engine, [names[seat] for seat in parted])
     return RunInMotion(parts, sessions, engine, intake, _central(parts, intake, sessions))
@@ -107,37 +111,23 @@ def _central(parts: Parts, intake: Intake, sessions: Sessions) -> CentralTrainer
     return CentralTrainer(intake, sessions, built.learner, bench, built.union)
 
 
-def _means(parts: Parts, traffic: TrafficBook) -> Means:
+def _means(parts: Parts, traffic: TrafficBook, samples: Mapping[int, int]) -> Means:
     """Make the means; their threads run from now on."""
     built, journal, newest = parts.built, parts.journal, parts.resumed.newest
     ledger, threads = Ledger(), Threads()
     time_line = ledger.time_line
     evaluator = build.build_evaluator(built.config, built.test)
-    scored = journal.ask(lambda past: past.scored(newest)).result()
     verdicts = Verdicts(journal, newest)
     return Means(
         journal=journal,
         files=parts.files,
         learner=built.learner,
         bookkeeping=Bookkeeping(ledger, traffic, _budget(parts, verdicts), built.learner, journal),
-        scoring=Scoring(
-            evaluator, _tests(parts), scored, journal=journal, time_line=time_line, threads=threads
-        ),
+        scoring=Scoring(evaluator, build.build_tests(parts.built.config), time_line, threads),
         verdicts=verdicts,
         threads=threads,
-        samples=dict(parts.resumed.samples),
+        samples=samples,
         cut=parts.resumed.cut,
-    )
-
-
-def _tests(parts: Parts) -> Tests:
-    config = parts.built.config
-    return Tests(
-        config.eval_every,
-        config.rounds,
-        blocking=config.eval_blocking,
-        clients=build.client_tests(config),
-        target=target.parse(config.target),
     )
 
 

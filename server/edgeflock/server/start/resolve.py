@@ -24,7 +24,8 @@ from edgeflock.methods.kit.base import Method
 from edgeflock.methods.kit.options import parse, texts
 from edgeflock.methods.kit.registry import load
 from edgeflock.server.config import ServerConfig, default_run_dir, listen_address
-from edgeflock.server.costs import budget, target
+from edgeflock.server.core import target
+from edgeflock.server.costs import budget
 from edgeflock.server.files.run_dir import require_place
 from edgeflock.server.files.run_toml import from_toml
 from edgeflock.server.service import certificates

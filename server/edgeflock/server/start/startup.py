@@ -16,16 +16,17 @@ from edgeflock.common.flat import FlatModel
 from edgeflock.common.run import RunDescription
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.core import target
 from edgeflock.server.core.decisions import Ended, EndingKind
 from edgeflock.server.core.events import ResumedRound, Started
-from edgeflock.server.costs import budget, target
+from edgeflock.server.costs import budget
 from edgeflock.server.engine.means import Files
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.run_toml import from_toml, to_toml
 from edgeflock.server.files.spool import Spool
 from edgeflock.server.journal.journal import FAREWELL, Journal, consult
-from edgeflock.server.journal.past import Resumed
+from edgeflock.server.journal.past import PastScores, Resumed
 from edgeflock.server.learning.learner import Learner
 from edgeflock.server.service.central import load_union
 from edgeflock.server.start import build as assembly
@@ -101,7 +102,7 @@ def asks_more(run_dir: Path, config: ServerConfig) -> bool:
     return config.rounds > before.rounds or budget.raised(*limits) or higher
 
 
-def started(resumed: Resumed) -> Started:
+def started(resumed: Resumed, scores: PastScores) -> Started:
     """Return the machine's first event."""
     opened, going = resumed.open_round, None
     if opened is not None:
@@ -115,6 +116,12 @@ def started(resumed: Resumed) -> Started:
         limit=resumed.limit,
         ended=resumed.ended if resumed.finished else None,
         conduct=resumed.conduct,
+        samples=resumed.samples,
+        scored=scores.newest,
+        accuracy=scores.accuracy,
+        best=scores.best,
+        paused=resumed.paused,
+        stop=resumed.stop,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.wire.address import parse_address
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.costs import target
+from edgeflock.server.core import target
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.run_toml import from_toml
 

@@ -5,7 +5,7 @@ import * as format from "./format.js";
 
 const ROUNDS = new Set(["round_opened", "round_committed", "evaluated"]);
 const BAD = new Set(["epoch_raised", "run_broken"]);
-const WARN = new Set(["refused", "task_refused", "updates_rejected", "run_paused", "round_extended", "run_parked", "client_quarantined", "round_cut", "round_discarded", "budget_unmeasured", "certificate", "caution"]);
+const WARN = new Set(["refused", "task_refused", "updates_rejected", "run_paused", "round_extended", "run_parked", "client_quarantined", "round_cut", "round_discarded", "budget_unmeasured", "certificate", "evaluation_failed", "caution"]);
 const TOGETHER = { client_joined: "joined", client_ready: "became ready", client_left: "went away", client_leaving: "left" };
 const [NEAR_S, NAMED] = [5, 6];
 const SHOWN = 200;
@@ -14,6 +14,7 @@ const list = (value) => (Array.isArray(value) ? value.join(", ") : Object.entrie
 const SENTENCES = {
   run_started: (f) => `The server started with ${f.method}, at round ${f.round} of ${f.rounds}.`,
   run_ended: (f) => `The run has ended, ${f.kind}: ${f.reason}.`,
+  evaluation_failed: (f) => `The models of round ${f.round} cannot be tested: ${f.reason}.`,
   run_paused: (f) => `Paused: ${f.reason}.`,
   run_resumed: () => "The run goes on.",
   run_parked: (f) => `The server goes down and keeps round ${f.round} as it is.`,

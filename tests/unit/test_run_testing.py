@@ -1,0 +1,174 @@
+"""When a run tests its models, what waits for that, and what a score or a test that fails ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgeflock.common.scores import Summary
+from edgeflock.server.core.decisions import Ended, EndingKind, RoundOpened, Scored
+from edgeflock.server.core.effects import Announce, CommitRound, Effect, Persist, TestModel
+from edgeflock.server.core.events import LimitReached, SpaceMissing, Started, StopAsked, TestFailed
+from edgeflock.server.core.phases import Phase
+from edgeflock.server.core.space import RETRY_S
+from edgeflock.server.core.target import Target
+from edgeflock.server.core.testing import Tests
+from support.desk import SEATS, Desk
+
+GOAL = Target(0.9)
+FULL = "no space left on the disk"
+
+
+def desk_that_tests(
+    every: int = 1, *, target: Target | None = None, blocking: bool = False, rounds: int = 9
+) -> Desk:
+    """Return a desk whose run tests its models, with no test carried out yet."""
+    tests = Tests(every, rounds, blocking, target=target or Target())
+    desk = Desk(2, rounds=rounds, tests=tests)
+    desk.holding = (TestModel,)
+    return desk.gather()
+
+
+def scores(desk: Desk) -> set[int]:
+    """Return the rounds whose scores were to be written."""
+    return {record.round for record in desk.records() if isinstance(record, Scored)}
+
+
+def test_the_next_round_goes_on_beside_the_test_of_the_last() -> None:
+    desk = desk_that_tests(2)
+    for _ in range(3):
+        desk.deliver(0, 1)
+    assert (desk.held, desk.machine.round) == ([TestModel(2)], 4)
+
+
+def test_with_a_target_no_round_is_committed_before_the_journal_has_the_score_of_the_one_before() -> None:
+    """Also when that finds a full disk: the score is tried again, and the target is not passed over."""
+    desk = desk_that_tests(target=GOAL)
+    desk.deliver(0, 1)
+    desk.deliver(0, 1)
+    assert (desk.machine.phase, desk.machine.awaits_test) == (Phase.FOLDING, True)
+    desk.holding = (TestModel, Persist)
+    (persist,) = desk.score(1, 0.95)
+    desk.post(SpaceMissing(persist, FULL, desk.now))
+    assert (desk.machine.committed, desk.machine.testing.best) == (1, None)
+    desk.holding = ()
+    desk.pass_time(RETRY_S)
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert (ending.kind, desk.machine.committed, scores(desk)) == (EndingKind.COMPLETED, 1, {1})
+    assert ending.reason == "the target is reached: accuracy 0.9500 of 0.9 in round 1"
+
+
+def test_a_score_below_the_target_lets_the_commit_go_on() -> None:
+    desk = desk_that_tests(target=GOAL)
+    desk.deliver(0, 1)
+    desk.deliver(0, 1)
+    desk.score(1, 0.5)
+    assert (desk.machine.committed, desk.machine.testing.best) == (2, (0.5, 1))
+
+
+def test_the_next_round_waits_for_the_test_if_it_is_to() -> None:
+    desk = desk_that_tests(blocking=True)
+    desk.deliver(0, 1)
+    assert (desk.machine.phase, desk.machine.awaits_test) == (Phase.COMMITTED, True)
+    assert not any(isinstance(record, RoundOpened) and record.round > 2 for record in desk.records())
+    desk.score(1)
+    assert (desk.machine.phase, desk.machine.round) == (Phase.OPEN, 2)
+
+
+def stop(desk: Desk) -> None:
+    desk.post(StopAsked("enough", desk.now))
+
+
+def reach_a_limit(desk: Desk) -> None:
+    desk.post(LimitReached("the budget is used up", desk.now))
+
+
+@pytest.mark.parametrize("how", [stop, reach_a_limit])
+def test_the_last_committed_model_is_tested_before_the_end(how: object) -> None:
+    desk = desk_that_tests(10, rounds=99)
+    desk.deliver(0, 1)
+    assert desk.held == []
+    assert callable(how)
+    how(desk)
+    assert (desk.held, desk.exits(), desk.machine.phase) == ([TestModel(1)], [], Phase.ENDING)
+    desk.score(1, 0.7)
+    (ending,) = desk.exits()
+    assert desk.records()[-2:] == [Scored(1, (("global", Summary(0.7, 1.0, 10)),)), ending]
+
+
+def test_a_crash_before_the_last_test_makes_up_for_it() -> None:
+    desk = Desk(3, tests=Tests(10, 2))
+    desk.post(Started(0.0, SEATS, 1, limit="the budget is used up"))
+    assert [effect for effect in desk.done if isinstance(effect, TestModel | Persist)] == [
+        TestModel(1),
+        Persist((Scored(1, (("global", Summary(0.5, 1.0, 10)),)),)),
+        Persist((Ended(EndingKind.COMPLETED, "the budget is used up", 1),)),
+    ]
+
+
+def test_a_test_that_a_crash_has_cut_off_is_made_up_for() -> None:
+    desk = Desk(3, tests=Tests(1, 9), rounds=9)
+    desk.post(Started(0.0, SEATS, 3, scored=2))
+    assert desk.of(TestModel) == [TestModel(3)]
+    again = Desk(3, tests=Tests(1, 9), rounds=9)
+    again.post(Started(0.0, SEATS, 3, scored=3))
+    assert again.of(TestModel) == []
+
+
+def test_a_last_score_that_finds_a_full_disk_is_written_before_the_end() -> None:
+    desk = desk_that_tests(10)
+    desk.deliver(0, 1)
+    desk.post(StopAsked("enough", desk.now))
+    desk.holding = (Persist,)
+    (persist,) = desk.score(1)
+    desk.post(SpaceMissing(persist, FULL, desk.now))
+    assert desk.exits() == []
+    desk.holding = ()
+    desk.pass_time(RETRY_S)
+    assert [ending.kind for ending in desk.exits() if ending] == [EndingKind.STOPPED]
+    assert scores(desk) == {1}
+
+
+def failing(desk: Desk) -> list[Effect]:
+    return desk.post(TestFailed(1, "ValueError: no such layer", desk.now))
+
+
+SAID = Announce("evaluation_failed", {"round": 1, "reason": "ValueError: no such layer"})
+
+
+def test_a_test_that_fails_is_said_and_the_run_goes_on() -> None:
+    desk = desk_that_tests(blocking=True)
+    desk.deliver(0, 1)
+    assert failing(desk)[0] == SAID
+    assert (desk.machine.phase, desk.machine.round) == (Phase.OPEN, 2)
+
+
+def test_a_test_that_fails_ends_a_run_with_a_target_as_failed() -> None:
+    desk = desk_that_tests(target=GOAL)
+    desk.deliver(0, 1)
+    assert failing(desk)[0] == SAID
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert (ending.kind, len(ending.discarded)) == (EndingKind.FAILED, 2)
+    assert ending.reason == "whether round 1 has reached the target is not known: ValueError: no such layer"
+
+
+def test_a_last_test_that_fails_is_said_before_the_end() -> None:
+    desk = desk_that_tests(10)
+    desk.deliver(0, 1)
+    desk.post(StopAsked("enough", desk.now))
+    failing(desk)
+    assert SAID in desk.done
+    assert [ending.reason for ending in desk.exits() if ending] == ["enough"]
+
+
+def test_a_target_that_is_reached_beside_a_sum_that_diverges_is_the_end_of_the_run() -> None:
+    desk = desk_that_tests(target=GOAL)
+    desk.deliver(0, 1)
+    desk.deliver(0)
+    desk.post(LimitReached("the budget is used up", desk.now))
+    assert desk.of(CommitRound)[-1].round == 1
+    desk.score(1, 0.95)
+    assert [ending.reason for ending in desk.exits() if ending] == [
+        "the target is reached: accuracy 0.9500 of 0.9 in round 1"
+    ]
