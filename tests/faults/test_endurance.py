@@ -37,6 +37,14 @@ class Watch:
         fit = statistics.linear_regression([count for count, *_ in steady], [mib for _, mib, *_ in steady])
         return fit.slope * 1000
 
+    def grown_mib(self, end: int) -> float:
+        """Return how much more there was at the end than when all was warm."""
+        first, last = (
+            statistics.median(mib for count, mib, *_ in self.samples if start <= count <= start + WINDOW)
+            for start in (SETTLED, end - WINDOW)
+        )
+        return last - first
+
     def more_handles(self) -> int:
         """Return how many more descriptors and threads the last third needs than the first."""
         steady = self._steady()
@@ -100,6 +108,31 @@ def test_rounds_leave_nothing_behind(flock: Flock, figure: Figure, rounds: int) 
         assert server.ended(1500) == 0
     check(ours, figure, "server, rounds")
     check(theirs, figure, "client, rounds")
+
+
+NOTHING = ("--clients=8", "--model=linear", "--steps=0", "--lr=0", "--eval-every=0", "--log-level=warning")
+SETTLED, WINDOW = 2000, 500  # rounds until the process has what it needs; rounds whose median is compared
+
+
+@pytest.mark.promise("R11")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("rounds", [pytest.param(20_000, marks=pytest.mark.long)])
+def test_rounds_in_which_nothing_is_trained_need_no_more_and_no_more_memory(
+    flock: Flock, figure: Figure, rounds: int
+) -> None:
+    server = flock.begin_server(*NOTHING, f"--rounds={rounds}")
+    until(lambda: (flock.run_dir / "address").exists() or None, lambda: server.text)
+    client = flock.client(",".join(f"c{index}" for index in range(8)), "--log-level=warning")
+
+    def done() -> float:
+        return float(flock.rows("SELECT max(round) FROM rounds")[0][0] or 0)
+
+    with watched(server, done) as ours, watched(client, done) as theirs:
+        assert server.ended(3000) == 0
+    grown = {"server": ours.grown_mib(rounds), "client": theirs.grown_mib(rounds)}
+    for what, mib in grown.items():
+        figure(f"{what}: more MiB from round {SETTLED} to {rounds}", mib)
+    assert max(grown.values()) < 1, grown
 
 
 # ------------------------------------------------------------------------------------ connections

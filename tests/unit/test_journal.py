@@ -248,6 +248,7 @@ def test_after_an_io_error_the_file_is_not_touched_again(tmp_path: Path) -> None
     with pytest.raises(JournalBroken, match="disk I/O error"):
         journal.note("after").result(WAIT_S)
     journal.close()
+    assert "disk I/O error" in str(journal.broken), "whoever ends with it says so"
     assert rows(path, "SELECT name FROM events") == [("before",)]
 
 

@@ -62,6 +62,8 @@ def run(config: ServerConfig, console: ServerConsole) -> int:
         stay(config, run_dir)
     if ending is not None and ending.kind is EndingKind.FAILED:
         raise EdgeflockError(ending.reason)
+    if (broken := parts.journal.broken) is not None:  # after the last decision: only the books lack something
+        raise broken
     return 0
 
 

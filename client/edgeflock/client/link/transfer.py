@@ -232,22 +232,29 @@ async def deliver(stub: Stub, session: bytes, outgoing: Outgoing) -> Settlement 
                 case "credit":
                     answer = await upload.send(call, answer.credit)
                 case "received" | "outcome" as said:
-                    await (
-                        call.read()
-                    )  # its end: what a call that is cut off leaves, gRPC's server never frees
+                    _leave_to_its_end(call)
                     return settlement(answer.outcome) if said == "outcome" else None
                 case "refusal":
                     raise refused(answer.refusal)
                 case _:
                     answer = await call.read()
         raise Interrupted("the server ended the delivery without an answer")
-    except ServerRefused:
-        raise
-    except BaseException:
-        outgoing.interrupted = True
-        raise
-    finally:
+    except BaseException as error:
+        outgoing.interrupted = outgoing.interrupted or not isinstance(error, ServerRefused)
         call.cancel()
+        raise
+
+
+def _leave_to_its_end(call: Any) -> None:
+    """Let the server end a call that has said its last word; nobody need wait for that.
+
+    To cut it off would cost the server some bytes that gRPC never frees, time after time.
+    """
+    _ending.add(call)
+    call.add_done_callback(_ending.discard)
+
+
+_ending: set[Any] = set()  # gRPC cuts off a call that nobody holds
 
 
 class _Upload:

@@ -69,6 +69,11 @@ class Journal:
         """Write what is due and close the file, once."""
         self._writer.close()
 
+    @property
+    def broken(self) -> JournalBroken | None:
+        """Why nothing more is written; None: all that was said to be durable is."""
+        return self._writer.broken
+
     def listen(self, listener: Callable[[], None]) -> None:
         """Call listener (from the journal's thread) after every transaction."""
         self._writer.listen(listener)

@@ -41,6 +41,11 @@ class Writer:
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
         self._thread.start()
 
+    @property
+    def broken(self) -> JournalBroken | None:
+        """Why nothing more is written; None: nothing has failed for good."""
+        return None if self._broken is None else JournalBroken(self._broken)
+
     def submit(self, work: Work[T], *, urgent: bool = True) -> Future[T]:
         """Run work inside a transaction, at once or with the next urgent one; done means durable."""
         future: Future[T] = Future()
