@@ -168,7 +168,7 @@ class Trial:
         run = RunDescription(
             "trial", 0, SEED, self.method, options, model, bench.model.layouts, data=None, clients=clients
         )
-        self.setup = setup.make(run, bench.net, bench.model.layouts)
+        self.setup = setup.make(run, bench.net, bench.model)
         self.stores = [Store(self._client_folder(index), "trial") for index in range(len(self.data))]
 
     def forget(self, index: int) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from edgeflock.common import norms
 
@@ -51,3 +53,31 @@ def test_the_quick_norm_does_not_depend_on_where_a_vector_lies() -> None:
 def test_the_quick_norm_of_what_is_not_finite_is_not_finite() -> None:
     assert not math.isfinite(norms.quick_squared_norm(torch.tensor([1.0, math.nan])))
     assert not math.isfinite(norms.quick_squared_norm(torch.tensor([1.0, math.inf])))
+
+
+class NoFloat64(Tensor):
+    """What lies on a device that knows no float64; on the CPU it is a tensor like others."""
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        made = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+        if func is Tensor.cpu:
+            return args[0].detach().as_subclass(Tensor)
+        parts = made if isinstance(made, (tuple, list)) else (made,)
+        if any(isinstance(part, Tensor) and part.dtype == torch.float64 for part in parts):
+            raise TypeError("this device has no float64")
+        return made
+
+
+@pytest.mark.parametrize("elements", [10, (1 << 16) + 7, (1 << 18) + 1029])
+def test_a_device_without_float64_has_the_same_norms(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(norms, "has_float64", lambda _: False)
+    vector = torch.randn(elements, generator=torch.Generator().manual_seed(1))
+    there = vector.as_subclass(NoFloat64)
+    with pytest.raises(TypeError, match="no float64"):
+        there.double()
+    assert norms.norm(there) == norms.norm(vector)
+    assert norms.dot(there, there) == norms.dot(vector, vector)
+    assert norms.quick_squared_norm(there) == norms.quick_squared_norm(vector)

@@ -195,6 +195,10 @@ def test_a_bad_cohort_script_is_refused(tmp_path: Path, text: str, sentence: str
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
+        (
+            {"lr_decay": 1.1, "rounds": 500},
+            "--lr-decay is 1.1, allowed is a factor with which --lr 0.05 stays below 1e+06 in 500 rounds",
+        ),
         ({"method": "fedavgg"}, "unknown method 'fedavgg': did you mean 'fedavg'?"),
         ({"set": {"mu": "1"}}, "unknown option 'mu'"),
         ({"method": "fedprox", "set": {"mu": "-1"}}, "mu is '-1', allowed is a number >= 0"),

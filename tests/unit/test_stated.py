@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from edgeflock.server.service.stated import LONGEST_S, MOST, of_device, of_round, of_training
+from edgeflock.server.service.stated import LONGEST_S, MOST, of_device, of_progress, of_round, of_training
 from edgeflock.v1 import aggregator_pb2 as pb
 
 READINGS = pb.Readings(
@@ -103,3 +103,13 @@ def test_words_of_a_device_have_an_end() -> None:
     x = "x" * 9999
     long = pb.Device(machine=x, system=x, torch=x, compute=x, python=x, asked=x)
     assert max(len(str(value)) for value in of_device(long).values()) <= 80
+
+
+def test_of_a_progress_that_is_kept_nothing_is_kept_that_nobody_knows() -> None:
+    unknown = b"\xfa\x3f\x80\x08" + bytes(1024)  # field 1023 with a KiB
+    known = pb.Progress(round=3, steps_done=2, temperature_c=0.0)
+    said = pb.Progress.FromString(known.SerializeToString() + unknown)
+    kept = of_progress(said)
+    assert said.ByteSize() > 1024
+    assert kept == known
+    assert kept.ByteSize() < 32

@@ -26,9 +26,9 @@ from edgeflock.client.keeping.outbox import Outbox
 from edgeflock.client.keeping.store import Store
 from edgeflock.client.link import account
 from edgeflock.client.link.contact import Contact
-from edgeflock.client.link.line import Link
+from edgeflock.client.link.line import Line, Link
 from edgeflock.client.link.trust import Trust
-from edgeflock.client.protocol import Interrupted, Parcel, ServerRefused
+from edgeflock.client.protocol import Interrupted, Parcel, ServerRefused, View
 from edgeflock.client.training.meter import Meter
 from edgeflock.client.training.trainer import Trainer
 from edgeflock.common.errors import EdgeflockError, LayoutMismatch
@@ -700,8 +700,8 @@ async def garbled(folder: Path, **wrong: int) -> AsyncIterator[Stage]:
     left = Counter(wrong)
 
     class Wrong(grpc.GenericRpcHandler):
-        def service(self, details: grpc.HandlerCallDetails) -> Any:
-            name = details.method.rpartition("/")[2]
+        def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+            name = handler_call_details.method.rpartition("/")[2]
             if left[name] <= 0:
                 return None
             left[name] -= 1
@@ -771,6 +771,42 @@ def test_a_join_that_is_answered_with_no_message_ends_with_a_sentence_of_ours(tm
         async with garbled(tmp_path, Join=1) as on, asyncio.timeout(20):
             with pytest.raises(EdgeflockError, match="is not an fl-server of this generation"):
                 await on.agent().run()
+
+    asyncio.run(scenario())
+
+
+# ------------------------------------------------------------------------------------------- foreign code
+
+
+@pytest.mark.parametrize("error", ["IndexError", "ValueError", "AssertionError", "SystemExit"])
+def test_what_a_users_model_raises_is_a_refused_task_and_the_process_lives_on(
+    tmp_path: Path, error: str
+) -> None:
+    reference = "support.custom_models:touchy"
+    made = models.build_custom(
+        reference, input_shape=SHAPE, classes=CLASSES, arguments={"error": error}, seed=7
+    )
+    flat, run = FlatModel(made), run_of()
+    run.model.name, run.model.arguments["error"] = "custom", error
+    run.model.parameters.CopyFrom(layout_to_wire(flat.layout))
+    sent = pack({Kind.MODEL: (flat.params, flat.layout, IDENTITY)}, {}, lambda _: torch.Generator())
+    server = Rehearsal(Script(), sent.package, b"".join(map(bytes, sent.pieces)), run)
+
+    def task(round: int, batch_size: int) -> pb.View:
+        shown = view(server, round)
+        shown.task.batch_size = batch_size
+        shown.task.uploads[0].layout_digest = flat.layout.digest
+        return shown
+
+    async def scenario() -> None:
+        async with stage(tmp_path, server, model=reference) as on, on.living():
+            await server.show(task(1, 16))
+            await server.until(lambda: len(server.said("refused")) == 1)
+            (refused,) = server.said("refused")
+            said = refused.refused.refusal.sentence
+            assert said.startswith(f"training failed: {error}: what is that? (custom_models.py:")
+            await server.show(task(2, 8))
+            await server.until(lambda: len(server.received) == 1)
 
     asyncio.run(scenario())
 
@@ -849,6 +885,41 @@ def test_a_finished_run_needs_no_seat(tmp_path: Path) -> None:
     server = rehearsal()
     server.join_refusals = [pb.Refusal(reason=pb.REASON_FINISHED, sentence="the run is over")]
     assert ended(tmp_path, server) == "the run is over"
+
+
+def test_every_restart_has_its_window_for_the_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the second within 20 s, when the last connection was no long one."""
+    seen: list[tuple[int, int]] = []
+
+    def next_s(backoff: Backoff, *, retry_after_ms: int = 0, return_within_ms: int = 0) -> float:
+        seen.append((return_within_ms, backoff.attempts))
+        backoff.attempts += 1
+        return 0.0
+
+    monkeypatch.setattr(Backoff, "next_s", next_s)
+    see, told = participation.Participation.see, asyncio.Queue[None]()
+
+    def saw(part: participation.Participation, shown: View, line: Line) -> None:
+        see(part, shown, line)
+        if shown.draining:
+            told.put_nowait(None)
+
+    monkeypatch.setattr(participation.Participation, "see", saw)
+
+    async def scenario() -> None:
+        async with stage(tmp_path) as on, on.living():
+            for restart in (1, 2):
+                await on.round(restart)
+                going = view(on.server)
+                going.state, going.return_within_ms = pb.RUN_STATE_DRAINING, 700
+                await on.server.show(going)
+                await told.get()
+                on.server.view = view(on.server)
+                await on.server.cut()
+                await on.settle(restart, on.server.received[-1])
+            assert [attempts for window, attempts in seen if window] == [0, 0]
+
+    asyncio.run(scenario())
 
 
 def test_a_client_gives_up_after_the_time_it_was_given(tmp_path: Path) -> None:

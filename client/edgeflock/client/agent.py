@@ -150,6 +150,8 @@ class Agent:
         left_s = self._rules.give_up_after_s - quiet_s
         if not self._rules.stay and left_s <= 0:
             raise GaveUp(f"no server was reached at {self._link.target} for {quiet_s:.0f} s: {reason}")
+        if self._return_within_ms:  # a server that names a time for the return was there until now
+            self._backoff.reset()
         delay_s = self._backoff.next_s(retry_after_ms=retry_after_ms, return_within_ms=self._return_within_ms)
         self._return_within_ms = 0
         delay_s = delay_s if self._rules.stay else min(delay_s, left_s)

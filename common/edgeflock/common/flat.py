@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
 from edgeflock.common.payload.layout import Layout, ModelLayouts
+
+Place = tuple[dict[str, Tensor | None], str]  # a module's table of buffers, and the name in it
+
+_DTYPES = {torch.float32: "float32", torch.int64: "int64"}
 
 
 def views(flat: Tensor, layout: Layout) -> list[Tensor]:
@@ -16,23 +23,111 @@ def views(flat: Tensor, layout: Layout) -> list[Tensor]:
     ]
 
 
+@dataclass(frozen=True)
+class Buffer:
+    """A buffer of a module, wherever in it that stands: several parts may share one."""
+
+    name: str
+    places: tuple[Place, ...]
+
+    @property
+    def tensor(self) -> Tensor | None:
+        table, name = self.places[0]
+        return table[name]
+
+    def put(self, tensor: Tensor | None) -> None:
+        for table, name in self.places:
+            table[name] = tensor
+
+
+def buffers_of(module: nn.Module) -> list[Buffer]:
+    """Return the buffers, each with the first of its names; what is None by now may be one later."""
+    places: dict[int | str, list[tuple[str, Place]]] = {}
+    for prefix, owner in module.named_modules():
+        for leaf, tensor in owner._buffers.items():
+            name = f"{prefix}.{leaf}" if prefix else leaf
+            places.setdefault(name if tensor is None else id(tensor), []).append(
+                (name, (owner._buffers, leaf))
+            )
+    return [Buffer(found[0][0], tuple(place for _, place in found)) for found in places.values()]
+
+
+class _Kept:
+    """A buffer that no training step changes, as the factory made it."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer, self._live = buffer, buffer.tensor
+        self.made = None if self._live is None else self._live.detach().clone()
+        self._version = 0 if self._live is None else self._live._version
+
+    def restore(self) -> None:
+        """Put it back, if something else stands there now."""
+        live = self._live
+        if self._buffer.tensor is live and (live is None or live._version == self._version):
+            return
+        if live is not None and self.made is not None:
+            live.copy_(self.made)
+            self._version = live._version
+        self._buffer.put(live)
+
+
 class FlatModel:
     """A module whose trainable parameters, float buffers and integer buffers lie in three flat tensors.
 
-    Writing into `params`, `buffers` or `counters` changes the module, and the other way round.
+    Writing into `params`, `buffers` or `counters` changes the module, and the other way round; a foreign
+    module's buffers follow at `restore`, and are followed at `settle`.
     """
 
     def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
+        found = buffers_of(module)  # on another device what is shared would be parted
+        constant = getattr(module, "constant", frozenset[str]())
         self.module = module.to(device=device, dtype=torch.float32)
+        for buffer in found:
+            buffer.put(buffer.tensor)  # shared again
         self.params, self.layout = self._flatten_parameters()
-        self.buffers, buffers = self._flatten_buffers(torch.float32)
-        self.counters, counters = self._flatten_buffers(torch.int64)
+        moving = [buffer for buffer in found if buffer.tensor is not None and buffer.name not in constant]
+        self._foreign = bool(getattr(module, "foreign", False))
+        floats = [buffer for buffer in moving if _tensor(buffer).is_floating_point()]
+        whole = [buffer for buffer in moving if not _tensor(buffer).is_floating_point()]
+        if not self._foreign:  # a module of torch's: what is no count stays what it is
+            whole = [buffer for buffer in whole if _tensor(buffer).dtype == torch.int64]
+        self.buffers, buffers = _flatten(floats, torch.float32)
+        self.counters, counters = _flatten(whole, torch.int64)
         self.layouts = ModelLayouts(self.layout, buffers, counters)
+        self.floats = floats  # in the layout's order
         self.parameters = list(module.parameters())
+        self._moving = [
+            *_with_views(floats, self.buffers, buffers),
+            *_with_views(whole, self.counters, counters),
+        ]
+        self._kept = {buffer.name: _Kept(buffer) for buffer in found if buffer not in (*floats, *whole)}
 
     @property
     def device(self) -> torch.device:
         return self.params.device
+
+    @property
+    def constants(self) -> Mapping[str, Tensor]:
+        """The buffers that no training step changes, as the factory made them."""
+        return {name: kept.made for name, kept in self._kept.items() if kept.made is not None}
+
+    def settle(self) -> None:
+        """Let the flat tensors hold what the module's buffers do: foreign code puts others in their place."""
+        if self._foreign:
+            for buffer, view, dtype in self._moving:
+                now = _tensor(buffer)
+                if now is not view:
+                    view.copy_(now.detach())
+                    if dtype == view.dtype:
+                        buffer.put(view)
+
+    def restore(self) -> None:
+        """Let the module's buffers be what the flat tensors hold, and all others as the factory made them."""
+        if self._foreign:
+            for buffer, view, dtype in self._moving:
+                buffer.put(view if dtype == view.dtype else view.to(dtype))
+            for kept in self._kept.values():
+                kept.restore()
 
     def _flatten_parameters(self) -> tuple[Tensor, Layout]:
         named = list(self.module.named_parameters())
@@ -42,14 +137,28 @@ class FlatModel:
             tensor.data = view
         return flat, layout
 
-    def _flatten_buffers(self, dtype: torch.dtype) -> tuple[Tensor, Layout]:
-        named = [(name, tensor) for name, tensor in self.module.named_buffers() if tensor.dtype == dtype]
-        layout = Layout.of(
-            ((name, tensor.shape) for name, tensor in named), "float32" if dtype == torch.float32 else "int64"
-        )
-        parts = [tensor.detach().reshape(-1) for _, tensor in named]
-        flat = torch.cat(parts) if parts else torch.zeros(0, dtype=dtype)
-        for (name, _), view in zip(named, views(flat, layout), strict=True):
-            owner, _, leaf = name.rpartition(".")
-            self.module.get_submodule(owner)._buffers[leaf] = view
-        return flat, layout
+
+def _tensor(buffer: Buffer) -> Tensor:
+    tensor = buffer.tensor
+    if tensor is None:
+        raise TypeError(f"the buffer {buffer.name!r} is None, and was none when the model was made")
+    return tensor
+
+
+def _flatten(buffers: Iterable[Buffer], dtype: torch.dtype) -> tuple[Tensor, Layout]:
+    """Return the numbers of the buffers in one tensor, and where they lie in it."""
+    named = [(buffer.name, _tensor(buffer)) for buffer in buffers]
+    layout = Layout.of(((name, tensor.shape) for name, tensor in named), _DTYPES[dtype])
+    parts = [tensor.detach().reshape(-1).to(dtype) for _, tensor in named]
+    return (torch.cat(parts) if parts else torch.zeros(0, dtype=dtype)), layout
+
+
+def _with_views(
+    buffers: Iterable[Buffer], flat: Tensor, layout: Layout
+) -> Iterator[tuple[Buffer, Tensor, torch.dtype]]:
+    """Give every buffer its view, which stands in its place from now on if it is of the same type."""
+    for buffer, view in zip(buffers, views(flat, layout), strict=True):
+        dtype = _tensor(buffer).dtype
+        if dtype == view.dtype:
+            buffer.put(view)
+        yield buffer, view, dtype

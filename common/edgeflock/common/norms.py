@@ -14,6 +14,16 @@ _ROW = 1 << 10  # elements whose squares are summed in float32
 _TRUSTED = (1e-25, 1e30)  # sums of squares that float32 has neither lost below nor above
 
 
+def has_float64(device: torch.device) -> bool:
+    """Whether a device knows such numbers; Apple's GPUs do not."""
+    return device.type != "mps"
+
+
+def precise(tensor: Tensor) -> Tensor:
+    """Return the tensor where it can be made float64: itself, or a copy on the CPU."""
+    return tensor if has_float64(tensor.device) else tensor.cpu()
+
+
 class _Wide(threading.local):
     """Blocks of each thread, reused: fresh ones cost large vectors ten times the arithmetic."""
 
@@ -21,7 +31,7 @@ class _Wide(threading.local):
         self.blocks = torch.empty((2, BLOCK), dtype=torch.float64)
 
     def of(self, place: int, part: Tensor) -> Tensor:
-        return self.blocks[place, : part.numel()].copy_(part)
+        return self.blocks[place, : part.numel()].copy_(precise(part))
 
 
 _wide = _Wide()
@@ -38,7 +48,7 @@ def dot(a: Tensor, b: Tensor) -> float:
 def squared_norm(vector: Tensor) -> float:
     """Return ||vector||^2."""
     if vector.numel() <= _SMALL:  # of a small model: fewer calls count more than memory
-        block = vector.double()
+        block = precise(vector).double()
         return torch.dot(block, block).item()
     total = 0.0
     for part in torch.split(vector, BLOCK):
@@ -55,8 +65,9 @@ def quick_squared_norm(vector: Tensor) -> float:
     total = 0.0
     for part in torch.split(vector, BLOCK):
         even = part.numel() // _ROW * _ROW
-        rows = torch.linalg.vector_norm(part[:even].view(-1, _ROW), dim=1).double()
-        found, rest = torch.dot(rows, rows).item(), part[even:].double()
+        rows = torch.linalg.vector_norm(part[:even].view(-1, _ROW), dim=1)
+        rows, rest = precise(rows).double(), precise(part[even:]).double()
+        found = torch.dot(rows, rows).item()
         found += torch.dot(rest, rest).item()
         total += found if _TRUSTED[0] < found < _TRUSTED[1] else squared_norm(part)
     return total

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from edgeflock.common.payload.constant import Constant
 from edgeflock.common.payload.layout import ModelLayouts
 
 CUSTOM = "custom"  # in place of a model's name: every end has the operator's own
@@ -46,3 +47,4 @@ class RunDescription:
     layouts: ModelLayouts  # of the server's model
     data: DataDescription | None  # None: every client brings its own
     clients: int  # seats
+    constants: tuple[Constant, ...] = ()  # of the server's model: they never travel

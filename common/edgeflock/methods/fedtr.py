@@ -226,12 +226,15 @@ class FedTRClient(ClientHalf[FedTRParams]):
     def _centroids(self, work: Local) -> tuple[Tensor, Tensor]:
         """Return the means of the features by class, zero where there are no samples, and the counts."""
         classes = self.setting.classes
-        sums = torch.zeros(classes, self.setting.features, dtype=torch.float64, device=work.params.device)
+        sums = torch.zeros(classes, self.setting.features, dtype=torch.float64)
+        sums = sums.to(work.params.device) if norms.has_float64(work.params.device) else sums
         counts = torch.zeros(classes, device=work.params.device)
         for batch in work.walk():
-            sums.index_add_(0, batch.y, work.features_at(work.params, batch).double())
+            features = norms.precise(work.features_at(work.params, batch)).double()
+            sums.index_add_(0, batch.y.to(sums.device), features)
             counts += torch.bincount(batch.y, minlength=classes)
-        return (sums / counts.clamp_min(1)[:, None]).float(), counts
+        means = (sums / counts.to(sums.device).clamp_min(1)[:, None]).float()
+        return means.to(counts.device), counts
 
     def own_model(self, work: Local) -> Tensor | None:
         """Return w_i: just trained, or in the closing task as it was kept; else what was received."""

@@ -568,6 +568,7 @@ class ModelSpec(_message.Message):
     PARAMETERS_FIELD_NUMBER: _builtins.int
     BUFFERS_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
+    CONSTANTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """a model of the package, or "custom": then the client's own --model"""
     classes: _builtins.int
@@ -585,6 +586,10 @@ class ModelSpec(_message.Message):
 
     @_builtins.property
     def counters(self) -> _bundle_pb2.Layout: ...
+    @_builtins.property
+    def constants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Constant]:
+        """of a custom model"""
+
     def __init__(
         self,
         *,
@@ -595,14 +600,56 @@ class ModelSpec(_message.Message):
         parameters: _bundle_pb2.Layout | None = ...,
         buffers: _bundle_pb2.Layout | None = ...,
         counters: _bundle_pb2.Layout | None = ...,
+        constants: _abc.Iterable[Global___Constant] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["buffers", b"buffers", "counters", b"counters", "parameters", b"parameters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "buffers", b"buffers", "classes", b"classes", "counters", b"counters", "input_shape", b"input_shape", "name", b"name", "parameters", b"parameters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "buffers", b"buffers", "classes", b"classes", "constants", b"constants", "counters", b"counters", "input_shape", b"input_shape", "name", b"name", "parameters", b"parameters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ModelSpec: _TypeAlias = ModelSpec  # noqa: Y015
+
+@_typing.final
+class Constant(_message.Message):
+    """A buffer that no training step changes: it never travels, and is the same at both ends."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SHAPE_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    SPECIAL_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    digest: _builtins.bytes
+    """16 bytes: SHA-256 over type and bytes, cut"""
+    special: _builtins.bytes
+    """16 bytes: the same over where it holds NaN and infinities"""
+    total: _builtins.float
+    """of its finite numbers, weighted: equal but for a processor's last bits"""
+    scale: _builtins.float
+    """the same of their sizes"""
+    @_builtins.property
+    def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        shape: _abc.Iterable[_builtins.int] | None = ...,
+        digest: _builtins.bytes = ...,
+        special: _builtins.bytes = ...,
+        total: _builtins.float = ...,
+        scale: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "name", b"name", "scale", b"scale", "shape", b"shape", "special", b"special", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Constant: _TypeAlias = Constant  # noqa: Y015
 
 @_typing.final
 class DataSpec(_message.Message):

@@ -118,7 +118,8 @@ class Channel:
         if not answer.HasField("admission"):
             raise Unreached("its answer makes no sense", foreign=True)
         admission = answer.admission
-        if common_revision(spoken(), (admission.protocol or 1,) * 2) is None:
+        chosen = admission.protocol or 1
+        if common_revision(spoken(), (chosen, chosen)) is None:
             raise Unreached("it speaks another revision than it was offered", foreign=True)
         return Line(self.stub, admission.session, self._trust), run_from_wire(admission.run)
 

@@ -16,6 +16,7 @@ from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.datasets.kit.base import Part, Scaling
 from edgeflock.common.datasets.kit.own import OwnPart
 from edgeflock.common.errors import BadData, UsageError
+from edgeflock.common.foreign import foreign
 from edgeflock.common.partitions.kit.assign import cut, local_test
 from edgeflock.common.run import DataDescription, RunDescription
 from edgeflock.common.scores import LOCAL, POOLED
@@ -53,7 +54,8 @@ class HostedData:
         if path is None:
             return None
         if client_id not in self._own:
-            self._own[client_id] = own.load_own(path)
+            with foreign(f"reading {path}"):
+                self._own[client_id] = own.load_own(path)
         return self._own[client_id]
 
     def member(self, run: RunDescription, client_id: str, seat: int) -> Member:

@@ -19,6 +19,7 @@ from edgeflock.client.training.data import Member
 from edgeflock.client.training.meter import Activity, Meter, peak_rss_bytes
 from edgeflock.client.training.setup import Setup
 from edgeflock.client.training.trainer import Trainer
+from edgeflock.common.foreign import foreign
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.package import Kind, Package, Scope
@@ -144,7 +145,8 @@ class Desk:
         progress, meter = self.progress, self._meter
         self._trainer.forget_gpu_peak()
         try:
-            return bench.train(self._setup, member, task, state, progress)
+            with foreign("training"):
+                return bench.train(self._setup, member, task, state, progress)
         finally:
             meter.probe.note_gpu(self._trainer.gpu_peak_bytes())
             meter.examined(progress.exam)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from edgeflock.common import constants
 from edgeflock.common.errors import LayoutMismatch, Undescribed
+from edgeflock.common.flat import FlatModel
 from edgeflock.common.models.kit.base import Net
+from edgeflock.common.payload import constant
 from edgeflock.common.payload.layout import Layout, ModelLayouts
 from edgeflock.common.payload.package import Kind
 from edgeflock.common.run import RunDescription
@@ -34,13 +37,15 @@ class Setup:
         return self.layouts.beside.get(kind) or self.other_half.layout(kind)
 
 
-def make(run: RunDescription, net: Net, layouts: ModelLayouts) -> Setup:
+def make(run: RunDescription, net: Net, model: FlatModel) -> Setup:
     """Return the setup, or raise LayoutMismatch if this model is not the one that the server means, and
     Undescribed if it was not told enough to say what differs."""
+    layouts = model.layouts
     for part in fields(ModelLayouts):
         _compare(
             f"{run.model.name}: {part.name}", getattr(layouts, part.name), getattr(run.layouts, part.name)
         )
+    constant.compare(constants.described(model.constants), run.constants)
     method = registry.load(run.method)
     params = parse(method.params, run.options)
     setting = Setting(

@@ -20,6 +20,7 @@ from edgeflock.client.training.gauge import Gauge
 from edgeflock.client.training.meter import Meter
 from edgeflock.client.training.setup import Setup
 from edgeflock.common.datasets.kit.own import OwnPart
+from edgeflock.common.foreign import foreign
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.registry import build_net
 from edgeflock.common.run import RunDescription
@@ -106,7 +107,7 @@ class Trainer:
             if found is None:
                 net = self._net(run)
                 work = self._workbench(net)
-                found = self._setups[run.run_id] = setup.make(run, net, work.model.layouts)
+                found = self._setups[run.run_id] = setup.make(run, net, work.model)
                 self._free[found] = [Bench(work)]
             return found
 
@@ -146,7 +147,8 @@ class Trainer:
         return build_net(run.model, run.seed, self._config.model)
 
     def _workbench(self, net: Net) -> Workbench:
-        return Workbench(net, self._device, threads=self._config.threads)
+        with foreign("the model"):
+            return Workbench(net, self._device, threads=self._config.threads)
 
     # -------------------------------------------------------------------------------- data
 

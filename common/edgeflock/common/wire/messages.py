@@ -9,6 +9,7 @@ from dataclasses import fields
 from edgeflock.common.errors import MalformedMessage
 from edgeflock.common.payload.choice import for_kind
 from edgeflock.common.payload.codecs import coding
+from edgeflock.common.payload.constant import Constant
 from edgeflock.common.payload.layout import (
     DIGEST_BYTES,
     NO_BUFFERS,
@@ -212,6 +213,7 @@ def run_to_wire(run: RunDescription, *, whole: bool = True) -> aggregator_pb2.Ru
         parameters=layout_to_wire(layouts.parameters, whole=whole),
         buffers=layout_to_wire(layouts.buffers, whole=whole),
         counters=layout_to_wire(layouts.counters, whole=whole),
+        constants=[aggregator_pb2.Constant(**vars(constant)) for constant in run.constants],
     )
     return aggregator_pb2.Run(
         run_id=run.run_id,
@@ -228,6 +230,7 @@ def run_to_wire(run: RunDescription, *, whole: bool = True) -> aggregator_pb2.Ru
 def run_from_wire(message: aggregator_pb2.Run) -> RunDescription:
     """Return the run that the message describes, or raise MalformedMessage."""
     spec, data = message.model, message.data
+    _at_most("model", "constants", len(spec.constants), MAX_TENSORS)
     model = ModelDescription(spec.name, tuple(spec.input_shape), spec.classes, dict(spec.arguments))
     layouts = ModelLayouts(
         layout_from_wire(spec.parameters),
@@ -246,7 +249,14 @@ def run_from_wire(message: aggregator_pb2.Run) -> RunDescription:
         if message.HasField("data")
         else None,
         message.clients,
+        tuple(map(_constant_from_wire, spec.constants)),
     )
+
+
+def _constant_from_wire(message: aggregator_pb2.Constant) -> Constant:
+    _check_name("constant", message.name, MAX_TENSOR_NAME)
+    sums = message.total, message.scale
+    return Constant(message.name, tuple(message.shape), message.digest, message.special, *sums)
 
 
 # -------------------------------------------------------------------------------- verdicts

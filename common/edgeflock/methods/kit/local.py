@@ -63,7 +63,9 @@ class Local:
         self.samples_done = 0
         self.forward_samples = 0  #: that passed through the model, in all passes together
         self.backward_samples = 0  #: and back
-        self.loss_sum = torch.zeros((), dtype=torch.float64, device=bench.device)  #: over the samples used
+        self._precise = norms.has_float64(bench.device)
+        sums = bench.device if self._precise else "cpu"
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=sums)  #: over the samples used
         self.first_batch: Batch | None = None  #: set in `begin` to replace the first batch of the order
         self.term: Term | None = None  # C2, set by the step loop
         self._moving = False  # whether the momentum buffer holds something of this round
@@ -75,6 +77,7 @@ class Local:
             self.model.buffers.copy_(self.received[Kind.BUFFERS])
         if self.model.counters.numel():
             self.model.counters.copy_(self.received[Kind.COUNTERS])
+        self.model.restore()
         self.bench.seed(seeds.derive(self.seed, "dropout", self.seat, self.round))
         self.net.train()
 
@@ -234,7 +237,7 @@ class Local:
 
     def count(self, loss: Tensor, batch: Batch) -> None:
         """Note that a step is done."""
-        self.loss_sum.add_(loss, alpha=batch.samples)
+        self.loss_sum.add_(loss if self._precise else loss.cpu(), alpha=batch.samples)
         self.samples_done += batch.samples
         self.steps_done += 1
 

@@ -25,6 +25,7 @@ def run(half: ClientHalf[Any], work: Local, proceed: Callable[[], bool] | None =
         work.term = lambda batch, features, logits: half.loss(work, batch, features, logits)
     half.begin(work)
     _steps(half, work, proceed)
+    work.model.settle()
     return half.end(work)
 
 

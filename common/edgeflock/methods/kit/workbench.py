@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from edgeflock.common.flat import FlatModel, views
@@ -43,7 +43,6 @@ class Workbench:
         self._shapes = [spec.shape for spec in self.model.layout.tensors]
         self._standing = self._cut(self.params)  # where the module's parameters point to
         self._grad_parts = self._cut(self.grads)
-        self._places = _buffer_places(net)
 
     @property
     def device(self) -> torch.device:
@@ -105,6 +104,7 @@ class Workbench:
         """Second pass on a batch: the first one's dropout mask; BatchNorm's statistics stay as they are."""
         if self._dropouts:
             self.dropout.set_state(self._mask)
+        self.model.settle()
         kept = [
             (tensor, tensor.clone()) for tensor in (self.model.buffers, self.model.counters) if tensor.numel()
         ]
@@ -113,6 +113,7 @@ class Workbench:
         finally:
             for tensor, before in kept:
                 tensor.copy_(before)
+            self.model.restore()
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -132,18 +133,17 @@ class Workbench:
         """
         standing = self._standing
         self._stand(self._cut(params))
-        before = [owner[name] for owner, name in self._places]
+        places = [] if buffers is None else self.model.floats
+        before = [buffer.tensor for buffer in places]
         if buffers is not None:
-            for (owner, name), part in zip(
-                self._places, views(buffers, self.model.layouts.buffers), strict=True
-            ):
-                owner[name] = part
+            for buffer, part in zip(places, views(buffers, self.model.layouts.buffers), strict=True):
+                buffer.put(part)
         try:
             yield
         finally:
             self._stand(standing)
-            for (owner, name), tensor in zip(self._places, before, strict=True):
-                owner[name] = tensor
+            for buffer, tensor in zip(places, before, strict=True):
+                buffer.put(tensor)
 
     def _parts(self, out: Tensor) -> list[Tensor]:
         return self._grad_parts if out is self.grads else self._cut(out)
@@ -170,13 +170,3 @@ class Workbench:
     def _train_norms(self, mode: bool) -> None:
         for module in self.norms:
             module.train(mode)
-
-
-def _buffer_places(net: nn.Module) -> list[tuple[dict[str, Tensor | None], str]]:
-    """Return where the float buffers stand, in the layout's order: the owner's table and the name in it."""
-    places = []
-    for name, buffer in net.named_buffers():
-        owner, _, leaf = name.rpartition(".")
-        if buffer.dtype == torch.float32:
-            places.append((net.get_submodule(owner)._buffers, leaf))
-    return places

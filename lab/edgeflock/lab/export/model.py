@@ -75,6 +75,7 @@ def _fill(flat: FlatModel, parameters: Tensor, vectors: Mapping[str, Tensor]) ->
     flat.params.copy_(parameters)
     flat.buffers.copy_(vectors["buffers"])
     flat.counters.copy_(vectors["counters"])
+    flat.restore()
 
 
 def _find(run_dir: Path, which: str) -> tuple[int, tuple[str, str], bool]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
@@ -36,10 +37,16 @@ class Saved:
 class Checkpoints:
     """The `rounds/` directory of a run."""
 
-    def __init__(self, run_dir: Path, layouts: ModelLayouts) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        layouts: ModelLayouts,
+        constants: Mapping[str, torch.Tensor] = MappingProxyType({}),
+    ) -> None:
         self.run_dir = run_dir
         self.root = run_dir / "rounds"
         self.layouts = layouts
+        self._constants = constants  # buffers of the model that are the same in every round
 
     def path(self, round: int) -> Path:
         return self.root / f"{round:06d}"
@@ -81,13 +88,13 @@ class Checkpoints:
         return Saved(model, digests[1])
 
     def write_result(self, state: State, parameters: torch.Tensor) -> Path:
-        """Write the run's model, atomically."""
+        """Write the run's model, atomically, with the buffers that never changed."""
         final, temporary = self.run_dir / MODEL_FILE, self.run_dir / f".tmp-{MODEL_FILE}"
         groups = [
             (self.layouts.of(name), parameters if name == "model" else state.vectors[name])
             for name in MODEL_VECTORS
         ]
-        tensorfile.write(temporary, groups, {})
+        tensorfile.write(temporary, groups + self._constant_groups(), {})
         temporary.rename(final)
         sync_directory(self.run_dir)
         return final
@@ -109,6 +116,14 @@ class Checkpoints:
         """Remove later rounds, durably: a journal that goes back must not meet them again."""
         self.prune([number for number in self.kept() if number <= round])
         sync_directory(self.root)
+
+    def _constant_groups(self) -> list[Group]:
+        """What a file of tensors can hold of them."""
+        return [
+            (Layout.of([(name, tensor.shape)]), tensor.reshape(-1).contiguous())
+            for name, tensor in self._constants.items()
+            if tensor.dtype == torch.float32
+        ]
 
     def _model_groups(self, state: State) -> list[Group]:
         return [(self.layouts.of(name), state.vectors[name]) for name in MODEL_VECTORS]

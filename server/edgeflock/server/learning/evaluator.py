@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from edgeflock.common.flat import FlatModel
+from edgeflock.common.foreign import foreign
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.scores import Score
 
@@ -30,11 +31,13 @@ class Evaluator:
         self._busy.acquire()
         self._flat.params.copy_(parameters)
         self._flat.buffers.copy_(buffers)
+        self._flat.restore()
         return self._run
 
     def _run(self) -> Score:
         try:
-            return self._score()
+            with foreign("the test of the model"):
+                return self._score()
         finally:
             self._busy.release()
 

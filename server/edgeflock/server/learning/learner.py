@@ -15,6 +15,7 @@ from torch import Tensor
 
 from edgeflock.common.errors import NonFinite
 from edgeflock.common.flat import FlatModel
+from edgeflock.common.foreign import foreign
 from edgeflock.common.payload import choice
 from edgeflock.common.payload.choice import for_kind
 from edgeflock.common.payload.codecs import coding
@@ -32,6 +33,8 @@ from edgeflock.server.files.checkpoints import Checkpoints, Saved
 from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.learning.fold import Fold, SpooledUpdate, finite
 from edgeflock.server.learning.work import RoundWork, UploadSpec
+
+LEAST_LR = 1e-12  # below it no weight moves, and what methods divide by it overflows
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,7 @@ class Learner:
     def round(
         self, number: int, cohort: Collection[int], samples: Mapping[int, int], *, closing: bool = False
     ) -> Round:
-        lr = self._plan.lr * self._terms.lr_decay ** (number - 1)
+        lr = max(self._plan.lr * self._terms.lr_decay ** (number - 1), min(self._plan.lr, LEAST_LR))
         return Round(number, lr, tuple(sorted(cohort)), dict(samples), closing=closing)
 
     def wants_no(self, round: Round) -> str:
@@ -272,7 +275,8 @@ class Learner:
         """S0: runs beside the open round, in any thread; return False if it was cut short by `hurry`."""
         if not self.prepares(round):
             return True
-        prepared = self.half.prepare(self.state, replace(round, plan=self.plan(round)))
+        with foreign(f"what {self.method.name} trains on the server"):
+            prepared = self.half.prepare(self.state, replace(round, plan=self.plan(round)))
         self._fold.sums.round = replace(round, prepared=prepared)
         return prepared is not None
 

@@ -23,7 +23,7 @@ from edgeflock.server.service.flow import CreditPool, Patience
 from edgeflock.server.service.join import check_data, check_join, check_ready, revision
 from edgeflock.server.service.refusals import OFFENCES, UNKNOWN_SESSION, RefusalCount, to_wire
 from edgeflock.server.service.sessions import DuplicateId, Session, Sessions
-from edgeflock.server.service.stated import of_device, of_round
+from edgeflock.server.service.stated import of_device, of_progress, of_round
 from edgeflock.server.service.upload import Delivery, StreamEnded, Uploads, read_in_time
 from edgeflock.server.service.views import inline, view_to_wire
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -217,7 +217,7 @@ class AggregatorService:
                     return refused
                 self._intake.ready(client_id, min(ready.samples, 2**62), ready.class_counts)
             case "progress":
-                session.progress = request.progress
+                session.progress = of_progress(request.progress)
             case "cost":
                 self._intake.stated(client_id, request.cost.round, of_round(request.cost))
             case "refused":

@@ -19,6 +19,7 @@ import torch
 
 from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.foreign import foreign
 from edgeflock.common.partitions.kit import assign
 from edgeflock.common.payload.checksum import extend
 from edgeflock.common.payload.description import Description
@@ -147,8 +148,10 @@ class CentralTrainer:
             used_up = "cpu" if time.thread_time() - cpu_s >= allowed else ""
             return not self._stopped.is_set() and not used_up
 
+        with foreign("training"):
+            trained = steps.run(self._half, local, proceed)
         bundles = {
-            **steps.run(self._half, local, proceed),
+            **trained,
             Kind.BUFFERS: local.model.buffers,
             Kind.COUNTERS: local.model.counters,
         }

@@ -40,6 +40,14 @@ def of_training(cost: pb.TrainCost) -> Row:
     return _of_fields(cost) | _of_sensors(cost.readings)
 
 
+def of_progress(said: pb.Progress) -> pb.Progress:
+    """Return what a client says of its training, without what this version does not know: it is kept."""
+    kept = pb.Progress()
+    kept.CopyFrom(said)
+    kept.DiscardUnknownFields()
+    return kept
+
+
 def of_round(cost: pb.RoundCost) -> Row:
     """Return what a report states, by column; what it says of bytes is not taken, the server counts them."""
     return _of_fields(cost) | _of_sensors(cost.readings)

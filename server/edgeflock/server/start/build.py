@@ -9,16 +9,17 @@ import structlog
 import torch
 from torch import Tensor
 
+from edgeflock.common import constants
 from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.datasets.kit.base import Part, Scaling, count_classes
 from edgeflock.common.datasets.kit.own import check, how, load_own
 from edgeflock.common.flat import FlatModel
+from edgeflock.common.foreign import foreign
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.flops import training_flops
 from edgeflock.common.partitions.kit.assign import assign
 from edgeflock.common.partitions.kit.base import Indices
-from edgeflock.common.payload.layout import ModelLayouts
 from edgeflock.common.run import CUSTOM, DataDescription, ModelDescription, RunDescription
 from edgeflock.common.scores import WISHES
 from edgeflock.methods.kit.base import Plan, Setting
@@ -106,7 +107,8 @@ def build_evaluator(config: ServerConfig, test: TestSet) -> Evaluator | None:
 def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatModel]:
     """Build the server's mathematics with the initial state in it."""
     net = build_net(config, test)
-    flat = FlatModel(net)
+    with foreign("the model"):
+        flat = FlatModel(net)
     method = load(config.method)
     setting = Setting(
         layout=flat.layout,
@@ -144,7 +146,7 @@ def _passes(net: Net, test: TestSet) -> tuple[int, int] | None:
     """Return the operations of a sample's forward and backward pass, counted once."""
     try:
         return training_flops(net, test.input_shape)
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:  # of a model of the operator's own
+    except Exception as error:  # of a model of the operator's own
         log.warning("flops_not_counted", reason=str(error).partition("\n")[0])
         return None
 
@@ -225,7 +227,7 @@ def build_rules(config: ServerConfig) -> Rules:
 
 
 def describe_run(
-    config: ServerConfig, run_id: str, epoch: int, test: TestSet, layouts: ModelLayouts
+    config: ServerConfig, run_id: str, epoch: int, test: TestSet, flat: FlatModel
 ) -> RunDescription:
     """What every client is told of the run when it joins."""
     return RunDescription(
@@ -235,9 +237,10 @@ def describe_run(
         config.method,
         config.set,
         describe_model(config, test),
-        layouts,
+        flat.layouts,
         describe_data(config),
         config.clients,
+        constants.described(flat.constants),
     )
 
 

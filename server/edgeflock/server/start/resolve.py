@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from edgeflock.server.files.run_dir import require_place
 from edgeflock.server.files.run_toml import from_toml
 from edgeflock.server.service import certificates
 
+_HIGHEST_LR = 1e6
 _TRAINING = {
     "lr": 0.05,
     "lr_decay": 1.0,
@@ -56,6 +58,7 @@ def resolve(config: ServerConfig) -> ServerConfig:
     config = _with_central(config, method)
     config = _with_public(config, method)
     _check_evaluation(config)
+    _check_rate(config)
     _check_network(config)
     _check_files(config)
     return replace(config, run_dir=config.run_dir or default_run_dir(config.method))
@@ -285,6 +288,14 @@ def read_cohort_script(path: Path) -> tuple[str, ...]:
     if not lines:
         raise UsageError(f"--cohort-script {str(path)!r} is empty")
     return tuple(" ".join(line.split()) for line in lines)
+
+
+def _check_rate(config: ServerConfig) -> None:
+    """Refuse a rate that grows out of bounds; one that shrinks has a floor (learner.LEAST_LR)."""
+    lr, growth = config.lr or 0.0, config.lr_decay or 1.0
+    if lr and math.log(lr) + (config.rounds - 1) * math.log(growth) > math.log(_HIGHEST_LR):
+        allowed = f"a factor with which --lr {lr:g} stays below {_HIGHEST_LR:g} in {config.rounds} rounds"
+        raise BadValue("--lr-decay", growth, allowed)
 
 
 def _check_evaluation(config: ServerConfig) -> None:

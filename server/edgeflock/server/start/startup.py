@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from edgeflock.common.command.settings_file import identity
 from edgeflock.common.errors import UsageError
 from edgeflock.common.flat import FlatModel
@@ -32,6 +34,8 @@ from edgeflock.server.service.central import load_union
 from edgeflock.server.start import build as assembly
 from edgeflock.server.start.recovery import Asked, check_known, recover
 from edgeflock.server.start.room import when_there_is_room
+
+log = structlog.get_logger()
 
 
 @dataclass
@@ -61,6 +65,11 @@ def build(config: ServerConfig) -> Built:
     """Read the data and build the model: what is wrong with them is said before a directory is made."""
     test = assembly.load_test_set(config)
     learner, flat = assembly.build_learner(config, test)
+    if flat.constants:
+        travel = [
+            spec.name for part in (flat.layouts.buffers, flat.layouts.counters) for spec in part.tensors
+        ]
+        log.info("buffers", travel=travel, stay=sorted(flat.constants))
     if config.target and not learner.half.has_global:
         raise UsageError(f"{config.method} has no global model that could reach a --target")
     return Built(config, test, learner, flat, load_union(config) if config.central else None)
@@ -158,7 +167,7 @@ def _parts(built: Built, run_dir: Path, journal: Journal) -> Parts:
     if here.keys() - there.keys():  # an edgeflock before knew less of it
         journal.name(identity=json.dumps(here | there)).result()
     resumed.finished = _over(resumed, config, run_dir) is not None
-    checkpoints, spool = Checkpoints(run_dir, learner.layouts), Spool(run_dir / "spool")
+    checkpoints, spool = Checkpoints(run_dir, learner.layouts, built.flat.constants), Spool(run_dir / "spool")
     files = Files(checkpoints, spool, config.keep_every)
     if not resumed.finished:
         journal.forget_ending().result()
@@ -166,8 +175,7 @@ def _parts(built: Built, run_dir: Path, journal: Journal) -> Parts:
         journal.forget_limit().result()  # what was decided of its last round stands, but others may follow
     begin_or_recover(resumed, journal, learner, files, asked)
     rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
-    layouts = built.flat.layouts
-    run = assembly.describe_run(config, resumed.meta["run_id"], resumed.epoch, built.test, layouts)
+    run = assembly.describe_run(config, resumed.meta["run_id"], resumed.epoch, built.test, built.flat)
     return Parts(built, run_dir, journal, resumed, files, run)
 
 

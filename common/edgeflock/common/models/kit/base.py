@@ -14,6 +14,8 @@ class Net(nn.Module):
 
     features: int  #: length of one sample's feature vector
     head_name = "head"  #: the sub-module that turns features into logits, the last Linear
+    foreign = False  #: somebody else's: what its code does with its buffers is not known
+    constant: frozenset[str] = frozenset()  #: the buffers that no training step changes: they never travel
 
     if TYPE_CHECKING:  # nn.Module's own call is untyped
 

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from edgeflock.common.errors import BadValue, EdgeflockError
+from edgeflock.common.flat import Buffer, buffers_of
+from edgeflock.common.foreign import ForeignError, foreign
 from edgeflock.common.models.kit.base import Net
-from edgeflock.common.models.kit.layers import SeededDropout
+from edgeflock.common.models.kit.layers import SeededDropout, seeded_dropouts
 
 Factory = Callable[..., nn.Module]
 
@@ -83,19 +87,102 @@ def adapt(module: nn.Module, shape: tuple[int, ...], reference: str) -> Net:
         raise BadValue(
             "--model", reference, f"a model without frozen parameters ({frozen[0]}; make it a buffer)"
         )
-    seed_dropout(module, reference)
-    return module if isinstance(module, Net) else Adapted(module, shape, reference)
+    named = [*module.named_parameters(), *module.named_buffers()]
+    if unreal := [name for name, tensor in named if tensor.is_complex()]:
+        raise BadValue(
+            "--model",
+            reference,
+            f"a model of real numbers ({unreal[0]} is complex: keep its two parts apart)",
+        )
+    with _sentence(reference, f"a model that takes an input of shape {shape}"):
+        seed_dropout(module, reference)
+        net = module if isinstance(module, Net) else Adapted(module, shape, reference)
+        net.foreign, net.constant = True, constant_buffers(net, shape)
+        _check_features(net, shape)
+    return net
+
+
+@contextmanager
+def _sentence(reference: str, allowed: str) -> Iterator[None]:
+    """Raise BadValue with the words and the line of whatever foreign code raises."""
+    try:
+        with foreign("the model"):
+            yield
+    except ForeignError as error:
+        raise BadValue("--model", reference, f"{allowed} ({error.reason})") from error
+
+
+def _check_features(net: Net, shape: tuple[int, ...]) -> None:
+    """A Net that somebody else has made may lack what the others have."""
+    with torch.no_grad():
+        net.eval()
+        features, _ = net(torch.zeros(1, *shape))
+        net.train()
+    if features.flatten(1).shape[1] != net.features:
+        raise ValueError(f"its features are {features.flatten(1).shape[1]}, not {net.features}")
 
 
 def seed_dropout(module: nn.Module, reference: str) -> None:
     """Replace every nn.Dropout inside the module, in place."""
-    for name, child in list(module.named_modules()):
+    ours: dict[nn.Module, SeededDropout] = {}  # one that stands in several places stays one
+    for name, child in list(module.named_modules(remove_duplicate=False)):
         if isinstance(child, _UNSEEDED):
             raise BadValue("--model", reference, f"a model without {type(child).__name__} ({name})")
         if isinstance(child, (nn.Dropout, *_CHANNELWISE)) and name:
             owner, _, leaf = name.rpartition(".")
-            ours = SeededDropout(child.p, whole_channels=isinstance(child, _CHANNELWISE))
-            module.get_submodule(owner)._modules[leaf] = ours
+            if child not in ours:
+                ours[child] = SeededDropout(child.p, whole_channels=isinstance(child, _CHANNELWISE))
+            module.get_submodule(owner)._modules[leaf] = ours[child]
+
+
+def constant_buffers(net: Net, shape: tuple[int, ...]) -> frozenset[str]:
+    """Return the names of the buffers that no training step changes, such as masks and tables of positions.
+
+    Two steps are tried, on samples that are the same at both ends; nothing of the net changes. What tells
+    nothing, because its code takes no such samples, is changed by steps as long as its numbers are finite.
+    """
+    every = [(buffer, buffer.tensor) for buffer in buffers_of(net)]
+    found = [buffer for buffer, tensor in every if tensor is not None]
+    known = {id(part._buffers) for part in net.modules() if isinstance(part, _NormBase)}
+    asked = [buffer for buffer in found if id(buffer.places[0][0]) not in known]
+    if not asked:
+        return frozenset()
+    before = {buffer.name: _copy(buffer) for buffer in found}
+    changed: set[str] = set()
+    told = False
+    with suppress(Exception), seeded_dropouts(net):
+        for _ in range(2):
+            _train_once(net, shape)
+            changed |= {buffer.name for buffer in asked if not _same(_copy(buffer), before[buffer.name])}
+        told = True
+    for buffer, tensor in every:
+        if tensor is not None and not _same(tensor, before[buffer.name]):
+            tensor.copy_(before[buffer.name])
+        buffer.put(tensor)
+    if not told:
+        changed = {
+            buffer.name
+            for buffer in asked
+            if before[buffer.name].is_floating_point() and bool(before[buffer.name].isfinite().all())
+        }
+    return frozenset(buffer.name for buffer in asked if buffer.name not in changed)
+
+
+def _train_once(net: Net, shape: tuple[int, ...]) -> None:
+    x = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0))
+    net.train()
+    loss = net.loss(net(x)[1], torch.zeros(len(x), dtype=torch.int64))
+    torch.autograd.grad(loss, list(net.parameters()), allow_unused=True)
+
+
+def _copy(buffer: Buffer) -> Tensor:
+    assert buffer.tensor is not None
+    return buffer.tensor.detach().clone()
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are the same, NaN and all."""
+    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 class Adapted(Net):
@@ -139,11 +226,6 @@ class Adapted(Net):
         try:
             with torch.no_grad():
                 output: Any = self._module(torch.zeros(1, *shape))
-        except (RuntimeError, ValueError) as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise BadValue(
-                "--model", reference, f"a model that takes an input of shape {shape} ({reason})"
-            ) from None
         finally:
             for hook in hooks:
                 hook.remove()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -35,6 +37,20 @@ class SeededDropout(nn.Module):
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
+
+
+@contextmanager
+def seeded_dropouts(net: nn.Module) -> Iterator[None]:
+    """Give the dropout layers a generator for a while that nobody else has."""
+    layers = [module for module in net.modules() if isinstance(module, SeededDropout)]
+    before = [layer.generator for layer in layers]
+    for layer in layers:
+        layer.generator = torch.Generator().manual_seed(0)
+    try:
+        yield
+    finally:
+        for layer, generator in zip(layers, before, strict=True):
+            layer.generator = generator
 
 
 class _Max2x2(torch.autograd.Function):

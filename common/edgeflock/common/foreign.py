@@ -1,0 +1,50 @@
+"""Foreign code: a user's model or data, called so that whatever it raises is one sentence of ours."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from edgeflock.common.errors import EdgeflockError
+
+_KNOWN = sys.stdlib_module_names | {"edgeflock", "torch", "numpy"}  # their lines tell nobody what to mend
+
+
+class ForeignError(EdgeflockError):
+    """Foreign code has failed: in its own words, with the line."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(f"{what} failed: {reason}")
+        self.reason = reason
+
+
+@contextmanager
+def foreign(what: str) -> Iterator[None]:
+    """Raise ForeignError in place of anything that is raised within; our own errors pass."""
+    try:
+        yield
+    except EdgeflockError:
+        raise
+    except (Exception, SystemExit) as error:  # sys.exit in a model ends no process of ours
+        raise ForeignError(what, _in_words(error)) from error
+
+
+def _in_words(error: BaseException) -> str:
+    """Return what was raised, the first line of it, and where: the last line that is its author's."""
+    told = error.args[0] if isinstance(error, KeyError) and error.args else error  # that quotes its own words
+    words = str(told).strip().partition("\n")[0]
+    said = words if words and type(error) is RuntimeError else f"{type(error).__name__}: {words}".rstrip(": ")
+    where = _place(error)
+    return f"{said} ({where})" if where else said
+
+
+def _place(error: BaseException) -> str:
+    found = [
+        (Path(frame.f_code.co_filename).name, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _KNOWN
+    ]
+    return "{}:{}".format(*found[-1]) if found else ""
