@@ -85,7 +85,10 @@ class Journal:
     # ------------------------------------------------------------------------------- while it goes on
 
     def note(self, name: str, **fields: object) -> Future[None]:
-        """Append an event; it says when this was called. One that finds no room comes with a later one."""
+        """Append an event, which is only told: nothing is decided from it, and nobody need wait for it.
+
+        It says when this was called. One that finds no room comes with a later one.
+        """
         before, now = self._take_untold(), (name, fields, time.time())
 
         def write(connection: sqlite3.Connection) -> None:
@@ -144,7 +147,7 @@ class Journal:
             write_event(connection, one.name, one.fields)
 
     def keep(self, costs: Costs) -> Future[None]:
-        """Write what is due of costs with the next decision, or a moment later."""
+        """Write what is due of costs with the next decision, or a moment later; if not, it stays due."""
         return self._writer.submit(
             lambda connection: cost_rows.write(connection, self.epoch, costs), urgent=False
         )
