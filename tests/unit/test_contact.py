@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from random import Random
 from typing import Any, cast
 
@@ -16,6 +14,7 @@ from edgeflock.client.costs import RoundCost
 from edgeflock.client.deciding.backoff import Backoff
 from edgeflock.client.link.contact import Contact
 from edgeflock.client.link.line import Line
+from edgeflock.client.link.pace import Journey, Pace
 from edgeflock.client.link.stub import Stub
 from edgeflock.client.link.trust import Trust
 from edgeflock.client.protocol import Interrupted, ServerRefused, Unreached
@@ -26,11 +25,6 @@ from edgeflock.common.wire.address import parse_address
 from edgeflock.v1 import aggregator_pb2 as pb
 
 WAIT_S = 10
-
-
-@dataclass
-class OnItsWay:
-    moved_at: float = 0.0
 
 
 def line() -> Line:
@@ -64,7 +58,7 @@ def test_a_call_that_its_line_takes_along_is_made_again_on_the_next(
             return "done" if current is second else await trouble(current)
 
         contact.attach(first)
-        job = asyncio.create_task(contact.attempt(operation, lambda: 0, OnItsWay()))
+        job = asyncio.create_task(contact.attempt(operation, lambda: 0, Journey()))
         async with asyncio.timeout(WAIT_S):
             await asyncio.wait([first.lost])
             contact.detach()
@@ -87,7 +81,7 @@ def test_a_refusal_for_good_is_not_asked_about_again() -> None:
         contact.attach(line())
         with pytest.raises(ServerRefused, match="another layout"):
             async with asyncio.timeout(WAIT_S):
-                await contact.attempt(operation, lambda: 0, OnItsWay())
+                await contact.attempt(operation, lambda: 0, Journey())
         return asked
 
     assert asyncio.run(talk()) == 1
@@ -105,7 +99,7 @@ def test_a_refusal_for_now_is_asked_about_again_and_not_before_its_time() -> Non
         contact = Contact(Backoff(Random(1)), Meter(alone=True))
         contact.attach(line())
         async with asyncio.timeout(WAIT_S):
-            await contact.attempt(operation, lambda: 0, OnItsWay())
+            await contact.attempt(operation, lambda: 0, Journey())
         first, second = times
         return second - first
 
@@ -163,7 +157,7 @@ def test_a_job_that_is_stopped_takes_its_call_along() -> None:
 
         contact = Contact(Backoff(Random(1)), Meter(alone=True))
         contact.attach(line())
-        job = asyncio.create_task(contact.attempt(operation, lambda: 0, OnItsWay()))
+        job = asyncio.create_task(contact.attempt(operation, lambda: 0, Journey()))
         async with asyncio.timeout(WAIT_S):
             await began.wait()
             job.cancel()
@@ -181,10 +175,10 @@ def test_waiting_for_a_line_is_waiting_and_so_is_a_line_on_which_nothing_moves()
 
     async def talk() -> RoundCost:
         meter = Meter(alone=True, gauge=Gauge(watts=10.0))
-        contact, first, second, update = Contact(Backoff(Random(1)), meter), line(), line(), OnItsWay()
+        contact, first, second, update = Contact(Backoff(Random(1)), meter), line(), line(), Journey()
 
         async def operation(current: Line) -> str:
-            update.moved_at = time.monotonic()
+            update.moved()
             if current is first:
                 await asyncio.sleep(silence_s)
                 raise Unreached("the keepalive has noticed")
@@ -204,3 +198,24 @@ def test_waiting_for_a_line_is_waiting_and_so_is_a_line_on_which_nothing_moves()
     assert cost.wait_s >= silence_s + away_s
     assert cost.deliver_s < silence_s / 2
     assert cost.readings.energy_j == pytest.approx(10.0 * cost.deliver_s)
+
+
+def test_a_silence_that_nobody_notices_is_waiting_where_the_pace_is_known() -> None:
+    """The packets come again before any line is lost; a slow link is slow, and at work."""
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    first = pace.journey(1000)
+    now[0] = 30.0
+    first.moved()
+    assert first.idle_s == 0.0  # it may be as slow as that
+    pace.learn(first, 1000)
+    for took_s, silence_s in ((122.0, 122.0), (100.0, 0.0)):
+        journey = pace.journey(1000)
+        now[0] += took_s
+        journey.moved()
+        assert journey.idle_s == silence_s
+        pace.learn(journey, 1000)  # of one with an outage nothing
+    quick = pace.journey(10)  # the last undisturbed one took 0.1 s a byte
+    now[0] += 6.0
+    quick.moved()
+    assert quick.idle_s == 6.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol, TypeVar
@@ -17,6 +16,7 @@ from edgeflock.client.keeping.outbox import OutboxEntry
 from edgeflock.client.link import wire
 from edgeflock.client.link.account import Account
 from edgeflock.client.link.line import Line, in_our_words
+from edgeflock.client.link.pace import Journey, Pace
 from edgeflock.client.link.transfer import Incoming, Outgoing, Target, deliver, fetch
 from edgeflock.client.protocol import Interrupted, Parcel, ServerRefused, Settlement, Unreached
 from edgeflock.common.errors import EdgeflockError
@@ -50,12 +50,6 @@ class Waiting(Protocol):
         ...
 
 
-class Transfer(Protocol):
-    """Something on its way, over any number of attempts."""
-
-    moved_at: float  # when bytes of it were last seen to move
-
-
 class Contact:
     """Jobs outlive connections: they ask here for the line that there is, or wait for the next one."""
 
@@ -67,6 +61,7 @@ class Contact:
         self._calls: set[asyncio.Task[None]] = set()
         self._account = Account(self._tell_cost)
         self._sent_bytes = 0
+        self._down, self._up_pace = Pace(), Pace()
 
     def attach(self, line: Line) -> bool:
         """Use this line from now on; return whether it is a new one, which is told what is owed."""
@@ -90,12 +85,14 @@ class Contact:
         """
         incoming = Incoming(round, parcel.scope, parcel.package, target)
         if not incoming.take_whole(parcel.payload):
+            incoming.journey = self._down.journey(incoming.package.size_bytes)
             await self.attempt(
                 lambda line: fetch(line.stub, line.session, incoming),
                 lambda: incoming.position,
-                incoming,
+                incoming.journey,
                 wish,
             )
+            self._down.learn(incoming.journey, incoming.package.size_bytes)
         return incoming
 
     async def deliver(self, entry: OutboxEntry, payload: int) -> Settlement | None:
@@ -106,11 +103,15 @@ class Contact:
         Raises ServerRefused if the server will never take it.
         """
         owed = self._account.previous
-        outgoing = Outgoing(entry, payload, owed)
+        outgoing, size = Outgoing(entry, payload, owed), entry.package.size_bytes
+        outgoing.journey = self._up_pace.journey(size)
         try:
             settlement = await self.attempt(
-                lambda line: deliver(line.stub, line.session, outgoing), lambda: outgoing.reached, outgoing
+                lambda line: deliver(line.stub, line.session, outgoing),
+                lambda: outgoing.reached,
+                outgoing.journey,
             )
+            self._up_pace.learn(outgoing.journey, size)
         finally:
             self._sent_bytes += outgoing.sent_bytes
         self._account.heard(owed)
@@ -125,7 +126,7 @@ class Contact:
         self,
         operation: Callable[[Line], Awaitable[T]],
         reached: Callable[[], int],
-        transfer: Transfer,
+        journey: Journey,
         wish: Wish = _never,
     ) -> T:
         """Try until it works; `reached` tells how far it has come. Raises ServerRefused if that is final, and
@@ -133,7 +134,8 @@ class Contact:
         backoff = Backoff(self._connecting.random)
         while True:
             line, before = await self._current(wish), reached()
-            transfer.moved_at = time.monotonic()
+            journey.begin()
+            idle_s = journey.idle_s
             try:
                 with in_our_words(line.trust):
                     done = await _while_up(line, operation(line))
@@ -151,22 +153,20 @@ class Contact:
                 delay_s = backoff.next_s()
                 log.info("transfer_interrupted", reason=str(error), reached=reached())
             except Unreached as error:
-                self._lose(line, error, transfer)
+                line.lose(error)
+                journey.cut()
                 continue
             except (grpc.aio.UsageError, _Hung):  # the channel is closed, or as good as
-                self._lose(line, Interrupted("the connection broke"), transfer)
+                line.lose(Interrupted("the connection broke"))
+                journey.cut()
                 continue
             finally:
+                self._waiting.was_idle(journey.idle_s - idle_s)  # what nothing moved in was waiting
                 if reached() > before:
                     backoff.reset()
                     self._connecting.reset()
             with self._waiting.idle():
                 await asyncio.sleep(delay_s)
-
-    def _lose(self, line: Line, error: Exception, transfer: Transfer) -> None:
-        """The line was of no use since something last moved: that was waiting for the next one."""
-        line.lose(error)
-        self._waiting.was_idle(time.monotonic() - transfer.moved_at)
 
     async def _current(self, wish: Wish) -> Line:
         if self._line is not None and self._line.up:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from edgeflock.client.costs import RoundCost
 from edgeflock.client.keeping.outbox import OutboxEntry
+from edgeflock.client.link.pace import Journey
 from edgeflock.client.link.stub import Stub
 from edgeflock.client.link.wire import refused, settlement, update_header
 from edgeflock.client.protocol import Interrupted, ServerRefused, Settlement
@@ -58,7 +58,7 @@ class Incoming:
         self.digest = b""  # empty until the package is known: a personal one is described when it is fetched
         self.received_bytes = 0  # with what came twice
         self.interrupted = False
-        self.moved_at = time.monotonic()
+        self.journey = Journey()
         self._marks = Marks()
         self._target = target
         self._places: list[_Destination] = []
@@ -87,7 +87,7 @@ class Incoming:
         """Put the next bytes into place; raises Interrupted for bytes that are not the next good ones."""
         data, start = chunk.data, self._marks.size
         self.received_bytes += len(data)
-        self.moved_at = time.monotonic()
+        self.journey.moved()
         if chunk.offset != start or not 0 < len(data) <= self.package.size_bytes - start:
             raise self._broken(start)
         self._marks.add(data)
@@ -195,7 +195,7 @@ class Outgoing:
         self.resent_bytes = 0
         self.interrupted = False
         self.reached = 0  # highest offset ever sent
-        self.moved_at = time.monotonic()
+        self.journey = Journey()
 
     def piece(self, offset: int, end: int, running: int) -> tuple[bytes, int]:
         """Return the message with the payload's bytes from offset to end, and the checksum up to there.
@@ -279,7 +279,7 @@ class _Upload:
         try:
             await self._write(call, credit)
             heard = await answer
-            self._outgoing.moved_at = time.monotonic()
+            self._outgoing.journey.moved()
             return heard
         finally:
             answer.cancel()
@@ -292,7 +292,7 @@ class _Upload:
                 end = _end(self._offset, min(self._offset + wanted, credit.limit), self._size)
                 message, self._running = self._outgoing.piece(self._offset, end, self._running)
                 await call.write(message)
-                self._outgoing.moved_at = time.monotonic()
+                self._outgoing.journey.moved()
                 self._offset = end
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             self._size = self._offset  # the call is over: nothing more is sent
