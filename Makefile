@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run demo test test-long faults hour promises mutants lint format bench stubs check-stubs compose pi clean distclean
+.PHONY: help setup run demo test test-long faults hour promises mutants lint format bench stubs check-stubs check-wire compose pi clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -64,7 +64,7 @@ mutants: $(STAMP)  ## hours: break the code a little, MUTANTS=300 times, and lis
 	PYTHONPATH=tests $(BIN)/python -m support.mutants try --sample $(or $(MUTANTS),300) $(MUTANTS_ARGS)
 	PYTHONPATH=tests $(BIN)/python -m support.mutants table
 
-lint: check-stubs
+lint: check-stubs check-wire
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
@@ -83,6 +83,9 @@ stubs: $(STAMP)  ## generate common/edgeflock/v1 from proto/
 
 check-stubs: $(STAMP)  ## compare the committed stubs with freshly generated ones
 	$(BIN)/python proto/generate.py --check
+
+check-wire: $(STAMP)  ## compare the wire with the last one that was kept (proto/breaking.py --keep keeps this one)
+	$(BIN)/python proto/breaking.py
 
 compose:  ## a server and clients in containers (make fails with 2 whatever failed; deploy/compose.sh with its code)
 	@sh deploy/compose.sh
