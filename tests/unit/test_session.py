@@ -27,6 +27,7 @@ from edgeflock.client.deciding.session import (
     decide,
     is_past,
     seen,
+    still_asked,
 )
 from edgeflock.client.protocol import START, Generation, Parcel, Settlement, Task, View
 from edgeflock.common.payload.package import Package, Scope
@@ -305,3 +306,8 @@ def test_deciding_needs_neither_torch_nor_a_network() -> None:
     check += "print({'torch', 'grpc', 'google.protobuf', 'asyncio', 'sqlite3'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
+def test_a_round_that_no_view_can_name_any_more_is_not_remembered() -> None:
+    """A client is asked again and again, for as long as a run lasts."""
+    assert still_asked(frozenset({1, 2, 3}), replace(ASKED, round=3)) == {3}

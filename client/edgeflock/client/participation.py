@@ -98,6 +98,7 @@ class Participation:
             self._ready, self._told = False, None
             self._pending = replace(self._pending, stage=Stage.WAITING) if self._pending else None
             self._answered = frozenset()  # a server that asks again came back from an older state
+        self._answered = session.still_asked(self._answered, view)
         self._view, self._quarantine = session.corrected(view, self._told), view.quarantine
         if self._pending:
             self._pending = session.seen(self._pending, view)

@@ -158,6 +158,11 @@ def seen(pending: Pending, view: View) -> Pending:
     return pending
 
 
+def still_asked(answered: frozenset[int], view: View) -> frozenset[int]:
+    """Return those of the answered rounds that a later view may name: on one connection none goes back."""
+    return frozenset(round for round in answered if round >= view.round)
+
+
 def corrected(view: View, told: Generation | None) -> View:
     """Return a view with what was told on the same connection since the server made it."""
     if told is None or view.standing is None or view.standing.round >= told.round:
