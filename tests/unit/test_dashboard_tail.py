@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from functools import partial
@@ -138,7 +139,7 @@ def test_a_look_reads_the_rows_behind_its_cursors_only(journal: Writer, tail: Ta
     ]
     plans = [row[3] for text in large for row in connection.execute(f"EXPLAIN QUERY PLAN {text}")]
     assert len(large) >= 6
-    assert [plan for plan in plans if plan.startswith("SCAN")] == []
+    assert [plan for plan in plans if re.match("SCAN (?!json_each)", plan)] == []
 
 
 def test_a_time_line_comes_once_and_when_it_is_whole(journal: Writer, tail: Tail) -> None:

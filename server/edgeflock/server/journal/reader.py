@@ -356,13 +356,16 @@ class Reader:
 
     def costs_of(self, rows: Collection[int]) -> dict[int, Growth]:
         """Return what these rows of costs add, by seat."""
-        return self._growth(f"rowid IN ({', '.join(map(str, rows))})") if rows else {}
+        if not rows:
+            return {}
+        # As a value: a text of its own for every question would be compiled, and kept by SQLite, every time.
+        return self._growth("rowid IN (SELECT value FROM json_each(?))", json.dumps([*rows]))
 
     def cost_rows(self, after: int) -> list[tuple[int, int]]:
         """Return number and seat of every row of costs behind one."""
         return list(self._costs("rowid, seat", "rowid > ? ORDER BY rowid", after))
 
-    def _growth(self, which: str, *values: int) -> dict[int, Growth]:
+    def _growth(self, which: str, *values: Value) -> dict[int, Growth]:
         columns = [f"sum({name})" for name in _ADDED] + [*_COLUMNS]
         found = {}  # with one max() the bare columns are those of the row that has it
         for seat, _, *row in self._costs(
@@ -377,7 +380,7 @@ class Reader:
         """Return the number of the newest row of costs; `after`, if none is newer."""
         return next(self._costs("max(rowid)", "rowid > ?", after))[0] or after
 
-    def _costs(self, columns: str, which: str = "true", *values: int, by: str = "") -> Iterator[Any]:
+    def _costs(self, columns: str, which: str = "true", *values: Value, by: str = "") -> Iterator[Any]:
         """The one question to the ledger of clients and rounds."""
         return self._ask(costs.question(columns, which, by), *values)
 

@@ -11,6 +11,7 @@ export class Store {
 
   forget() {
     this.forgetRounds();
+    this.known = new Set(); // names of columns, as they came
     this.clients = new Map();
     this.refused = new Map();
     this.events = []; // by cursor, ascending
@@ -19,7 +20,6 @@ export class Store {
   forgetRounds() {
     this.rows = new Map(); // by round; of a long run's older ones some
     this.order = []; // rounds, ascending
-    this.known = new Set(); // names of columns, as they came
   }
 
   /** A run takes the place of another on the same port. One that has no id yet may be the same. */
