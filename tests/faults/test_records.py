@@ -73,7 +73,10 @@ def test_a_journal_that_is_locked_while_clients_get_ready_loses_no_sample_count(
         connect(flock.run_dir / "journal.sqlite")
     ) as journal:  # nothing but ready is left
         journal.execute("INSERT INTO seats (seat, client_id) VALUES (0, 'c0'), (1, 'c1')")
-    server = flock.server()
+    with locked(flock):
+        server = flock.begin_server()
+        server.wait_for("start_waits")
+    server.wait_for("listening")
     with locked(flock):
         clients = flock.clients("c0", "c1")
         paused(server, "another program has locked the journal")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from edgeflock.common.errors import CorruptCheckpoint, JournalBroken
+from edgeflock.server.core.decisions import Samples
 from edgeflock.server.journal.journal import Journal
 from edgeflock.server.journal.schema import SCHEMA_VERSION, connect, read_only
 from edgeflock.server.journal.writer import Work
@@ -256,3 +257,21 @@ def failing_disk(connection: sqlite3.Connection) -> None:
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
     raise error
+
+
+def test_what_is_asked_is_answered_while_another_program_has_locked_the_journal(
+    journal: Journal,
+) -> None:
+    """What is to be written meanwhile fails with words, and can be written again."""
+    journal._writer.submit(lambda connection: connection.execute("PRAGMA busy_timeout = 50")).result(WAIT_S)
+    with contextlib.closing(sqlite3.connect(journal.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        held = threading.Event()
+        journal._writer.ask(lambda connection: held.wait(WAIT_S))  # what comes now is one batch
+        written, asked = journal.decide([Samples(0, 10)]), journal.ask(lambda past: past.resumed().committed)
+        held.set()
+        assert asked.result(WAIT_S) == 0
+        with pytest.raises(JournalBroken) as broken:
+            written.result(WAIT_S)
+    assert broken.value.hindrance == "another program has locked the journal"
+    journal.decide([Samples(0, 10)]).result(WAIT_S)

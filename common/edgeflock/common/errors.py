@@ -6,6 +6,8 @@ import difflib
 import errno
 from collections.abc import Iterable
 
+NO_SPACE = "no space left on the disk"
+LOCKED = "another program has locked the journal"
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk that is full now
 
 
@@ -77,7 +79,16 @@ class JournalBroken(EdgeflockError):
         super().__init__(f"the journal cannot be written: {cause}")
         text = str(cause).lower()
         self.no_space = "full" in text or "no space" in text
-        self.passing = self.no_space or "locked" in text  # what is written later may be written
+        self.hindrance = (
+            NO_SPACE if self.no_space else ""
+        )  # what passes: what is written later may be written
+        if "is locked" in text:
+            self.hindrance = LOCKED
+
+    @property
+    def passing(self) -> bool:
+        """Whether it can be written later."""
+        return bool(self.hindrance)
 
 
 class CorruptState(EdgeflockError):

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from edgeflock.common.errors import FULL, EdgeflockError, JournalBroken, NonFinite
+from edgeflock.common.errors import FULL, NO_SPACE, EdgeflockError, JournalBroken, NonFinite
 from edgeflock.common.threads import computing
 from edgeflock.server.core.effects import Effect
 from edgeflock.server.core.events import Broken, Diverged, Event, SpaceMissing, Ticked
@@ -36,7 +36,6 @@ from edgeflock.server.costs.time_line import (
 
 log = structlog.get_logger()
 T = TypeVar("T")
-_FULL = "no space left on the disk"
 Work = Coroutine[Any, Any, Event | tuple[Event, ...] | None]  # ends with what the machine is to hear
 
 _DOING = {  # and whether it is for the round to come
@@ -158,9 +157,9 @@ class Loop:
         try:
             self._tell(await work)
         except JournalBroken as error:
-            self._failed(effect, str(error), _passing(error))
+            self._failed(effect, str(error), error.hindrance)
         except OSError as error:
-            self._failed(effect, in_words(error), _FULL if error.errno in FULL else "")
+            self._failed(effect, in_words(error), NO_SPACE if error.errno in FULL else "")
         except NonFinite as error:
             self.post(Diverged(self._machine.round, str(error), time.monotonic()))
         except EdgeflockError as error:
@@ -222,13 +221,6 @@ def doing_of(machine: RunMachine) -> tuple[str, int] | None:
 
 def in_words(error: OSError) -> str:
     return f"{error.filename or 'the run directory'}: {error.strerror or error}"
-
-
-def _passing(error: JournalBroken) -> str:
-    """Return what keeps the journal from being written for a while; empty if it is no such thing."""
-    if error.no_space:
-        return _FULL
-    return "another program has locked the journal" if error.passing else ""
 
 
 def _bug(error: Exception) -> str:

@@ -80,7 +80,7 @@ class Journal:
 
     def ask(self, question: Callable[[Past], T]) -> Future[T]:
         """Ask what is written."""
-        return self._writer.submit(lambda connection: question(Past(connection, self.epoch)))
+        return self._writer.ask(lambda connection: question(Past(connection, self.epoch)))
 
     # ------------------------------------------------------------------------------- while it goes on
 

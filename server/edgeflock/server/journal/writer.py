@@ -27,6 +27,7 @@ class _Job(NamedTuple):
     work: Work[Any]
     future: Future[Any]
     urgent: bool  # somebody waits for it
+    writes: bool
 
 
 class Writer:
@@ -49,7 +50,13 @@ class Writer:
     def submit(self, work: Work[T], *, urgent: bool = True) -> Future[T]:
         """Run work inside a transaction, at once or with the next urgent one; done means durable."""
         future: Future[T] = Future()
-        self._queue.put(_Job(work, future, urgent))
+        self._queue.put(_Job(work, future, urgent, writes=True))
+        return future
+
+    def ask(self, work: Work[T]) -> Future[T]:
+        """Run work that only reads, after what was submitted before; no lock or full disk is in its way."""
+        future: Future[T] = Future()
+        self._queue.put(_Job(work, future, urgent=True, writes=False))
         return future
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -98,13 +105,18 @@ class Writer:
         if self._broken is not None:
             self._fail(batch, self._broken)
             return
+        questions = [job for job in batch if not job.writes]
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("BEGIN" if len(questions) == len(batch) else "BEGIN IMMEDIATE")
             results = [job.work(self._connection) for job in batch]
             self._connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR:  # not on all errors
                 self._broken = error
+            elif 0 < len(questions) < len(batch):
+                self._fail([job for job in batch if job.writes], error)
+                self._transact(questions)
+                return
             self._fail(batch, error)
             return
         except Exception as error:  # one job is wrong: it must take neither the others nor the thread with it

@@ -1,4 +1,4 @@
-"""A start on a full disk: it waits for room, as a server that runs does, and says so."""
+"""A start on a full disk, or a locked journal: it waits, as a server that runs does, and says so."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from typing import TypeVar
 
 import structlog
 
-from edgeflock.common.errors import FULL, EdgeflockError, JournalBroken, UsageError
+from edgeflock.common.errors import (
+    FULL,
+    LOCKED,
+    NO_SPACE,
+    CorruptCheckpoint,
+    EdgeflockError,
+    JournalBroken,
+    UsageError,
+)
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -19,7 +27,8 @@ _RETRY_S = 2.0
 
 
 def when_there_is_room(run_dir: Path, work: Callable[[], T]) -> T:
-    """Do what writes to a run directory; while its disk is full, wait, and try it from its beginning.
+    """Do what writes to a run directory; while its disk is full or its journal locked by another program,
+    wait, and try it from its beginning.
 
     Raises what it raises for another reason. A signal that asks to go ends the process meanwhile.
     """
@@ -30,10 +39,10 @@ def when_there_is_room(run_dir: Path, work: Callable[[], T]) -> T:
         except UsageError:
             raise
         except (EdgeflockError, OSError) as error:
-            if not _finds_no_room(error, run_dir):
+            if not (trouble := _passing(error, run_dir)):
                 raise
             if not waiting:
-                log.warning("start_waits", reason=f"no space left on the disk ({error})")
+                log.warning("start_waits", reason=f"{trouble} ({error})")
         else:
             if waiting:
                 log.info("start_goes_on")
@@ -42,13 +51,15 @@ def when_there_is_room(run_dir: Path, work: Callable[[], T]) -> T:
         time.sleep(_RETRY_S)
 
 
-def _finds_no_room(error: BaseException, run_dir: Path) -> bool:
-    """Whether a full disk is behind it; SQLite says "disk I/O error" of that, too."""
+def _passing(error: BaseException, run_dir: Path) -> str:
+    """Return what is behind it that passes, if anything: a full disk is "disk I/O error" to SQLite."""
     if isinstance(error, OSError):
-        return error.errno in FULL
-    if isinstance(error, JournalBroken) and error.no_space:
-        return True
-    return _is_full(run_dir)
+        return NO_SPACE if error.errno in FULL else ""
+    if isinstance(error, JournalBroken) and error.passing:
+        return error.hindrance
+    if isinstance(error, CorruptCheckpoint) and "database is locked" in str(error):  # as it was opened
+        return LOCKED
+    return NO_SPACE if _is_full(run_dir) else ""
 
 
 def _is_full(folder: Path) -> bool:
