@@ -54,13 +54,14 @@ class Field:
 
     def step(self) -> None:
         """Read what was said, and start again what shall live."""
-        self._read()
+        self.read()
         for end in self.ends.values():
             if not end.over:
                 self._supervise(end)
         self._leave_nobody_behind()
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Take in what the logs say since."""
         lives = {life.log: end for end in self.ends.values() for life in end.lives}
         for program in self.flock.programs:
             for entry in self._tails.setdefault(program.log, Tail(program.log)).lines():
@@ -76,7 +77,7 @@ class Field:
         if end.program:
             return
         if end.lives and end.lives[-1].process.exitcode is not None and not end.holds and not end.start_at:
-            self._read()
+            self.read()
             self._ended(end, end.lives[-1].process.exitcode)
         if not end.over and not end.holds and time.monotonic() >= end.start_at:
             end.note_calls()
@@ -112,7 +113,10 @@ class Field:
                 end.asked = True
                 end.signal(signal.SIGTERM)
             late = time.monotonic() > self._alone_since + _LEFT_BEHIND_S
-            if late and not end.over and not end.holds:
+            if late and self._knows(end) and end.name in self.schedule.struck("clone"):
+                end.kill()  # the other device of its name has said goodbye for it
+                end.over = True
+            elif late and not end.over and not end.holds:
                 words = "has not ended" if self._knows(end) else "was left behind: it never heard of the end"
                 self.findings.append(f"{end.name} {words}")
                 end.kill()

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from support import commands
+from support import commands, told_figures
 from support.nemesis.field import Field
 from support.nemesis.schedule import HISTORY
+from support.recount import recount
 from support.rows import rows
 
 _NEVER = ("this is a bug", "Traceback", "Fatal Python error")
 _REMOVED = {"spool", "control", "control.sock"}
 _LAB_S = 100.0
+_EXACT, _ROUNDED = 1e-9, 1e-6
 _GOING_S = 20.0  # for a process whose server is gone
 _REPORTED = 5  # every so many seeds
 SOCKETS = shutil.ignore_patterns("*.sock")  # they cannot be copied
@@ -107,8 +110,14 @@ def _readable(field: Field) -> list[str]:
 
 
 def _recounted(run_dir: Path) -> list[str]:
-    """What a recount from the documentation alone finds other than the run says: not there yet."""
-    return []
+    """What a recount from the documentation alone finds other, but for what is shown in few digits."""
+    counted = recount(run_dir)
+    exact = [told[:3] for told in told_figures.told(run_dir) if told[3] < _ROUNDED]
+    return [
+        f"{place}: {figure} is {value!r}, recounted {counted[figure]!r}"
+        for place, figure, value in exact
+        if not math.isclose(value, counted[figure], rel_tol=_EXACT, abs_tol=_EXACT)
+    ]
 
 
 def _other(field: Field, left: Left, calm: Left) -> list[str]:

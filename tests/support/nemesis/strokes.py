@@ -172,7 +172,9 @@ def _rollback(field: Field, stroke: Stroke) -> Course:
         raise Missed
     with _down(end):
         end.kill()
-        end.put(copy)
+        field.read()
+        if not field.progress.ended:  # else nobody would come back to the older one
+            end.put(copy)
         yield stroke.seconds
 
 
