@@ -54,6 +54,7 @@ class Masked(Head):
         side = math.prod(shape)
         self.register_buffer("mask", torch.triu(torch.full((side, side), float("-inf")), 1))
         self.register_buffer("table", torch.sin(torch.arange(12.0)))
+        self.register_buffer("window", torch.ones(3), persistent=False)
         self.register_buffer("mean", torch.zeros(side))
         self.norm = nn.BatchNorm1d(side)
 

@@ -111,6 +111,12 @@ class FlatModel:
         """The buffers that no training step changes, as the factory made them."""
         return {name: kept.made for name, kept in self._kept.items() if kept.made is not None}
 
+    @property
+    def lasting(self) -> Mapping[str, Tensor]:
+        """Those of them that PyTorch would save with the module."""
+        saved = self.module.state_dict().keys()
+        return {name: tensor for name, tensor in self.constants.items() if name in saved}
+
     def settle(self) -> None:
         """Let the flat tensors hold what the module's buffers do: foreign code puts others in their place."""
         if self._foreign:

@@ -194,6 +194,7 @@ class Adapted(Net):
         self._parameters = module._parameters
         self._buffers = module._buffers
         self._modules = module._modules
+        self._non_persistent_buffers_set = module._non_persistent_buffers_set
         self._seen: dict[str, Tensor] = {}
         self._pair = True
         self._probe(shape, reference)
