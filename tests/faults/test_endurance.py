@@ -38,12 +38,11 @@ class Watch:
         return fit.slope * 1000
 
     def grown_mib(self, end: int) -> float:
-        """Return how much more there was at the end than when all was warm."""
-        first, last = (
-            statistics.median(mib for count, mib, *_ in self.samples if start <= count <= start + WINDOW)
-            for start in (SETTLED, end - WINDOW)
-        )
-        return last - first
+        """Return how much more there was at the end than when all was warm, by the slope between: Python's
+        and the C library's allocators let go of pages and take them again, 1 MiB up and down."""
+        warm = [(count, mib) for count, mib, *_ in self.samples if count >= SETTLED]
+        fit = statistics.linear_regression([count for count, _ in warm], [mib for _, mib in warm])
+        return fit.slope * (end - SETTLED)
 
     def more_handles(self) -> int:
         """Return how many more descriptors and threads the last third needs than the first."""
@@ -111,7 +110,7 @@ def test_rounds_leave_nothing_behind(flock: Flock, figure: Figure, rounds: int) 
 
 
 NOTHING = ("--clients=8", "--model=linear", "--steps=0", "--lr=0", "--eval-every=0", "--log-level=warning")
-SETTLED, WINDOW = 2000, 500  # rounds until the process has what it needs; rounds whose median is compared
+SETTLED = 2000  # rounds until a process has what it needs
 
 
 @pytest.mark.promise("R11")
