@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,9 +55,11 @@ def test_an_update_of_the_history_that_was_given_up_counts_in_no_other(flock: Fl
     here.kill()
     meta = flock.folder / "clients" / "c1" / "clients" / "c1" / "outbox" / "meta"
 
-    def held() -> dict[str, object] | None:
+    def held() -> dict[str, Any] | None:
         content = meta.read_bytes()
-        found = json.loads(content.split(b"\n")[0]) if content.startswith(b"{") else {"round": 0}
+        found: dict[str, Any] = {"round": 0}
+        if content.startswith(b"{"):
+            found = json.loads(content.split(b"\n")[0])
         ((number,),) = flock.rows("SELECT max(round) FROM rounds")
         return found if found["round"] == number else None
 
@@ -66,7 +69,7 @@ def test_an_update_of_the_history_that_was_given_up_counts_in_no_other(flock: Fl
     shutil.rmtree(flock.run_dir)
     (tmp_path / "copy").rename(flock.run_dir)
     alone, here = flock.server("--deadline=1"), flock.client("c0")
-    alone.wait_for("round_committed", round=int(str(update["round"])) - 1)
+    alone.wait_for("round_committed", round=update["round"] - 1)
     alone.kill()
     server, away = flock.server("--deadline=60"), flock.client("c1")
     assert [server.ended(), here.ended(), away.ended()] == [0, 0, 0]
