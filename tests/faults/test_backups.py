@@ -35,6 +35,7 @@ def test_clients_that_are_ahead_of_a_backup_go_back_with_it(
     shutil.rmtree(flock.run_dir)
     (tmp_path / "copy").rename(flock.run_dir)
     server = flock.server()
+    resume(flock)  # it was copied while it was paused, and is so still
     assert [server.ended(), *(client.ended() for client in clients)] == [0, 0, 0]
     assert flock.rows("SELECT count(*) FROM rounds WHERE committed = 1 AND round = 30") == [(1,)]
 
@@ -69,6 +70,7 @@ def test_an_update_of_the_history_that_was_given_up_counts_in_no_other(flock: Fl
     shutil.rmtree(flock.run_dir)
     (tmp_path / "copy").rename(flock.run_dir)
     alone, here = flock.server("--deadline=1"), flock.client("c0")
+    resume(flock)  # it was copied while it was paused, and is so still
     alone.wait_for("round_committed", round=update["round"] - 1)
     alone.kill()
     server, away = flock.server("--deadline=60"), flock.client("c1")
