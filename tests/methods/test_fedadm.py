@@ -118,7 +118,7 @@ def test_the_buffers_of_the_result_are_those_that_its_model_had(tmp_path: Path) 
     plan = Plan(lr=3.0, batch_size=6)
     run = Federation(tmp_path, "fedadm", options, plan=plan, budgets=limits, net=NormalisedNet)
     half, state = run.learner.half, run.learner.state
-    held = {0: (state.model.clone(), state.vectors["buffers"].clone())}
+    held, best, metrics = {0: (state.model.clone(), state.vectors["buffers"].clone())}, 0, {"F": 0.0}
     for number in range(1, 6):
         metrics = run.round()
         held[number] = (state.model.clone(), state.vectors["buffers"].clone())

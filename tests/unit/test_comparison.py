@@ -446,7 +446,8 @@ def test_what_ended_a_run_before_its_last_round_is_said() -> None:
 
 def test_what_differs_by_the_methods_own_defaults_is_said() -> None:
     text = "[grid]\nmethod = ['fedavg', 'fedprox', 'fednag']\n[run]\nrounds = 1\n"
-    runs = dict.fromkeys(("fedavg", "fedprox", "fednag"), history([0.5]))
+    methods: list[str] = ["fedavg", "fedprox", "fednag"]
+    runs = dict.fromkeys(methods, history([0.5]))
     said = (
         "By the methods' own defaults, for the grid does not say: lr 0.05 (fedavg, fedprox) and 0.01 "
         "(fednag); batch_size 32 (fedavg, fedprox) and 64 (fednag)."

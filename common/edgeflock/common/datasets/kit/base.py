@@ -145,7 +145,8 @@ def count_classes(where: object, highest: int) -> int:
 
 
 def _words(values: tuple[float, ...]) -> str:
-    return f"({', '.join(f'{value:g}' for value in values)})" if len(values) > 1 else f"{values[0]:g}"
+    words = ", ".join(f"{value:g}" for value in values)
+    return f"({words})" if len(values) > 1 else words
 
 
 def _per_channel(values: tuple[float, ...], dimensions: int) -> Floats:
