@@ -109,7 +109,7 @@ def test_rounds_leave_nothing_behind(flock: Flock, figure: Figure, rounds: int) 
     check(theirs, figure, "client, rounds")
 
 
-NOTHING = ("--clients=8", "--model=linear", "--steps=0", "--lr=0", "--eval-every=0", "--log-level=warning")
+NOTHING = ("--clients=8", "--model=linear", "--steps=0", "--lr=0", "--eval-every=0")
 SETTLED = 2000  # rounds until a process has what it needs
 
 
@@ -121,7 +121,7 @@ def test_rounds_in_which_nothing_is_trained_need_no_more_and_no_more_memory(
 ) -> None:
     server = flock.begin_server(*NOTHING, f"--rounds={rounds}")
     until(lambda: (flock.run_dir / "address").exists() or None, lambda: server.text)
-    client = flock.client(",".join(f"c{index}" for index in range(8)), "--log-level=warning")
+    client = flock.client(",".join(f"c{index}" for index in range(8)))
 
     def done() -> float:
         return float(flock.rows("SELECT max(round) FROM rounds")[0][0] or 0)
