@@ -188,7 +188,7 @@ def test_a_chart_without_a_line_says_why_and_keeps_its_lines_once_it_has_them(
     flock.server(*SHOWN, "--rounds=100000", "--eval-every=0")
     page = shown()
     names = "() => [...document.querySelectorAll('#charts .chart')].slice(0, 4).map((box) => box.ariaLabel)"
-    assert page.page.evaluate(names)[0] == "Accuracy. No round is committed yet."
+    page.wait(f"() => ({names})()[0] === 'Accuracy. No round is committed yet.'")
     flock.clients("a", "b", "c")
     page.wait(ROUNDS, 3)
     page.wait("() => document.querySelector('#charts .chart').textContent.startsWith('No test yet')")

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.promise("R18")
 
 # The two ends ask for it when they are imported.
 OTHER = (
-    "import edgeflock.common.wire.transport as transport; transport.PROTOCOL = {protocol}; "
+    "import edgeflock.common.wire.transport as transport; "
+    "transport.PROTOCOL = transport.PROTOCOL_LEAST = {protocol}; "
     "from edgeflock.{end}.cli import main; main()"
 )
 RUN = ("--clients=2", "--rounds=3", "--seed=5", "--model=linear")

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from edgeflock.methods.kit.accumulate import Accumulators
 from edgeflock.methods.kit.base import Method, Params, Round, ServerHalf, State
 from edgeflock.server.files import run_dir as rundir
+from edgeflock.server.journal import costs
 from edgeflock.server.journal.past import Resumed
 from edgeflock.server.journal.schema import connect, read_only
 from support.tiny_run import update
@@ -110,9 +111,9 @@ def decisions(run_dir: Path, upto: int = LAST) -> dict[str, list[tuple[Any, ...]
     """Return what the journal says is decided, of rounds up to that one."""
     with contextlib.closing(read_only(run_dir / rundir.JOURNAL)) as journal:
         found = {table: journal.execute(f"SELECT * FROM {table}").fetchall() for table in _DECISIONS}
-    found["meta"] = [
-        row for row in found["meta"] if not row[0].startswith("used_")
-    ]  # no two runs use the same
+    # No two runs use the same; of what is counted nothing is decided; it is the last round that is paused.
+    other = {costs.WHOLE} if upto >= LAST else {costs.WHOLE, "paused"}
+    found["meta"] = [row for row in found["meta"] if not row[0].startswith("used_") and row[0] not in other]
     return {
         table: sorted(row for row in rows if table not in ("rounds", "outcomes") or row[1] <= upto)
         for table, rows in found.items()

@@ -276,7 +276,7 @@ def test_costs_of_a_round_come_in_parts(connection: sqlite3.Connection) -> None:
     costs.write_rows(connection, 0, {(1, 2): {"bytes_up": 10, "train_s": 1.5}})
     costs.write_rows(connection, 0, {(1, 2): {"wait_s": 0.5, "train_s": float("nan")}})
     row = connection.execute("SELECT bytes_up, train_s, wait_s FROM costs").fetchall()
-    assert row == [(10, None, 0.5)]
+    assert row == [(10, 1.5, 0.5)]
     costs.write_values(connection, 0, 1, {"fold_s": 0.25})
     assert connection.execute("SELECT * FROM round_costs").fetchall() == [(0, 1, "fold_s", 0.25)]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.scores import Score, Summary, summarise
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import Outcome
@@ -93,7 +94,8 @@ class Scoring:
 def _in_words(error: Exception) -> str:
     """Return what a test raised, in a line."""
     words = " ".join(str(error).split())[:300]
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+    ours = isinstance(error, EdgeflockError)  # a sentence
+    return words if ours else f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 @dataclass(frozen=True)

@@ -293,7 +293,7 @@ def read_cohort_script(path: Path) -> tuple[str, ...]:
 def _check_rate(config: ServerConfig) -> None:
     """Refuse a rate that grows out of bounds; one that shrinks has a floor (learner.LEAST_LR)."""
     lr, growth = config.lr or 0.0, config.lr_decay or 1.0
-    if lr and math.log(lr) + (config.rounds - 1) * math.log(growth) > math.log(_HIGHEST_LR):
+    if lr and growth > 1 and math.log(lr) + (config.rounds - 1) * math.log(growth) > math.log(_HIGHEST_LR):
         allowed = f"a factor with which --lr {lr:g} stays below {_HIGHEST_LR:g} in {config.rounds} rounds"
         raise BadValue("--lr-decay", growth, allowed)
 
