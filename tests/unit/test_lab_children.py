@@ -104,6 +104,16 @@ def test_a_child_that_does_not_listen_is_killed_in_time(tmp_path: Path) -> None:
     assert child.code == -signal.SIGKILL
 
 
+def test_an_interrupt_that_took_popens_lock_along_holds_nobody_up(tmp_path: Path) -> None:
+    """As it does between the lock's `acquire` and what follows it, in every `poll`."""
+    with Children(patience_s=0.1) as children:
+        child = start(children, tmp_path, "import time; time.sleep(600)")
+        lock = child.process._waitpid_lock  # type: ignore[attr-defined]  # it has no other name
+        assert lock.acquire()
+    lock.release()
+    assert child.process.wait(20) in (-signal.SIGTERM, -signal.SIGKILL)
+
+
 def test_an_error_in_the_lab_leaves_no_child_behind(tmp_path: Path) -> None:
     children = Children()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -17,6 +18,7 @@ from types import TracebackType
 
 _PR_SET_PDEATHSIG = 1
 _REFUSAL = re.compile(r"fl-\w+: error: (.+)")
+_GONE_S = 5.0  # after SIGKILL
 _POLL_S = 0.02
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -117,7 +119,9 @@ class Children:
         for child in self.living():
             child.process.kill()
         for child in self.all:
-            child.process.wait()
+            # An interrupt within `poll` leaves Popen's lock taken, at which `wait` would stand for ever.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.process.wait(_GONE_S)
 
     def __enter__(self) -> Children:
         return self
