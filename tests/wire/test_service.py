@@ -237,6 +237,24 @@ def test_two_devices_of_one_image_are_both_refused_and_told_why(
     serve(Home(tmp_path), talk)
 
 
+def test_two_devices_of_one_image_are_told_of_the_end_all_the_same(tmp_path: Path) -> None:
+    """Else the right one of them would be left behind, for it may not come back before the server has gone."""
+
+    async def talk(served: Served) -> None:
+        devices = [served.peer("c0", b"1" * 16) for _ in range(2)]
+        lives = (b"a", b"b")
+        for time in range(6):
+            await devices[time % 2].enter(life=lives[time % 2])
+        assert (await devices[0].join(life=lives[0])).HasField("refusal")
+        await served.run.intake.stop("enough")
+        await served.run.ended
+        for device, life in zip(devices, lives, strict=True):
+            await device.enter(life=life)
+            assert device.last.ending.reason == "enough"
+
+    serve(Home(tmp_path), talk)
+
+
 def test_one_device_may_come_back_as_often_as_it_likes(tmp_path: Path) -> None:
     """Its link breaks time after time, and the server has not noticed yet."""
 

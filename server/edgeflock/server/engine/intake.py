@@ -69,6 +69,11 @@ class Intake:
 
     # ------------------------------------------------------------------------------- coming and going
 
+    @property
+    def over(self) -> bool:
+        """Whether all that is left is to tell of the end."""
+        return self._machine.ending is not None
+
     def join(self, client_id: str) -> Refused | None:
         """Whether somebody may come, or come again."""
         machine = self._machine

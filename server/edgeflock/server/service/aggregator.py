@@ -89,7 +89,7 @@ class AggregatorService:
 
     def _admit(self, session: Session) -> Refused | None:
         try:
-            self._sessions.admit(session)
+            self._sessions.admit(session, over=self._intake.over)
         except DuplicateId as error:
             return Refused(Reason.DUPLICATE_ID, str(error))
         return None

@@ -96,8 +96,9 @@ class Sessions:
         self._traffic = traffic
         self._contests = Contests()
 
-    def admit(self, session: Session) -> Session:
-        """Take a new session in; an older one of the same instance is superseded.
+    def admit(self, session: Session, *, over: bool = False) -> Session:
+        """Take a new session in; an older one of the same instance is superseded. Once the run is over, two
+        devices have nothing to take from each other: both are told.
 
         Raises DuplicateId if the id is alive in another instance, or in two devices of this one.
         """
@@ -111,7 +112,7 @@ class Sessions:
                 self._contests.take(old.client_id)
             old.superseded = True
             old.changed.set()
-        if session.client_id in self._contests:
+        if session.client_id in self._contests and not over:
             raise DuplicateId(_TWO.format(session.client_id))
         if old is not None:
             self.remove(old)
