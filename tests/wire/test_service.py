@@ -238,7 +238,7 @@ def test_two_devices_of_one_image_are_both_refused_and_told_why(
 
 
 def test_two_devices_of_one_image_are_told_of_the_end_all_the_same(tmp_path: Path) -> None:
-    """Else the right one of them would be left behind, for it may not come back before the server has gone."""
+    """Else the right one of them would be left behind, for it may come back only when the server has gone."""
 
     async def talk(served: Served) -> None:
         devices = [served.peer("c0", b"1" * 16) for _ in range(2)]
