@@ -216,6 +216,7 @@ def test_what_is_typed_is_not_overwritten_and_the_tab_is_right_while_nobody_look
     page.page.locator("#round").scroll_into_view_if_needed()
     page.wait("() => document.getElementById('number').value > 0")
     page.page.locator("#number").fill("1")
+    page.wait("() => /^Round \\d/.test(document.getElementById('round-note').textContent)")
     seen = int(page.text("#round-note").split()[1].rstrip(":"))
     page.wait("round => parseInt(document.getElementById('round-note').textContent.slice(6)) > round", seen)
     page.page.keyboard.type("2")

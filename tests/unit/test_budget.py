@@ -83,16 +83,16 @@ def test_the_time_of_earlier_lives_counts_too() -> None:
 
 def test_bytes_go_both_ways_and_cpu_is_corrected_when_the_whole_round_is_known() -> None:
     budget = Budget({}, {"bytes": 100.0, "cpu": 5.0})
-    budget.settle(1, {0: {"bytes_down": 30, "bytes_up": 20, "cpu_s": 2.0}, 1: {"bytes_down": 7}})
+    budget.settle(1, {0: {"bytes_down": 30, "bytes_up": 20, "cpu_s": 2.0}, 1: {"bytes_down": 7}}, {0, 1})
     expected = {"time": 0.0, "bytes": 160.0, "cpu": 7.5, "energy": 0.0}
     assert budget.used(moved=3.0, server_cpu_s=0.5) == expected
     budget.correct(1, 0, {"cpu_s": 2.5, "energy_j": 30.0})
     budget.correct(1, 0, {"cpu_s": 2.5, "energy_j": 30.0})  # said twice
     budget.correct(7, 0, {"cpu_s": 99.0, "energy_j": 99.0})  # of a round that nobody knows
     assert (budget.used()["cpu"], budget.used()["energy"]) == (7.5, 30.0)
-    budget.settle(1, {0: {"cpu_s": 2.0}})  # an effect that is carried out again
+    budget.settle(1, {0: {"cpu_s": 2.0}}, {0})  # an effect that is carried out again
     assert budget.used()["cpu"] == 7.5
-    budget.settle(2, {0: {"cpu_s": math.nan}, 1: {"cpu_s": -4.0}})  # a client may claim anything
+    budget.settle(2, {0: {"cpu_s": math.nan}, 1: {"cpu_s": -4.0}}, {0, 1})  # a client may claim anything
     budget.correct(2, 0, {"cpu_s": math.inf, "energy_j": -1.0})
     assert budget.used()["cpu"] == 7.5
 
@@ -101,20 +101,29 @@ def test_more_of_the_last_two_rounds_of_a_client_may_be_stated_in_any_life() -> 
     """As the server takes it: what is not counted here would stand in the journal alone."""
     budget = Budget({}, {"cpu": 5.0})
     budget.recall(3, {0: {"cpu_s": 2.0, "energy_j": None}})
-    budget.settle(4, {0: {"cpu_s": 1.0}})
+    budget.settle(4, {0: {"cpu_s": 1.0}}, {0})
     budget.correct(3, 0, {"cpu_s": 2.5})
     budget.correct(4, 0, {"cpu_s": 1.25})
     assert budget.used()["cpu"] == 5.0 + 0.5 + 1.25
-    budget.settle(5, {0: {"cpu_s": 1.0}})
-    budget.correct(3, 0, {"cpu_s": 99.0})  # nobody takes that any more
+    budget.settle(5, {0: {"cpu_s": 1.0}}, {0})
+    assert not budget.correct(3, 0, {"cpu_s": 99.0})  # nobody takes that any more
     assert budget.used()["cpu"] == 5.0 + 0.5 + 1.25 + 1.0
+
+
+def test_rounds_in_which_a_client_only_moved_late_bytes_do_not_push_out_those_it_had_a_part_in() -> None:
+    budget = Budget({})
+    budget.settle(1, {0: {"cpu_s": 1.0}}, {0})
+    for number in (2, 3):
+        budget.settle(number, {0: {"bytes_up": 10, "bytes_down": 0}}, set())
+    assert budget.correct(1, 0, {"cpu_s": 1.5})
+    assert (budget.used()["cpu"], budget.used()["bytes"]) == (1.5, 20.0)
 
 
 def test_what_is_stated_of_a_round_counts_once_before_and_after_its_commit() -> None:
     budget = Budget({})
     rows = {0: {"cpu_s": 2.0, "energy_j": 9.0}, 1: {"cpu_s": math.nan, "bytes_up": 5}}
     assert budget.uncharged(1, rows) == {"cpu": 2.0, "energy": 9.0}
-    budget.settle(1, rows)
+    budget.settle(1, rows, {0, 1})
     assert budget.uncharged(1, rows) == {"cpu": 0.0, "energy": 0.0}
     assert budget.uncharged(1, {0: {"cpu_s": 2.5}}) == {"cpu": 0.5, "energy": 0.0}
     assert budget.uncharged(2, rows) == {"cpu": 2.0, "energy": 9.0}

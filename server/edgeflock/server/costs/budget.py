@@ -101,7 +101,7 @@ RESOURCES = {
     )
 }
 STATED = {resource.name: resource.column for resource in RESOURCES.values() if resource.column}
-_REPORTED = 2  # of a client's rounds more may be stated
+_REPORTED = 2  # of a client's rounds in which it had a part, more may be stated
 Stated = Mapping[str, float | int | None]  # columns of a row
 _UNITS = {"bytes": "B", "energy": "J", "seconds": "s"}
 
@@ -171,25 +171,34 @@ class Budget:
             known = {column: credible(row.get(column)) for column in STATED.values()}
             self._stated.setdefault(seat, {})[round] = known
 
-    def settle(self, round: int, rows: Mapping[int, Stated]) -> None:
-        """Take the costs of a committed round, by client."""
+    def settle(self, round: int, rows: Mapping[int, Stated], members: Collection[int]) -> None:
+        """Take the costs of a committed round, by client; who is no member has only moved bytes."""
         for seat, row in rows.items():
             self._charged["bytes"] += (row.get("bytes_down") or 0) + (row.get("bytes_up") or 0)
-            rounds = self._stated.setdefault(seat, {})
-            rounds.setdefault(round, {})
-            while len(rounds) > _REPORTED:
-                del rounds[min(rounds)]
-            self.correct(round, seat, row)
+            if seat in members:
+                self._await(round, seat)
+                self.correct(round, seat, row)
 
-    def correct(self, round: int, seat: int, row: Stated) -> None:
-        """A client has said what its whole round took, of which only its training was known."""
+    def _await(self, round: int, seat: int) -> None:
+        """From now on a client may state what a round took, and no more what its third last did."""
+        rounds = self._stated.setdefault(seat, {})
+        rounds.setdefault(round, {})
+        while len(rounds) > _REPORTED:
+            del rounds[min(rounds)]
+
+    def correct(self, round: int, seat: int, row: Stated) -> bool:
+        """A client has said what its whole round took, of which only its training was known.
+
+        Return whether that counts: what is not charged here, the ledger does not take either.
+        """
         before = self._stated.get(seat, {}).get(round)
         if before is None:
-            return
+            return False
         for name, column in STATED.items():
             more = max(0.0, credible(row.get(column)) - before.get(column, 0.0))
             self._charged[name] += more
             before[column] = before.get(column, 0.0) + more
+        return True
 
     def uncharged(self, round: int, rows: Mapping[int, Stated]) -> dict[str, float]:
         """Return what clients have stated of a round beyond what is charged to the run, by resource."""

@@ -7,7 +7,7 @@ import contextlib
 import resource
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 import structlog
@@ -119,10 +119,10 @@ class Spending:
         """Return why the round at hand ends now; empty if all is within the limits."""
         return self.budget.reached(self.used(), self.by_method())
 
-    def settle(self, round: int, rows: Mapping[int, Row]) -> None:
+    def settle(self, round: int, rows: Mapping[int, Row], members: Collection[int]) -> None:
         """Charge a round that is committed or discarded: it was paid. The CPU time of a run without clients
         is the server's own."""
-        self.budget.settle(round, {} if self._central else rows)
+        self.budget.settle(round, {} if self._central else rows, members)
 
     @property
     def _central(self) -> bool:
@@ -219,7 +219,7 @@ class Bookkeeping:
         rows, first = self.ledger.close(number, self._members(machine, open_round))
         if first:
             self._noted = self.traffic.moved
-            self.spending.settle(number, rows.fresh)
+            self.spending.settle(number, rows.fresh, machine.current.cohort)
             self._say_unmeasured(number)
         return rows
 
@@ -249,10 +249,13 @@ class Bookkeeping:
         for name, amount in self._process.taken().items():
             self.time_line.add(round, name, amount)
 
-    def add_late(self, round: int, seat: int, row: Row) -> None:
-        """Take what a client reports of a round that is over; the next commit or note writes it down."""
-        self._budget.correct(round, seat, row)
-        self.ledger.add_late(round, seat, {**row, **self._operations(row)})
+    def add_late(self, round: int, seat: int, row: Row) -> bool:
+        """Take what a client reports of a round that is over, if it was one of its last; the next commit or
+        note writes it down."""
+        counts = self._budget.correct(round, seat, row)
+        if counts:
+            self.ledger.add_late(round, seat, {**row, **self._operations(row)})
+        return counts
 
     def _members(self, machine: RunMachine, open_round: OpenRound) -> dict[int, MemberCosts]:
         names = machine.roster.names

@@ -263,12 +263,12 @@ class Intake:
         self._engine.post(Ready(seat, samples, time.monotonic()))
 
     def stated(self, client_id: str, round: int, costs: Row) -> None:
-        """It says what a round took of which it has just heard the final word."""
+        """It says what a round took of which it has heard the final word, or is about to."""
         seat = self._machine.roster.seat_of.get(client_id)
-        if seat is not None and any(round == known for known, _ in self._means.verdicts.last(seat)):
-            self._means.bookkeeping.add_late(round, seat, costs)
-            if (opened := self._engine.opened) is not None and opened.number == round:
-                opened.correct(seat, costs)  # the rows of a discarded round are written again at the end
+        if seat is None or not self._means.bookkeeping.add_late(round, seat, costs):
+            return
+        if (opened := self._engine.opened) is not None and opened.number == round:
+            opened.correct(seat, costs)  # the rows of a discarded round are written again at the end
 
     def refused(self, client_id: str, round: int, sentence: str) -> None:
         """It cannot do its task."""

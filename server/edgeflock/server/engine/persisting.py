@@ -47,7 +47,8 @@ async def _finish(means: Means, ending: Ended, opened: OpenRound | None) -> None
     """Before the end is said: the model is in its place."""
     bookkeeping = means.bookkeeping
     if ending.discarded and opened is not None:  # it was paid
-        bookkeeping.spending.settle(opened.number, opened.lost())
+        lost = opened.lost()
+        bookkeeping.spending.settle(opened.number, lost, lost)
     if ending.kind is not EndingKind.FAILED:
         await means.threads.compute(_write_result, means)
     bookkeeping.charge(ending.round or 1)
