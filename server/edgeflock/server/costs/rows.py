@@ -14,6 +14,8 @@ Bundles = Mapping[tuple[str, str, str], int]  # bytes by direction, kind and cod
 
 def raised(before: Row, now: Row) -> Row:
     """Return what is known after a further statement: it never lowers what was stated."""
+    if not before:
+        return dict(now)
     return {**before, **{name: _higher(before.get(name), value) for name, value in now.items()}}
 
 
