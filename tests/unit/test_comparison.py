@@ -62,6 +62,8 @@ def test_a_target_is_reached_at_the_first_evaluation_that_is_as_good() -> None:
     found = outcome(history([0.5, None, 0.8, 0.7, 0.9]), "global", (0.8, 0.85, 0.95), rounds=5)
     assert found.reached[0.8] == {
         "rounds": 3.0,
+        "iterations": None,
+        "simulated_s": None,
         "bytes": 300.0,
         "seconds": 6.0,
         "flops": None,
@@ -426,7 +428,7 @@ def compared(text: str, runs: Mapping[str, History], measure: str = "global") ->
     """Return the notes of a grid whose methods ended in these runs."""
     asked = make_grid(tomllib.loads(text), "g.toml")
     made = [
-        CellResult(cell, outcome(run, measure, (), cell.config.rounds), history=run)
+        CellResult(cell, outcome(run, measure, (), cell.config.rounds), history=run, measure=measure)
         for cell in asked.cells
         for run in [runs[cell.method]]
     ]

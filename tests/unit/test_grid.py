@@ -12,9 +12,9 @@ import pytest
 
 from edgeflock.common.command.kinds import INTEGER, NUMBER, SECONDS
 from edgeflock.common.command.options import Option, options
-from edgeflock.common.errors import UsageError
+from edgeflock.common.errors import BadValue, UsageError
 from edgeflock.lab.compare.comparison import Comparison, shared_address, spare
-from edgeflock.lab.grid import identity
+from edgeflock.lab.grid import grid_toml, identity
 from edgeflock.lab.grid.grid import CELLS, Grid, make_grid, read_grid, run_dir
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.files.run_toml import to_toml
@@ -308,3 +308,34 @@ def test_cells_that_share_an_address_run_one_at_a_time(option: str, shared: str,
             Comparison(found, tmp_path / "out", jobs=2).run({})
     assert list(tmp_path.iterdir()) == []
     assert shared_address(found.cells[:1]) == ""
+
+
+def test_a_method_can_be_measured_by_a_model_of_its_own_and_the_file_ask_for_more_figures() -> None:
+    text = """
+    last = 10
+    at = [5, 10]
+    [grid]
+    method = ["fedavg", "fedprox"]
+    [method.fedprox]
+    measure = "client_local"
+    [[figure]]
+    kind = "boxes"
+    """
+    made = make_grid(tomllib.loads(text), "g.toml")
+    assert [made.measure_of(cell) for cell in made.cells] == ["global", "client_local"]
+    assert (made.last, made.at, made.figures) == (10, (5, 10), ({"kind": "boxes"},))
+    assert make_grid(tomllib.loads(grid_toml.to_toml(tomllib.loads(text))), "again") == made
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[grid]\nmethod = ["fedavg"]\n[method.fedavg]\nmeasure = "x"', "measure in \\[method.fedavg\\]"),
+        ("last = -1\n[grid]\nseed = [0]", "last in g.toml"),
+        ("at = [0]\n[grid]\nseed = [0]", "at in g.toml"),
+        ("figure = 3\n[grid]\nseed = [0]", "figure in g.toml"),
+    ],
+)
+def test_what_a_file_asks_to_be_shown_is_checked(text: str, words: str) -> None:
+    with pytest.raises(BadValue, match=words):
+        make_grid(tomllib.loads(text), "g.toml")

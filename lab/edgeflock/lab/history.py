@@ -19,6 +19,7 @@ from edgeflock.server.journal.reader import Event, Held, Key, Numbers, Reader, R
 
 GLOBAL = "global"  # the model that targets and curves mean
 COMPLETED = "completed"  # how a run ended as it should
+FAILED = "failed"
 TIME_LINE = catalogue.names(catalogue.TIME_LINE)
 SERVER_J = "server_j"  # joules of the server, beside those of the clients
 _OF_THE_SERVER = frozenset(catalogue.names(catalogue.BY_ROUND))

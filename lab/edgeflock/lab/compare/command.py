@@ -6,13 +6,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgeflock.common.command import signals
 from edgeflock.common.command.options import read_toml
 from edgeflock.lab.compare.ticker import product
+
+if TYPE_CHECKING:
+    from edgeflock.lab.grid.grid import Cell
 
 _OPTIONS = {
     "--out": (Path, "DIR", "Where runs and tables lie.  [default: runs/compare-GRID]"),
@@ -57,9 +60,31 @@ def _compare(
         cells=tuple(cell if data_root is None else cell.with_data(data_root) for cell in asked.cells),
     )
     signals.on_leaving(signals.interrupt)
+    if target or measure is not None:
+        asked = replace(asked, cells=tuple(_without_own(cell, target, measure) for cell in asked.cells))
     made = Comparison(asked, out, jobs or spare(asked.cells))
-    made.run(_placed(table, data_root))
+    made.run(_placed(_overruled(table, measure), data_root))
     return made.tell(full=full)
+
+
+def _without_own(cell: Cell, target: tuple[float, ...], measure: str | None) -> Cell:
+    """Return a cell with what the command line says in place of its own."""
+    return replace(
+        cell,
+        targets=() if target else cell.targets,
+        measure="" if measure is not None else cell.measure,
+    )
+
+
+def _overruled(table: Mapping[str, Any], measure: str | None) -> Mapping[str, Any]:
+    """Return a grid's table without the measures of its methods, where the command line says one for all."""
+    if measure is None or "method" not in table:
+        return table
+    methods = {
+        name: {key: value for key, value in options.items() if key != "measure"}
+        for name, options in table["method"].items()
+    }
+    return {**table, "method": methods}
 
 
 def _placed(table: Mapping[str, Any], data_root: Path | None) -> Mapping[str, Any]:

@@ -76,20 +76,37 @@ def tests(results: Sequence[CellResult]) -> list[str]:
     return [*found, *([f"Clients tested their own models, in no cost: {each} a run."] if each else [])]
 
 
-def members(results: Sequence[CellResult], measure: str) -> list[str]:
+def measures(results: Sequence[CellResult]) -> list[str]:
+    """Say whose accuracies stand beside each other, where methods are measured by different models."""
+    whose: dict[str, list[str]] = {}
+    for result in results:
+        names = whose.setdefault(result.measure, [])
+        names.extend([result.cell.method] if result.cell.method not in names else [])
+    if len(whose) < 2:
+        return []
+    return [f"Accuracies are those of {', '.join(f'{m!r} ({_named(names)})' for m, names in whose.items())}."]
+
+
+def members(results: Sequence[CellResult]) -> list[str]:
     """Say of how many models accuracies are means, and which final one is that of an older round."""
-    final: dict[str, set[int]] = {}
-    before: dict[str, set[int]] = {}
+    final: dict[str, dict[str, set[int]]] = {}
+    before: dict[str, dict[str, set[int]]] = {}
     old = []
     for result in results:
         if not result.outcome or not result.outcome.curve:
             continue
         *others, last = result.outcome.curve
-        final.setdefault(result.cell.method, set()).add(last.evaluation.members)
-        before.setdefault(result.cell.method, set()).update(point.evaluation.members for point in others)
+        by_method = final.setdefault(result.measure, {}), before.setdefault(result.measure, {})
+        by_method[0].setdefault(result.cell.method, set()).add(last.evaluation.members)
+        by_method[1].setdefault(result.cell.method, set()).update(p.evaluation.members for p in others)
         if last.round < (trained := int(result.outcome.total["rounds"] or 0)):
             old.append(f"{result.cell.name} (round {last.round} of {trained})")
-    means = _means(final, before, measure) if measure != GLOBAL else []
+    means = [
+        words
+        for measure in final
+        if measure != GLOBAL
+        for words in _means(final[measure], before[measure], measure)
+    ]
     return [*means, *([f"Final accuracies of an older round: {_named(old)}."] if old else [])]
 
 

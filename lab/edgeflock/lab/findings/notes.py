@@ -20,7 +20,7 @@ _READING = (
 def notes(results: Sequence[CellResult], grid: Grid) -> list[str]:
     """Return all that there is to say."""
     return [
-        *_silent(results, grid.measure),
+        *_silent(results),
         *_missed(results, grid),
         *_apart(results, grid),
         *_shared(results),
@@ -35,7 +35,7 @@ def notes(results: Sequence[CellResult], grid: Grid) -> list[str]:
 
 def urgent(results: Sequence[CellResult], grid: Grid) -> list[str]:
     """Return what must be said where there is room for little."""
-    return [*_silent(results, grid.measure), *_apart(results, grid), *_shared(results)]
+    return [*_silent(results), *_apart(results, grid), *_shared(results)]
 
 
 def _apart(results: Sequence[CellResult], grid: Grid) -> list[str]:
@@ -44,14 +44,17 @@ def _apart(results: Sequence[CellResult], grid: Grid) -> list[str]:
         *comparable.ended(results),
         *comparable.lives(results),
         *comparable.defaults(results, grid),
-        *comparable.members(results, grid.measure),
+        *comparable.measures(results),
+        *comparable.members(results),
     ]
 
 
-def _silent(results: Sequence[CellResult], measure: str) -> list[str]:
+def _silent(results: Sequence[CellResult]) -> list[str]:
     """Say which methods have no accuracy of the model that counts, and which they have."""
-    silent = {r.cell.method: r.outcome for r in results if r.outcome and r.outcome.final is None}
-    return [f"{name} has no accuracy of {measure!r}, {_why(found)}." for name, found in silent.items()]
+    silent = {r.cell.method: (r.measure, r.outcome) for r in results if r.outcome and r.outcome.final is None}
+    return [
+        f"{name} has no accuracy of {measure!r}, {_why(found)}." for name, (measure, found) in silent.items()
+    ]
 
 
 def _why(found: RunOutcome) -> str:
@@ -64,7 +67,8 @@ def _missed(results: Sequence[CellResult], grid: Grid) -> list[str]:
     """Say where a mean is one of those runs alone that reached a target."""
     found: list[str] = []
     for target in grid.targets:
-        reached = [bool(result.outcome and result.outcome.reached[target]) for result in results]
+        asked = [result for result in results if target in grid.targets_of(result.cell)]
+        reached = [bool(result.outcome and result.outcome.reached.get(target)) for result in asked]
         if not any(reached):
             found.append(f"No run reached {target:g}.")
         elif not all(reached):

@@ -11,7 +11,7 @@ from edgeflock.server.journal.reader import Event, Numbers
 
 Life = tuple[float, float]
 
-COSTS = ("rounds", "bytes", "seconds", "flops", "energy_j")
+COSTS = ("rounds", "iterations", "simulated_s", "bytes", "seconds", "flops", "energy_j")
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,16 @@ class RunOutcome:
 
 def outcome(history: History, measure: str, targets: Sequence[float], rounds: int) -> RunOutcome:
     """Return the figures of a run's first rounds, as many as were asked for."""
+    kept = first_rounds(history, rounds)
     longer = any(round.number > rounds for round in history.training)
-    kept = [round for round in history.rounds if round.number <= rounds or (round.last and not longer)]
-    numbers = {round.number for round in kept}
-    curve = tuple(point for point in history.curve(measure) if point.round in numbers)
+    curve = curve_of(history, measure, rounds)
     accuracies = [point.evaluation.accuracy for point in curve]
     trained = max((round.number for round in kept if not round.last), default=0)
     return RunOutcome(
         final=accuracies[-1] if accuracies else None,
         best=max(accuracies, default=None),
         total=_costs(trained, kept[-1].spent if longer and kept else history.total),
-        reached={target: _reached(curve, target, trained) for target in targets},
+        reached={target: way(curve, target, trained) for target in targets},
         curve=curve,
         models=tuple(history.models()),
         lives=tuple(lives(history.events)),
@@ -68,7 +67,20 @@ def _tests(kept: Sequence[RoundHistory]) -> float:
     return sum(round.time_line.get("evaluate_s", 0.0) for round in kept) / seconds if seconds else 0.0
 
 
-def _reached(curve: Sequence[Point], target: float, trained: int) -> Mapping[str, float | None] | None:
+def first_rounds(history: History, rounds: int) -> list[RoundHistory]:
+    """Return so many rounds of a run, and the one that closes it if it has no more."""
+    longer = any(round.number > rounds for round in history.training)
+    return [round for round in history.rounds if round.number <= rounds or (round.last and not longer)]
+
+
+def curve_of(history: History, model: str, rounds: int) -> tuple[Point, ...]:
+    """Return the evaluations of a model in so many rounds of a run."""
+    numbers = {round.number for round in first_rounds(history, rounds)}
+    return tuple(point for point in history.curve(model) if point.round in numbers)
+
+
+def way(curve: Sequence[Point], target: float, trained: int) -> Mapping[str, float | None] | None:
+    """Return what a run had cost at its first evaluation that was as good, None if there is none."""
     first = next((point for point in curve if point.evaluation.accuracy >= target), None)
     return None if first is None else _costs(min(first.round, trained), first.spent)
 

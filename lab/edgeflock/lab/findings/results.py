@@ -9,8 +9,10 @@ from pathlib import Path
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.lab.findings.outcome import RunOutcome, outcome
 from edgeflock.lab.grid.grid import Cell, Grid, run_dir
-from edgeflock.lab.history import COMPLETED, History, read
+from edgeflock.lab.history import COMPLETED, FAILED, GLOBAL, History, read
 from edgeflock.server.files.run_dir import JOURNAL
+
+_NOT_FINITE = ("NaN or infinity", "sum is not", "not finite")  # as the server says it
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class CellResult:
     failure: str = ""  # why there is no outcome
     run_dir: str = ""
     history: History | None = None
+    diverged: History | None = None  # of a run that failed because its numbers were not finite any more
+    measure: str = GLOBAL  # the model whose accuracy counts
 
 
 def gather(grid: Grid, out: Path, failures: Mapping[str, str]) -> list[CellResult]:
@@ -30,7 +34,7 @@ def gather(grid: Grid, out: Path, failures: Mapping[str, str]) -> list[CellResul
 
 
 def _result(grid: Grid, out: Path, cell: Cell, failure: str) -> CellResult:
-    folder = run_dir(out, cell)
+    folder, measure = run_dir(out, cell), grid.measure_of(cell)
     if not failure and not (folder / JOURNAL).is_file():
         failure = "its run has not begun"
     if failure:
@@ -40,9 +44,10 @@ def _result(grid: Grid, out: Path, cell: Cell, failure: str) -> CellResult:
     except EdgeflockError as error:
         return CellResult(cell, None, str(error), str(folder))
     if failure := _unfinished(history, cell):
-        return CellResult(cell, None, failure, str(folder))
-    found = outcome(history, grid.measure, grid.targets, cell.config.rounds)
-    return CellResult(cell, found, run_dir=str(folder), history=history)
+        lost = history if _has_diverged(history) else None
+        return CellResult(cell, None, failure, str(folder), diverged=lost, measure=measure)
+    found = outcome(history, measure, grid.targets_of(cell), cell.config.rounds)
+    return CellResult(cell, found, run_dir=str(folder), history=history, measure=measure)
 
 
 def _unfinished(history: History, cell: Cell) -> str:
@@ -51,3 +56,10 @@ def _unfinished(history: History, cell: Cell) -> str:
     if ending is None or (ending.kind == COMPLETED and history.config.rounds < asked):
         return f"its run is not over: {len(history.training)} of {asked} rounds are committed"
     return "" if ending.kind == COMPLETED else f"its run ended as {ending.kind}: {ending.reason}"
+
+
+def _has_diverged(history: History) -> bool:
+    """Whether a run failed because what it computed was not finite any more: no later round would have come
+    to a target."""
+    ending = history.ending
+    return ending is not None and ending.kind == FAILED and any(word in ending.reason for word in _NOT_FINITE)

@@ -31,7 +31,8 @@ from edgeflock.server.files.run_toml import from_toml
 
 SEED = "seed"
 CELLS = "cells"  # where the run directories lie in that of a comparison
-_TOP = ("grid", "run", METHOD, "baseline", "target", "measure")
+_TOP = ("grid", "run", METHOD, "baseline", "target", "measure", "last", "at", "figure")
+_MEASURE = "measure"
 _INSIDE = "options of the runs stand in [run], or in [grid] as lists"
 _DEFAULT = ServerConfig().method
 
@@ -46,6 +47,8 @@ class Cell:
     config: ServerConfig  # what they resolve to
     digest: str
     digest_before: str  # as an earlier edgeflock made it, of fewer options
+    targets: tuple[float, ...] = ()  # its own; empty: the grid's
+    measure: str = ""  # its own; empty: the grid's
 
     @property
     def method(self) -> str:
@@ -96,6 +99,15 @@ class Grid:
     targets: tuple[float, ...]
     baseline: Mapping[str, str]  # labels; empty: there is none
     measure: str  # the model whose accuracy counts
+    last: int = 0  # so many last rounds have a mean of their own in the tables; 0: none
+    at: tuple[int, ...] = ()  # rounds whose accuracy stands in the tables
+    figures: tuple[Mapping[str, Any], ...] = ()  # pictures beside the usual one, as the file asks for them
+
+    def targets_of(self, cell: Cell) -> tuple[float, ...]:
+        return cell.targets or self.targets
+
+    def measure_of(self, cell: Cell) -> str:
+        return cell.measure or self.measure
 
 
 def read_grid(path: Path) -> Grid:
@@ -117,17 +129,42 @@ def make_grid(table: Mapping[str, Any], where: str) -> Grid:
         raise UsageError(f"{twice[0]} stands in [grid] and in [run] of {where}: give it once")
     named = [label for label, _ in axes[METHOD]] if METHOD in axes else [fixed.get(METHOD, _DEFAULT)]
     methods = {name: method_of(name, sections[METHOD].get(name, {}), axes, where) for name in named}
+    measures = {
+        name: read_measure(options[_MEASURE], f"{_MEASURE} in [method.{name}] of {where}")
+        for name, options in sections[METHOD].items()
+        if isinstance(options, dict) and _MEASURE in options
+    }
     for name in sections[METHOD]:
         if name not in methods:
             raise unknown(f"method in [method.{name}] of {where}, which the grid does not run", name, methods)
     labels = {key: tuple(label for label, _ in values) for key, values in axes.items()}
+    cells = (_cell(choice, fixed, methods, axes) for choice in _choices(axes))
     return Grid(
-        cells=tuple(_cell(choice, fixed, methods, axes) for choice in _choices(axes)),
+        cells=tuple(replace(cell, measure=measures.get(cell.method, "")) for cell in cells),
         axes=labels,
         targets=read_targets(table.get("target", []), f"target in {where}"),
         baseline=read_baseline(table.get("baseline", {}), labels, f"baseline in {where}"),
         measure=read_measure(table.get("measure", GLOBAL), f"measure in {where}"),
+        last=_count(table.get("last", 0), f"last in {where}", 0),
+        at=tuple(_count(round, f"at in {where}", 1) for round in _listed(table.get("at", []))),
+        figures=_tables(table.get("figure", []), f"figure in {where}"),
     )
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _count(value: Any, label: str, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise BadValue(label, value, f"whole numbers from {least}")
+    return value
+
+
+def _tables(value: Any, label: str) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise BadValue(label, value, "tables, [[figure]]")
+    return tuple(value)
 
 
 def read_measure(value: Any, label: str) -> str:
@@ -192,8 +229,8 @@ def _cell(
     given = _layered(fixed, methods[method], chosen)
     lab = {entry.name: given.pop(entry.name) for entry in public(LabConfig) if entry.name in given}
     config = _resolved(given, _name(method, labels))
-    told_apart = (make(config, lab, axes) for make in (identity.digest, identity.digest_before))
-    return Cell(labels, given, lab, config, *told_apart)
+    digest, before = (make(config, lab, axes) for make in (identity.digest, identity.digest_before))
+    return Cell(labels, given, lab, config, digest, before)
 
 
 def _layered(*layers: Mapping[str, Any]) -> dict[str, Any]:

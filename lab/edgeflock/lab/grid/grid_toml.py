@@ -37,8 +37,15 @@ def to_toml(table: Mapping[str, Any]) -> str:
     sections = {key: value for key, value in table.items() if key != "baseline" and isinstance(value, dict)}
     methods = sections.pop("method", {})
     sections |= {f"method.{value_text(name)}": options for name, options in methods.items()}
-    parts = [_lines({key: value for key, value in table.items() if key not in (*sections, "method")})]
-    return "\n".join([*parts, *(f"[{name}]\n{_lines(options)}" for name, options in sections.items())])
+    lists = {key: value for key, value in table.items() if _are_tables(value)}
+    parts = [_lines({key: value for key, value in table.items() if key not in (*sections, *lists, "method")})]
+    parts += [f"[{name}]\n{_lines(options)}" for name, options in sections.items()]
+    parts += [f"[[{name}]]\n{_lines(options)}" for name, several in lists.items() for options in several]
+    return "\n".join(parts)
+
+
+def _are_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(entry, dict) for entry in value)
 
 
 def _lines(table: Mapping[str, Any]) -> str:

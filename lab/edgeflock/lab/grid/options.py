@@ -76,7 +76,7 @@ def method_of(name: str, table: Any, axes: Mapping[str, Any], where: str) -> dic
         raise BadValue(f"the name {where}", name, f"letters, digits and . _ + -, at most {_LONGEST}")
     method = load(text_of(table.get("name", name), f"name in {where}"))
     own = set(method.params.__dataclass_fields__)
-    rest = {key: value for key, value in table.items() if key not in own and key != "name"}
+    rest = {key: value for key, value in table.items() if key not in own and key not in ("name", "measure")}
     if METHOD in rest:
         raise UsageError(f"method in {where}: the method that it is one of is its name")
     for key in rest:
