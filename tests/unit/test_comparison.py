@@ -491,9 +491,13 @@ def test_what_was_said_at_the_starts_stands_beside_the_table_once_with_the_clien
     run = history([0.5])
     run = replace(
         run,
-        events=(Event(1, 0.0, "caution", {"reason": "fedtr: its model falls"}),) * 2,
+        events=(
+            *(Event(1, 0.0, "caution", {"reason": "fedtr: its model falls"}),) * 2,
+            Event(2, 0.0, "classes_held", {"held": 7, "classes": 10, "reason": "..."}),
+        ),
         rounds=(replace(run.rounds[0], spent={"seconds": 2.0, "exam_s": 90.0}),),
     )
     said = compared("[grid]\nseed = [0, 1]\n[run]\nrounds = 1", {"fedavg": run})
     assert said.count("Caution, fedtr: its model falls.") == 1
+    assert said.count("With iid 7 of 10 classes were held by somebody.") == 1
     assert "Clients tested their own models, in no cost: 1.50 min (fedavg) a run." in said

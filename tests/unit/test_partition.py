@@ -26,6 +26,7 @@ from edgeflock.common.partitions.kit.assign import (
     union,
 )
 from edgeflock.common.partitions.kit.base import Labels, Shards
+from edgeflock.common.partitions.kit.coverage import coverage
 from edgeflock.common.partitions.kit.registry import schemes
 from edgeflock.lab.reference.partition import check_picture, partition
 from edgeflock.lab.reference.partition_chart import lines, shade, show_in_colour
@@ -35,7 +36,10 @@ TEXTS = {
     "iid": "iid",
     "dirichlet": "dirichlet:0.3",
     "dirichlet-draws": "dirichlet-draws:0.3",
+    "dirichlet-equal": "dirichlet-equal:0.3",
     "classes": "classes:2",
+    "random-classes": "random-classes:2",
+    "sizes": "sizes:3,2",
     "orthogonal": "orthogonal:2",
     "quantity": "quantity:0.5",
     "fedadm": "fedadm:4",
@@ -61,7 +65,8 @@ few = settings(max_examples=40, deadline=None)
 
 
 def split(text: str, labels: Labels, shards: int, seed: int = 0, samples: int = 0) -> Shards:
-    """Split with twelve groups that have nothing to do with the labels."""
+    """Split with twelve groups that have nothing to do with the labels; sizes are those of two clients."""
+    shards = 2 if text == TEXTS["sizes"] else shards
     return parse(text).split(labels, np.arange(len(labels)) % 12, shards, seed, samples)
 
 
@@ -94,7 +99,13 @@ def test_a_partition_is_a_function_of_its_seed_and_sorted(
         assert (np.diff(one) > 0).all()
 
 
-@pytest.mark.parametrize("text", ["iid", "dirichlet:0.3", "dirichlet-draws:0.3", "classes:2", "quantity:0.5"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("iid", "dirichlet:0.3", "dirichlet-draws:0.3", "classes:2", "quantity:0.5"),
+        *("dirichlet-equal:0.3", "random-classes:2", "sizes:60,40,20,10"),
+    ],
+)
 def test_another_seed_is_another_partition(text: str) -> None:
     labels = np.arange(200) % 10
     assert digest(split(text, labels, 4, 1)) != digest(split(text, labels, 4, 2))
@@ -109,6 +120,9 @@ def test_another_seed_is_another_partition(text: str) -> None:
         ("classes:2", "081904f8e3997c2a"),
         ("orthogonal:2", "40ee28daf725b2e2"),
         ("quantity:0.5", "bb9a48661858e3b3"),
+        ("dirichlet-equal:0.3", "9963bbad0ee20b79"),
+        ("random-classes:2", "5c7a819f62b4d49a"),
+        ("sizes:90,60,45,5,1", "ffd384e9bd2e5015"),
     ],
 )
 def test_devices_with_another_numpy_cut_the_same_shards(text: str, golden: str) -> None:
@@ -119,8 +133,10 @@ def test_devices_with_another_numpy_cut_the_same_shards(text: str, golden: str) 
 @few
 @given(text=st.sampled_from(sorted(TEXTS.values())), labels=LABELS, shards=SHARDS, samples=st.integers(1, 15))
 def test_samples_per_client_limit_a_shard(text: str, labels: Labels, shards: int, samples: int) -> None:
+    if text.startswith("dirichlet-equal"):
+        samples = min(samples, len(labels) // shards)
     free, limited = split(text, labels, shards), split(text, labels, shards, samples=samples)
-    if text.startswith("dirichlet-draws"):
+    if text.startswith(("dirichlet-draws", "dirichlet-equal")):
         assert [len(shard) for shard in limited] == [samples] * shards
         return
     for whole, part in zip(free, limited, strict=True):
@@ -211,6 +227,88 @@ def test_an_alpha_too_small_for_floats_gives_one_client_the_class() -> None:
     )
 
 
+@few
+@given(labels=LABELS, shards=SHARDS, seed=SEEDS, each=st.integers(1, 7))
+def test_random_classes_gives_everybody_as_much_of_classes_that_are_cut_equally(
+    labels: Labels, shards: int, seed: int, each: int
+) -> None:
+    cut = split(f"random-classes:{each}", labels, shards, seed)
+    held = np.concatenate(cut)
+    assert len(set(held)) == len(held), "no sample is held twice"
+    assert len({len(shard) for shard in cut}) == 1
+    for shard in filter(len, cut):
+        assert len(set(np.unique(labels[shard], return_counts=True)[1])) == 1
+        assert len(set(labels[shard])) == each
+
+
+def test_random_classes_are_drawn_by_each_client_alone() -> None:
+    """Four subsets of three cover 7.6 of ten classes in the mean, as pFedMo's Fig. 4 does."""
+    labels = np.arange(600) % 10
+    drawn = [
+        set(labels[shard]) for seed in range(400) for shard in split("random-classes:3", labels, 4, seed)
+    ]
+    covered = [len(set.union(*drawn[start : start + 4])) for start in range(0, 1600, 4)]
+    assert np.mean(covered) == pytest.approx(10 * (1 - 0.7**4), abs=0.15)
+    assert np.bincount([label for mine in drawn for label in mine]).std() < 40
+    more = split("random-classes:3", labels, 9, 5)
+    assert [set(labels[shard]) for shard in split("random-classes:3", labels, 4, 5)] == [
+        set(labels[shard]) for shard in more[:4]
+    ], "who else takes part changes nothing of what a client draws"
+
+
+def test_sizes_are_those_that_are_written_and_shards_look_alike() -> None:
+    labels = np.arange(6000) % 10
+    cut = split("sizes:500,1250,1750,2500", labels, 4)
+    assert [len(shard) for shard in cut] == [500, 1250, 1750, 2500]
+    assert sorted(np.concatenate(cut)) == list(range(6000))
+    assert np.bincount(labels[cut[3]]).std() / 2500 < 0.01
+
+
+@few
+@given(labels=LABELS, shards=SHARDS, seed=SEEDS, alpha=st.sampled_from(["1e-320", "0.1", "10"]))
+def test_dirichlet_equal_gives_everybody_as_much_and_nothing_twice(
+    labels: Labels, shards: int, seed: int, alpha: str
+) -> None:
+    cut = split(f"dirichlet-equal:{alpha}", labels, shards, seed)
+    held = np.concatenate(cut)
+    assert len(set(held)) == len(held)
+    assert [len(shard) for shard in cut] == [len(labels) // shards] * shards
+
+
+def test_dirichlet_equal_is_skewed_by_a_small_alpha_and_takes_what_is_left_at_the_end() -> None:
+    labels = np.arange(5000) % 10
+    skewed, even = split("dirichlet-equal:0.1", labels, 10), split("dirichlet-equal:1000", labels, 10)
+    widest = [np.mean([np.bincount(labels[s]).max() / len(s) for s in cut]) for cut in (skewed, even)]
+    assert widest[0] > 0.35
+    assert widest[1] < 0.15
+    assert sorted(np.concatenate(skewed)) == list(range(5000))
+    few_samples = split("dirichlet-equal:0.1", labels, 10, samples=50)
+    assert np.mean([np.bincount(labels[s]).max() / 50 for s in few_samples]) > 0.5
+
+
+def test_classes_that_nobody_holds_are_counted_and_named() -> None:
+    labels = np.arange(120) % 12
+    found = coverage(labels, [np.array([0, 1, 12]), np.array([5])])
+    assert (found.held, found.classes, found.missing) == (3, 12, (2, 3, 4, 6, 7, 8, 9, 10, 11))
+    assert str(found) == ("3 of 12 classes are held by somebody, nobody holds 2, 3, 4, 6, 7, 8, 9, 10, 11")
+    assert str(coverage(np.arange(30), [np.array([0])])).endswith(
+        "nobody holds 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 17 more"
+    )
+    whole = coverage(labels, [np.arange(120)])
+    assert str(whole) == "12 of 12 classes are held by somebody"
+    assert found.is_told("iid")
+    assert whole.is_told("random-classes:3")
+    assert not whole.is_told("classes:3")
+
+
+def test_the_command_says_which_classes_nobody_holds() -> None:
+    title = shown("--partition", "random-classes:3", "--clients", "4").splitlines()[0]
+    assert title.endswith("; 7 of 10 classes are held by somebody, nobody holds 0, 2, 6")
+    assert "held by" not in shown("--partition", "iid", "--clients", "4")
+    found = json.loads(shown("--partition", "random-classes:3", "--clients", "4", "--json"))
+    assert found["coverage"] == {"classes": 10, "missing": [0, 2, 6]}
+
+
 def by_the_book(case: int, labels: Labels, n: int) -> list[list[int]]:
     """FedADM's cases as METHODS 4.3 words them, sample by sample."""
     count = int(labels.max() - labels.min()) + 1
@@ -273,6 +371,9 @@ def test_natural_gives_every_subject_to_one_client() -> None:
         ("fedadm:0", "fedadm:CASE"),
         ("iid:3", "partition is 'iid:3', allowed is iid"),
         ("orthogonal:", "orthogonal:C"),
+        ("sizes:5,,5", "sizes:N,N,... with whole numbers >= 1"),
+        ("sizes:5,0", "sizes:N,N,..."),
+        ("random-classes:2,3", "random-classes:K with a whole number >= 1"),
     ],
 )
 def test_a_wrong_number_is_refused_with_what_is_allowed(text: str, sentence: str) -> None:
@@ -294,6 +395,15 @@ def test_an_unknown_scheme_is_refused_with_the_nearest() -> None:
         ("orthogonal:3", 2, 0, "at most the 7 classes and the 2 clients"),
         ("natural", 13, 0, "clients is 13, allowed is at most 12"),
         ("dirichlet-draws:1", 2, 71, "samples per client is 71, allowed is at most the 70"),
+        ("dirichlet-equal:1", 4, 18, "samples per client is 18, allowed is at most 17: 70 samples for 4"),
+        ("random-classes:8", 4, 0, "classes per client is 8, allowed is at most the 7 classes"),
+        ("sizes:9,8", 3, 0, "'sizes:9,8', allowed is as many sizes as there are clients, 3, here are 2"),
+        (
+            "sizes:50,21",
+            2,
+            0,
+            "allowed is sizes that add up to at most the 70 samples that there are, not 71",
+        ),
         ("iid", 0, 0, "clients is 0"),
         ("iid", 2, -1, "samples per client is -1"),
     ],
@@ -310,7 +420,8 @@ def test_natural_needs_groups() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["iid", "dirichlet:0.25", "classes:3", "dirichlet:1e-07", "dirichlet:0.1234567891"]
+    "text",
+    ["iid", "dirichlet:0.25", "classes:3", "dirichlet:1e-07", "dirichlet:0.1234567891", "sizes:5000,12500"],
 )
 def test_the_text_of_a_partition_parses_to_itself(text: str) -> None:
     assert str(parse(text)) == text
@@ -381,7 +492,9 @@ def shown(*words: str) -> str:
 def test_the_command_prints_what_every_client_holds() -> None:
     title, head, *rows = shown("--partition", "classes:2", "--clients", "4").splitlines()
     held = sum(int(row.split()[1]) for row in rows)
-    assert title == f"digits, classes:2, 4 clients, seed 0: 3823 samples, {3823 - held} unused"
+    assert title == f"digits, classes:2, 4 clients, seed 0: 3823 samples, {3823 - held} unused; 8 of 10 " + (
+        "classes are held by somebody, nobody holds 3, 9"
+    )
     assert head.split()[:2] == ["client", "samples"]
     assert len(rows) == 4
     for row in rows:

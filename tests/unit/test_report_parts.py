@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import xml.etree.ElementTree as ET
@@ -299,6 +300,22 @@ def test_joules_are_told_by_who_says_them(tmp_path: Path) -> None:
     assert (second["sensor_j"], "model_j" in second) == (9.0, False)
     sources = "9 J from clients' sensors; 6 J from a model: watts as stated; 4 J from server's sensor"
     assert figures(history)[-1] == ("energy", "19 J", sources)
+
+
+@pytest.mark.parametrize(
+    ("reason", "more"),
+    [
+        ("7 of 10 classes are held by somebody, nobody holds 0, 2, 6", "nobody holds 0, 2, 6"),
+        ("7 of 7 classes are held by somebody", "drawn at random: some might have been left out"),
+    ],
+)
+def test_classes_that_may_have_been_left_out_are_a_key_figure(tmp_path: Path, reason: str, more: str) -> None:
+    run_dir = told_run(tmp_path / "run")
+    assert "classes held" not in [name for name, _, _ in figures(read(run_dir))]
+    fields = {"held": 7, "classes": int(reason.split()[2]), "reason": reason, "missing": []}
+    with writing(run_dir) as journal:
+        insert(journal, "events", {"at": 0.0, "name": "classes_held", "fields": json.dumps(fields)})
+    assert ("classes held", f"7 of {fields['classes']}", more) in figures(read(run_dir))
 
 
 def test_bytes_by_what_they_held_are_summed_and_named(tmp_path: Path) -> None:

@@ -139,6 +139,20 @@ def cautions(results: Sequence[CellResult]) -> list[str]:
     return [f"Caution, {words}." for words in dict.fromkeys(said)]
 
 
+def held(results: Sequence[CellResult]) -> list[str]:
+    """Say how many classes somebody held, where some were left out or might have been."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for result in results:
+        for event in result.history.events if result.history else ():
+            if event.name == "classes_held":
+                which = result.cell.config.partition, int(event.fields["classes"])
+                found.setdefault(which, []).append(int(event.fields["held"]))
+    return [
+        f"With {partition} {_span(counts)} of {classes} classes were held by somebody."
+        for (partition, classes), counts in found.items()
+    ]
+
+
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return " ".join(f"{name}={entry}" for name, entry in value.items()) or "none"

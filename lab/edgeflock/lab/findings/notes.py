@@ -26,6 +26,7 @@ def notes(results: Sequence[CellResult], grid: Grid) -> list[str]:
         *_shared(results),
         *comparable.tests(results),
         *_least(results),
+        *comparable.held(results),
         *comparable.cautions(results),
         *_by_servers(results),
         *_energy(results),

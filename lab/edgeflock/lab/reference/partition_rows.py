@@ -8,6 +8,7 @@ import numpy as np
 
 from edgeflock.common.datasets.kit.base import Dataset
 from edgeflock.common.partitions.kit.assign import assign, public_split
+from edgeflock.common.partitions.kit.coverage import Coverage, coverage
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class PartitionRows:
     unused: int  # held by nobody
     shared: int  # held by more than one client
     rows: tuple[ShardRow, ...]
+    coverage: Coverage
 
     @property
     def classes(self) -> int:
@@ -39,6 +41,7 @@ class PartitionRows:
     def title(self) -> str:
         extra = f", {self.unused} unused" if self.unused else ""
         extra += f", {self.shared} held more than once" if self.shared else ""
+        extra += f"; {self.coverage}" if self.coverage.is_told(self.partition) else ""
         clients = f"{len(self.rows)} client{'s' if len(self.rows) > 1 else ''}"
         return f"{self.dataset}, {self.partition}, {clients}, seed {self.seed}: {self.pool} samples{extra}"
 
@@ -71,4 +74,5 @@ def describe(
         counts = np.bincount(labels[shard], minlength=dataset.classes)
         rows.append(ShardRow(client, len(shard), tuple(int(count) for count in counts)))
     unused, shared = int((holders[pool] == 0).sum()), int((holders > 1).sum())
-    return PartitionRows(dataset.name, partition, seed, len(pool), unused, shared, tuple(rows))
+    covered = coverage(labels, shards)
+    return PartitionRows(dataset.name, partition, seed, len(pool), unused, shared, tuple(rows), covered)

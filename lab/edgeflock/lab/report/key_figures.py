@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from edgeflock.common.command.units import UNKNOWN, amount, counted, decimal
 from edgeflock.lab.history import SERVER_J, History, Point
 from edgeflock.server.costs.catalogue import MODEL_J, SENSOR_J, together
@@ -32,12 +35,24 @@ def figures(history: History) -> list[tuple[str, str, str]]:
     ]
     if history.total.get("flops"):
         found.append(("operations", amount("flops", history.total.get("flops")), _own_operations(history)))
+    if (held := _classes_held(history)) is not None:
+        found.append(("classes held", f"{held['held']} of {held['classes']}", _missing(held)))
     if history.total.get("exam_s"):
         tests = amount("seconds", history.total.get("exam_s"))
         found.append(("clients' own tests", tests, "in none of the other figures"))
     if history.total.get("energy_j"):
         found.append(("energy", amount("energy", history.total.get("energy_j")), _sources(history)))
     return found
+
+
+def _classes_held(history: History) -> Mapping[str, Any] | None:
+    """Return what the server said of the classes that somebody holds, if it did."""
+    said = [event.fields for event in history.events if event.name == "classes_held"]
+    return said[-1] if said else None
+
+
+def _missing(held: Mapping[str, Any]) -> str:
+    return str(held["reason"]).partition(", ")[2] or "drawn at random: some might have been left out"
 
 
 def _gathering(history: History) -> str:

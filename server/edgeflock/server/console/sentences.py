@@ -11,6 +11,7 @@ from edgeflock.server.journal.reader import Event
 
 _SENTENCES: dict[str, str] = {
     "run_started": "the server starts: method {method}, {round} of {rounds} rounds are done",
+    "classes_held": "{reason}",
     "client_joined": "{client} joins ({machine}, {system})",
     "client_left": "{client} is gone",
     "client_leaving": "{client} leaves: {reason}",

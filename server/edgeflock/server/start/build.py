@@ -20,6 +20,7 @@ from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.flops import training_flops
 from edgeflock.common.partitions.kit.assign import assign
 from edgeflock.common.partitions.kit.base import Indices
+from edgeflock.common.partitions.kit.coverage import Coverage, coverage
 from edgeflock.common.run import CUSTOM, DataDescription, ModelDescription, RunDescription
 from edgeflock.common.scores import WISHES
 from edgeflock.methods.kit.base import Plan, Setting
@@ -88,6 +89,15 @@ def shards(config: ServerConfig) -> tuple[Indices, ...]:
         public_fraction=config.public_fraction,
         public_from_shards=config.public_from_shards,
     )
+
+
+def classes_held(config: ServerConfig) -> Coverage | None:
+    """Return which classes the shards cover, where that is worth a word."""
+    if config.dataset is None:
+        return None
+    labels = datasets.load(config.dataset, config.data_root).train.y
+    found = coverage(labels, shards(config))
+    return found if found.is_told(config.partition) else None
 
 
 def describe_model(config: ServerConfig, test: TestSet) -> ModelDescription:

@@ -64,6 +64,10 @@ class RunInMotion:
         more = {"method": config.method, "rounds": config.rounds, **versions()}
         self.parts.journal.note("run_started", **fields, **more)
         log.info("run_started", **fields, run_dir=str(self.parts.run_dir), method=config.method)
+        if (found := build.classes_held(config)) is not None:
+            told = {"held": found.held, "classes": found.classes, "reason": str(found)}
+            self.parts.journal.note("classes_held", **told, missing=list(found.missing))
+            log.info("classes_held", **told)
 
     def caution(self) -> None:
         """Say what somebody should hear of the settings; at every start, for they may have been others."""

@@ -11,19 +11,20 @@ import numpy as np
 from edgeflock.common import seeds
 from edgeflock.common.datasets.kit.base import Dataset, Part
 from edgeflock.common.errors import BadValue, UnknownName
-from edgeflock.common.partitions.kit.base import Indices, Labels, Pool, Scheme, Shards
+from edgeflock.common.partitions.kit.base import Indices, Labels, Pool, Scheme, Shards, Value
 from edgeflock.common.partitions.kit.registry import schemes
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A scheme with its number; `str()` gives the text that `parse` understands."""
+    """A scheme with its number or numbers; `str()` gives the text that `parse` understands."""
 
     scheme: Scheme
-    number: float = 0.0
+    value: Value = 0.0
 
     def __str__(self) -> str:
-        return f"{self.scheme.name}:{self.number}" if self.scheme.number else self.scheme.name
+        value = ",".join(map(str, self.value)) if isinstance(self.value, tuple) else str(self.value)
+        return f"{self.scheme.name}:{value}" if self.scheme.number else self.scheme.name
 
     def split(
         self,
@@ -44,7 +45,7 @@ class Partition:
         if len(labels) == 0:
             return [np.zeros(0, np.int64)] * shards
         pool = Pool(labels, groups, shards, seed, samples_per_client)
-        cut = self.scheme.split(pool, self.number)
+        cut = self.scheme.split(pool, self.value)
         if samples_per_client and not self.scheme.sized:
             cut = [_limited(pool, index, shard) for index, shard in enumerate(cut)]
         return [np.sort(shard).astype(np.int64) for shard in cut]
@@ -63,12 +64,9 @@ def parse(text: str) -> Partition:
         return Partition(scheme)
     words = f"{scheme.usage} with {scheme.number.range.words}"
     try:
-        value = int(number) if scheme.number.whole else float(number)
+        return Partition(scheme, scheme.number.read(number))
     except ValueError:
         raise BadValue("partition", text, words) from None
-    if not math.isfinite(value) or not scheme.number.range.accepts(value):
-        raise BadValue("partition", text, words)
-    return Partition(scheme, value)
 
 
 def public_split(samples: int, fraction: float, seed: int) -> tuple[Indices, Indices]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,7 @@ from edgeflock.common.command.ranges import Range
 Indices = NDArray[np.int64]
 Labels = NDArray[np.int64]
 Shards = list[Indices]
+Value = float | tuple[float, ...]  # what stands after the colon
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +49,22 @@ class Pool:
 
 @dataclass(frozen=True)
 class Number:
-    """The number that stands after the colon."""
+    """The number that stands after the colon, or several with commas."""
 
     name: str  # as in the usage line: ALPHA
     whole: bool
     range: Range
+    many: bool = False
+
+    def read(self, text: str) -> Value:
+        """Return what a text says. Raises ValueError."""
+        return tuple(map(self._one, text.split(","))) if self.many else self._one(text)
+
+    def _one(self, text: str) -> float:
+        value = int(text) if self.whole else float(text)
+        if not (self.whole or math.isfinite(value)) or not self.range.accepts(value):
+            raise ValueError
+        return value
 
 
 @dataclass(frozen=True)
@@ -59,10 +73,11 @@ class Scheme:
 
     name: str
     summary: str
-    split: Callable[[Pool, float], Shards]
+    split: Callable[[Pool, Any], Shards]  # the second is the Value, as its number says
     number: Number | None = None
     disjoint: bool = True  # no sample in two shards
     sized: bool = False  # `split` itself obeys the samples per client
+    leaves_out: bool = False  # by chance a class may be held by nobody
 
     @property
     def usage(self) -> str:

@@ -13,6 +13,7 @@ const SHOWN = 200;
 const list = (value) => (Array.isArray(value) ? value.join(", ") : Object.entries(value ?? {}).map(([key, entry]) => `${key} ${entry}`).join(", "));
 const SENTENCES = {
   run_started: (f) => `The server started with ${f.method}, at round ${f.round} of ${f.rounds}.`,
+  classes_held: (f) => `${f.reason}.`,
   run_ended: (f) => `The run has ended, ${f.kind}: ${f.reason}.`,
   evaluation_failed: (f) => `The models of round ${f.round} cannot be tested: ${f.reason}.`,
   run_paused: (f) => `Paused: ${f.reason}.`,
