@@ -426,13 +426,13 @@ def test_parquet_holds_what_the_csv_holds(grid: Grid, results: list[CellResult],
 
 def compared(text: str, runs: Mapping[str, History], measure: str = "global") -> list[str]:
     """Return the notes of a grid whose methods ended in these runs."""
-    asked = make_grid(tomllib.loads(text), "g.toml")
+    asked = make_grid({**tomllib.loads(text), "measure": measure}, "g.toml")
     made = [
         CellResult(cell, outcome(run, measure, (), cell.config.rounds), history=run, measure=measure)
         for cell in asked.cells
         for run in [runs[cell.method]]
     ]
-    return findings(made, replace(asked, measure=measure)).notes()
+    return findings(made, asked).notes()
 
 
 def test_what_ended_a_run_before_its_last_round_is_said() -> None:

@@ -15,7 +15,7 @@ from edgeflock.common.command.options import Option, options
 from edgeflock.common.errors import BadValue, UsageError
 from edgeflock.lab.compare.comparison import Comparison, shared_address, spare
 from edgeflock.lab.grid import grid_toml, identity
-from edgeflock.lab.grid.grid import CELLS, Grid, make_grid, read_grid, run_dir
+from edgeflock.lab.grid.grid import CELLS, Cell, Grid, make_grid, read_grid, run_dir
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.files.run_toml import to_toml
 
@@ -179,14 +179,121 @@ def test_a_baseline_may_be_any_axis() -> None:
     assert grid(text).baseline == {"codec": "identity"}
 
 
+CASES = """
+target = 0.8
+[grid]
+method = ["fedavg", "fedtrip", "plain"]
+"fedtrip.mu" = [0.1, 0.4]
+seed = [0, 1]
+[run]
+rounds = 5
+lr = 0.1
+[method.plain]
+name = "fedtrip"
+mu = 2.0
+push_limit = 0
+measure = "client_pooled"
+[[case]]
+name = "small"
+model = { name = "mlp", hidden = "20" }
+samples_per_client = 10
+[[case]]
+name = "large"
+lr = 0.2
+target = [0.9, 0.5]
+fedtrip.momentum = 0.9
+"plain.momentum" = 0.5
+fedavg.measure = "client_local"
+"""
+
+
+def rows(text: str = CASES) -> dict[str, Cell]:
+    return {cell.name: cell for cell in grid(text).cells if "seed=0" in cell.name}
+
+
+def test_options_vary_together_by_case_and_those_of_a_method_are_its_axis_alone() -> None:
+    assert list(rows()) == [
+        f"{row} case={case} {rest}seed=0"
+        for case in ("small", "large")
+        for row, rest in (("fedavg", ""), ("fedtrip", "mu=0.1 "), ("fedtrip", "mu=0.4 "), ("plain", ""))
+    ]
+    assert len(digests(CASES)) == len(grid(CASES).cells) == 16
+    found = {name: (c.config.set.get("mu"), c.config.lr, c.config.momentum) for name, c in rows().items()}
+    assert found["fedtrip case=small mu=0.4 seed=0"] == ("0.4", 0.1, 0.9)  # fedtrip's own momentum
+    assert found["plain case=large seed=0"] == ("2.0", 0.2, 0.5)
+    assert rows()["fedavg case=small seed=0"].config.model_arg == {"hidden": "20"}
+
+
+def test_targets_and_the_model_that_counts_are_those_of_a_case_and_a_method() -> None:
+    made = grid(CASES)
+    asked = {name: (made.targets_of(cell), made.measure_of(cell)) for name, cell in rows().items()}
+    assert asked["fedavg case=small seed=0"] == ((0.8,), "global")
+    assert asked["fedavg case=large seed=0"] == ((0.5, 0.9), "client_local")
+    assert asked["plain case=small seed=0"] == ((0.8,), "client_pooled")
+    assert made.targets == (0.5, 0.8, 0.9)
+
+
+def test_runs_of_which_different_things_are_asked_are_one_run() -> None:
+    text = "[grid]\nmethod = ['a', 'b']\n[method.a]\nname = 'pfedmo'\n[method.b]\nname = 'pfedmo'\n"
+    found = grid(text + "measure = 'representation'")
+    assert [cell.folder for cell in found.cells] == [found.cells[0].folder] * 2
+    assert found.runs == found.cells[:1]
+    assert len(grid(text + "rounds = 3").runs) == 2  # the longer one answers for no shorter one
+
+
+def test_a_case_keeps_its_cells_when_others_are_added_and_their_rounds_are_their_own() -> None:
+    assert digests(CASES) <= digests(CASES + "[[case]]\nname = 'third'\nlr = 0.3")
+    one = "[[case]]\nname = 'a'\nrounds = 5\n[[case]]\nname = 'b'\nrounds = 9"
+    assert len(digests(one)) == 2
+
+
 REFUSALS = [
+    ("case = 1", "case in g.toml is 1, allowed is tables, [[case]]"),
+    ("[[case]]\nlr = 1", "[[case]] 1 of g.toml has no name: every case is called something"),
+    ("[[case]]\nname = 'a'\nlrr = 1", "unknown key in [[case]] 1 of g.toml: lrr, did you mean lr?"),
+    ("[[case]]\nname = 'a'\n[[case]]\nname = 'a'", "name in [[case]] 2 of g.toml is 'a', allowed is every"),
+    ("[[case]]\nname = 'a'\nseed = 1", "seed in [[case]] 1 of g.toml: every case has the same ones"),
+    ("[[case]]\nname = 'a'\ntarget = 2", "target of fedavg case=a in g.toml is 2, allowed is accuracies"),
+    (
+        "[[case]]\nname = 'a'\nmeasure = 'x'",
+        "measure of fedavg case=a in g.toml is 'x', allowed is client_local",
+    ),
+    (
+        "[grid]\nlr = [1]\n[[case]]\nname = 'a'\nlr = 1",
+        "lr stands in [grid] and in [[case]] 1 of g.toml: give it",
+    ),
+    (
+        "[method.fedavg]\nlr = 1\n[[case]]\nname = 'a'\nlr = 1",
+        "lr stands in [[case]] 1 of g.toml and in [method.fedavg]: give it once, or as fedavg.lr in the case",
+    ),
+    (
+        "[[case]]\nname = 'a'\nfedprox.mu = 1",
+        "fedprox.mu in [[case]] 1 of g.toml is 'fedprox', allowed is a method",
+    ),
+    (
+        "[grid]\nfedtrip.mu = [1]",
+        "fedtrip.mu in [grid] of g.toml is 'fedtrip', allowed is a method that the grid",
+    ),
+    ("[grid]\nfedavg.mu = [1]", "unknown key in [grid] of g.toml: mu, see --help"),
+    (
+        "[grid]\nfedavg.lr = 1",
+        "fedavg.lr in [grid] of g.toml is 1, allowed is a list with at least one value",
+    ),
+    (
+        "[method.fedavg]\nclip = 1\n[grid]\nfedavg.clip = [1]",
+        "clip stands in [grid] and in [method.fedavg] of g.toml: give it once",
+    ),
+    (
+        "[method.fedavg]\nlr = 1\n[[case]]\nname = 'a'\nfedavg.lr = 1",
+        "lr stands in [method.fedavg] and as fedavg.lr in [[case]] 1 of g.toml: give it once",
+    ),
     (
         "# nothing",
         "g.toml describes no run: options of the runs stand in [run], or in [grid] as lists",
     ),
     (
         "targets = 0.8",
-        "unknown key in g.toml: targets, known are grid, run, method, baseline, target, measure",
+        "unknown key in g.toml: targets, known are grid, run, case, method, baseline, target, measure",
     ),
     ("rounds = 8", "options of the runs stand in [run], or in [grid] as lists"),
     ("target = [1.5]", "target in g.toml is 1.5, allowed is accuracies in (0, 1]"),
@@ -330,7 +437,7 @@ def test_a_method_can_be_measured_by_a_model_of_its_own_and_the_file_ask_for_mor
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('[grid]\nmethod = ["fedavg"]\n[method.fedavg]\nmeasure = "x"', "measure in \\[method.fedavg\\]"),
+        ('[grid]\nmethod = ["fedavg"]\n[method.fedavg]\nmeasure = "x"', "measure of fedavg"),
         ("last = -1\n[grid]\nseed = [0]", "last in g.toml"),
         ("at = [0]\n[grid]\nseed = [0]", "at in g.toml"),
         ("figure = 3\n[grid]\nseed = [0]", "figure in g.toml"),

@@ -15,7 +15,7 @@ from edgeflock.lab.findings.outcome import RunOutcome
 from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.findings.verdict import verdicts
 from edgeflock.lab.grid.grid import Grid, make_grid
-from edgeflock.lab.grid.grid_toml import keep, recall
+from edgeflock.lab.grid.grid_toml import keep, recall, with_asked
 
 GRID = """
 baseline = "fedavg"
@@ -39,7 +39,7 @@ def results(grid: Grid, finals: Mapping[str, Sequence[float]]) -> list[CellResul
         seen[name] = place + 1
         values = finals.get(name, ())
         found.append(
-            CellResult(cell, ended(values[place], grid.targets))
+            CellResult(cell, ended(values[place], grid.targets_of(cell)))
             if place < len(values)
             else CellResult(cell, None, "it broke")
         )
@@ -64,6 +64,29 @@ def test_who_is_alike_above_or_reached_the_target_is_said_in_one_sentence() -> N
         "fedtrip (+0.051 [+0.051, +0.051]) is above fedavg; "
         "fedtrip reached 0.85 in 2 of 2, fedavg and fedprox in none; no run reached 0.9"
     ]
+
+
+def test_a_method_is_held_against_the_baseline_at_each_value_of_its_own_option_and_in_every_case() -> None:
+    text = GRID.replace("seed = [0, 1]", "seed = [0, 1]\n'fedtrip.mu' = [0.1, 0.4]").replace(
+        '"fedprox", ', ""
+    )
+    text += "[[case]]\nname = 'a'\n[[case]]\nname = 'b'\nlr = 0.1\ntarget = 0.7"
+    flat = {f"{case} fedavg": [0.6, 0.61] for case in "ab"}
+    finals = {
+        **flat,
+        "a fedtrip 0.1": [0.6, 0.61],
+        "a fedtrip 0.4": [0.8, 0.81],
+        "b fedtrip 0.4": [0.7, 0.72],
+    }
+    first, second = words(finals, text)
+    assert first.startswith(
+        "case=a: fedavg and fedtrip mu=0.1 are alike, as far as 2 seeds tell: "
+        "the same final accuracy in every run; "
+        "fedtrip mu=0.4 (+0.200 [+0.200, +0.200]) is above fedavg; no run reached 0.85 or 0.9"
+    )
+    assert (
+        "fedtrip mu=0.4 reached 0.7 in 2 of 2, fedavg and fedtrip mu=0.1 in none; without a result" in second
+    )
 
 
 def test_a_wide_interval_leaves_it_open() -> None:
@@ -159,9 +182,16 @@ def test_what_was_asked_is_kept_with_what_the_command_line_said(tmp_path: Path) 
         '[method."fedtrip"]\nlr = 0.1\n'
     )
     assert recall(tmp_path) is None
-    made = make_grid(tomllib.loads(text) | {"target": 0.7, "baseline": {"method": "fedprox"}}, "g.toml")
-    keep(tmp_path, tomllib.loads(text), made)
+    text += '[[case]]\nname = "a"\nbatch_size = 8\nfedprox.clip = 3\ntarget = 0.6\n'
+    text += '[[case]]\nname = "b"\n"fedprox.measure" = "client_local"\n'
+    table = with_asked(tomllib.loads(text), target=[0.7])
+    made = make_grid(table | {"baseline": {"method": "fedprox"}}, "g.toml")
+    keep(tmp_path, table, made)
     found = recall(tmp_path)
     assert found is not None
     assert [cell.digest for cell in found.cells] == [cell.digest for cell in made.cells]
+    assert {(found.targets_of(cell), found.measure_of(cell)) for cell in found.cells} == {
+        ((0.7,), "global"),
+        ((0.7,), "client_local"),
+    }
     assert replace(found, cells=()) == replace(made, cells=())  # a cell has the second in its run directory

@@ -6,16 +6,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from edgeflock.common.command import signals
 from edgeflock.common.command.options import read_toml
 from edgeflock.lab.compare.ticker import product
-
-if TYPE_CHECKING:
-    from edgeflock.lab.grid.grid import Cell
 
 _OPTIONS = {
     "--out": (Path, "DIR", "Where runs and tables lie.  [default: runs/compare-GRID]"),
@@ -46,45 +43,27 @@ def _compare(
     Started again it keeps the cells that have finished and goes on with the others.
     """
     table, out = read_toml(grid), out or Path("runs") / f"compare-{grid.stem}"
-    if sys.stdout.isatty():
-        click.echo(f"{grid.name}: {size(table)}")
+    if sys.stdout.isatty() and (words := size(table)):
+        click.echo(f"{grid.name}: {words}")
     from edgeflock.lab.compare.comparison import Comparison, spare
     from edgeflock.lab.grid.grid import make_grid, read_baseline, read_measure, read_targets
+    from edgeflock.lab.grid.grid_toml import with_asked
 
+    table = with_asked(
+        table,
+        target=list(read_targets(target, "--target")) if target else None,
+        measure=None if measure is None else read_measure(measure, "--measure"),
+    )
     asked = make_grid(table, str(grid))
     asked = replace(
         asked,
-        targets=read_targets(target, "--target") if target else asked.targets,
         baseline=asked.baseline if baseline is None else read_baseline(baseline, asked.axes, "--baseline"),
-        measure=asked.measure if measure is None else read_measure(measure, "--measure"),
         cells=tuple(cell if data_root is None else cell.with_data(data_root) for cell in asked.cells),
     )
     signals.on_leaving(signals.interrupt)
-    if target or measure is not None:
-        asked = replace(asked, cells=tuple(_without_own(cell, target, measure) for cell in asked.cells))
     made = Comparison(asked, out, jobs or spare(asked.cells))
-    made.run(_placed(_overruled(table, measure), data_root))
+    made.run(_placed(table, data_root))
     return made.tell(full=full)
-
-
-def _without_own(cell: Cell, target: tuple[float, ...], measure: str | None) -> Cell:
-    """Return a cell with what the command line says in place of its own."""
-    return replace(
-        cell,
-        targets=() if target else cell.targets,
-        measure="" if measure is not None else cell.measure,
-    )
-
-
-def _overruled(table: Mapping[str, Any], measure: str | None) -> Mapping[str, Any]:
-    """Return a grid's table without the measures of its methods, where the command line says one for all."""
-    if measure is None or "method" not in table:
-        return table
-    methods = {
-        name: {key: value for key, value in options.items() if key != "measure"}
-        for name, options in table["method"].items()
-    }
-    return {**table, "method": methods}
 
 
 def _placed(table: Mapping[str, Any], data_root: Path | None) -> Mapping[str, Any]:
@@ -95,10 +74,14 @@ def _placed(table: Mapping[str, Any], data_root: Path | None) -> Mapping[str, An
 
 
 def size(table: Mapping[str, Any]) -> str:
-    """Return how many cells a grid's table asks for, before any of it is checked."""
-    axes = table.get("grid", {})
-    lists = {axis: values for axis, values in axes.items() if isinstance(values, list)} if axes else {}
-    return product(lists)
+    """Return how many cells a grid's table asks for, before any of it is checked.
+
+    Nothing where an axis is not for all methods: which those are is not known yet.
+    """
+    axes = table["grid"] if isinstance(table.get("grid"), dict) else {}
+    lists = {axis: values for axis, values in axes.items() if isinstance(values, list)}
+    cases = {"case": table["case"]} if isinstance(table.get("case"), list) else {}
+    return "" if any("." in axis for axis in axes) or len(lists) < len(axes) else product({**cases, **lists})
 
 
 def _build() -> click.Command:

@@ -68,12 +68,11 @@ class Comparison:
 
     def run(self, table: Mapping[str, Any]) -> None:
         """Run the cells that are not finished and keep the table they came of; what fails is noted."""
-        finished = {cell.folder: found for cell in self.grid.cells if (found := self._finished(cell))}
-        self.took = [
-            _took(cell, finished[cell.folder]) for cell in self.grid.cells if cell.folder in finished
-        ]
+        runs = self.grid.runs
+        finished = {cell.folder: found for cell in runs if (found := self._finished(cell))}
+        self.took = [_took(cell, finished[cell.folder]) for cell in runs if cell.folder in finished]
         self.done = len(finished)
-        ahead = [cell for cell in self.grid.cells if cell.folder not in finished]
+        ahead = [cell for cell in runs if cell.folder not in finished]
         if self.jobs > 1 and (shared := shared_address(ahead)):
             raise UsageError(f"{shared} is that of several cells: give --jobs 1, or port 0")
         _require_data(ahead)
@@ -81,12 +80,10 @@ class Comparison:
             grid_toml.keep(self.out, table, self.grid)
             click.echo(self._first_line(ahead))
             try:
-                with closing(Ticker(Terminal(sys.stdout), len(self.grid.cells))) as shown:
+                with closing(Ticker(Terminal(sys.stdout), len(runs))) as shown:
                     self._run(ahead, shown)
             except KeyboardInterrupt:  # said when the living line is gone
-                words = (
-                    f"{self.done} of {counted(len(self.grid.cells), 'cell')} done, the same command goes on"
-                )
+                words = f"{self.done} of {counted(len(runs), 'cell')} done, the same command goes on"
                 click.echo(f"interrupted: {words}", err=True)
                 raise
 
@@ -115,7 +112,7 @@ class Comparison:
                 self.done += 1
                 how = self._take(end)
                 estimate = _brief(self._estimate(left))
-                shown.say(f"{self.done}/{len(self.grid.cells)}  {end.cell.name}  {how}; {estimate}")
+                shown.say(f"{self.done}/{len(self.grid.runs)}  {end.cell.name}  {how}; {estimate}")
 
     def _take(self, end: EndedCell) -> str:
         """Note how a cell ended, and say it."""
@@ -137,7 +134,10 @@ class Comparison:
     def _first_line(self, ahead: Sequence[Cell]) -> str:
         kept = f", {self.done} finished before" if self.done else ""
         estimate = self._estimate({cell.folder: _ahead(cell) for cell in ahead})
-        return f"{product(self.grid.axes)} in {self.out}{kept}; {self.jobs} at a time\n{estimate}"
+        runs = len(self.grid.runs)
+        shared = f", {len(self.grid.cells) - runs} by a run of another" if runs < len(self.grid.cells) else ""
+        cells = f"{product(self.grid.axes, len(self.grid.cells))}{shared}"
+        return f"{cells} in {self.out}{kept}; {self.jobs} at a time\n{estimate}"
 
     def _finished(self, cell: Cell) -> History | None:
         """Return a cell's history if its run has ended as it should, and no more is asked of it."""

@@ -13,10 +13,12 @@ _BAR = 12  # columns
 _MARKS, _ASCII_MARKS = ("━", "─"), ("=", "-")  # done and to come
 
 
-def product(axes: Mapping[str, Sequence[Any]]) -> str:
-    """Return `6 cells (3 methods x 2 seeds)`."""
-    cells = counted(math.prod(map(len, axes.values())), "cell")
-    return f"{cells} ({' x '.join(counted(len(values), axis) for axis, values in axes.items()) or 'no axes'})"
+def product(axes: Mapping[str, Sequence[Any]], cells: int | None = None) -> str:
+    """Return `6 cells (3 methods x 2 seeds)`, with commas where some axes are not for all."""
+    every = math.prod(map(len, axes.values()))
+    parts = [counted(len(values), axis) for axis, values in axes.items()]
+    words = (" x " if cells in (None, every) else ", ").join(parts) or "no axes"
+    return f"{counted(cells or every, 'cell')} ({words})"
 
 
 class Ticker:

@@ -37,9 +37,10 @@ def over_seeds(found: Sequence[Group], grid: Grid) -> list[Block]:
     """Return accuracy, the way to each target and the whole run over seeds, each with its differences."""
     tables: list[Block] = []
     for title, figures in _parts(found, grid).items():
-        tables.append(_spreads(title, figures, found))
-        if any(figure in group.differences for group in found for _, figure in figures):
-            tables.append(_differences(title, figures, found, grid.baseline))
+        asked = [group for group in found if any(figure in group.values for _, figure in figures)]
+        tables.append(_spreads(title, figures, asked or found))
+        if any(figure in group.differences for group in asked for _, figure in figures):
+            tables.append(_differences(title, figures, asked, grid.baseline))
     return [*tables, _spreads("The whole run", _costs(None, known_costs(found)), found)]
 
 

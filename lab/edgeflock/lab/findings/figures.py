@@ -11,7 +11,7 @@ from edgeflock.common.errors import BadValue
 from edgeflock.lab.findings.bounded import Bounded, Middle, exactly, middle, more_than, ratios
 from edgeflock.lab.findings.outcome import COSTS, curve_of, first_rounds, way
 from edgeflock.lab.findings.results import CellResult
-from edgeflock.lab.grid.grid import SEED
+from edgeflock.lab.grid.options import SEED
 from edgeflock.lab.history import Point
 
 _TESTED = re.compile(r"(final|best)_(accuracy|loss)")

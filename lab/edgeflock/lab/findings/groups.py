@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgeflock.lab.findings.outcome import COSTS
 from edgeflock.lab.findings.paired import Difference, Spread, difference, spread
 from edgeflock.lab.findings.results import CellResult
-from edgeflock.lab.grid.grid import SEED, Grid
-from edgeflock.lab.grid.options import METHOD
+from edgeflock.lab.grid.grid import Grid, shown_name
+from edgeflock.lab.grid.options import METHOD, SEED
+from edgeflock.lab.grid.rows import is_own
 
 Record = Mapping[str, str | float | int | None]
 Figure = tuple[float | None, str]  # target (None: of the whole run), name
@@ -27,8 +28,7 @@ class Group:
 
     @property
     def name(self) -> str:
-        rest = [f"{axis}={label}" for axis, label in self.labels.items() if axis != METHOD]
-        return " ".join([label for axis, label in self.labels.items() if axis == METHOD] + rest) or "all"
+        return shown_name(self.labels.get(METHOD, ""), self.labels).strip() or "all"
 
 
 def groups(results: Sequence[CellResult], grid: Grid) -> list[Group]:
@@ -43,8 +43,8 @@ def groups(results: Sequence[CellResult], grid: Grid) -> list[Group]:
 
 def _place(labels: Mapping[str, str], grid: Grid) -> list[int]:
     """Return what groups are sorted by: those that differ in their method alone stand together."""
-    axes = sorted(labels, key=lambda axis: axis == METHOD)
-    return [grid.axes[axis].index(labels[axis]) for axis in axes]
+    axes = sorted(grid.axes, key=lambda axis: 2 if is_own(axis) else int(axis == METHOD))
+    return [grid.axes[axis].index(labels[axis]) for axis in axes if axis in labels]
 
 
 def _by_figure(results: Sequence[CellResult]) -> dict[Figure, dict[str, float]]:
@@ -63,13 +63,22 @@ def _group(
     values: Mapping[tuple[tuple[str, str], ...], Mapping[Figure, Mapping[str, float]]],
     baseline: Mapping[str, str],
 ) -> Group:
-    mine, other = values[key], tuple((axis, baseline.get(axis, label)) for axis, label in key)
-    against = values.get(other, {}) if baseline and other != key else {}
+    mine, other = values[key], base_of(dict(key), baseline, map(dict, values))
+    against = values.get(tuple(other.items()), {}) if other and other != dict(key) else {}
     spreads = {figure: spread(list(by_seed.values())) for figure, by_seed in mine.items()}
     apart = {figure: difference(by_seed, against.get(figure, {})) for figure, by_seed in mine.items()}
     known = {figure: found for figure, found in spreads.items() if found is not None}
     paired = {figure: found for figure, found in apart.items() if found is not None}
     return Group(dict(key), cells, mine, known, paired)
+
+
+def base_of(
+    labels: Mapping[str, str], baseline: Mapping[str, str], known: Iterable[Mapping[str, str]]
+) -> Mapping[str, str] | None:
+    """Return the labels of what a group is held against: the baseline's, and its own where both have them."""
+    wanted = {**labels, **baseline}.items()
+    fitting = (other for other in known if baseline.items() <= other.items() <= wanted)
+    return next(fitting, None) if baseline else None
 
 
 # --------------------------------------------------------------------------------------- records for files

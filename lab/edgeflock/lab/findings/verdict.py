@@ -13,8 +13,9 @@ from edgeflock.common.command.units import counted, signed
 from edgeflock.lab.findings.groups import Figure, Group, groups
 from edgeflock.lab.findings.paired import Difference
 from edgeflock.lab.findings.results import CellResult
-from edgeflock.lab.grid.grid import SEED, Grid
-from edgeflock.lab.grid.options import METHOD
+from edgeflock.lab.grid.grid import Grid, shown_name
+from edgeflock.lab.grid.options import METHOD, SEED
+from edgeflock.lab.grid.rows import is_own
 
 FINAL: Figure = (None, "final_accuracy")
 _SAME = 0.005  # accuracy: an interval within this is of no consequence, wherever 0 is
@@ -38,15 +39,21 @@ def verdicts(results: Sequence[CellResult], grid: Grid) -> list[SettingVerdict]:
     against = reference(grid)
     settings: dict[tuple[tuple[str, str], ...], list[Group]] = {}
     for group in groups(results, replace(grid, baseline=against)):
-        rest = tuple((axis, label) for axis, label in group.labels.items() if axis not in against)
+        rest = tuple((axis, label) for axis, label in group.labels.items() if not _is_of(axis, against))
         settings.setdefault(rest, []).append(group)
     return [
         SettingVerdict(
             _labels(dict(setting)) if len(settings) > 1 else "",
-            "; ".join(_parts(found, against, grid.targets)),
+            "; ".join(_parts(found, against, _asked(found, grid.targets))),
         )
         for setting, found in settings.items()
     ]
+
+
+def _asked(found: Sequence[Group], targets: Sequence[float]) -> list[float]:
+    """Return the targets of these groups: other cases may have others."""
+    known = any(group.values for group in found)
+    return [one for one in targets if not known or any((one, "rounds") in group.values for group in found)]
 
 
 def reference(grid: Grid) -> Mapping[str, str]:
@@ -59,7 +66,11 @@ def reference(grid: Grid) -> Mapping[str, str]:
 
 
 def _parts(found: Sequence[Group], against: Mapping[str, str], targets: Sequence[float]) -> Iterator[str]:
-    names = {id(group): _labels({axis: group.labels[axis] for axis in against}) for group in found}
+    mine = {
+        id(group): {axis: group.labels[axis] for axis in group.labels if _is_of(axis, against)}
+        for group in found
+    }
+    names = {one: _labels(labels) for one, labels in mine.items()}
     known = [(names[id(group)], group) for group in found]
     yield from _accuracies(
         known, next(name for name, group in known if against.items() <= group.labels.items())
@@ -68,9 +79,16 @@ def _parts(found: Sequence[Group], against: Mapping[str, str], targets: Sequence
     yield from _missing(known)
 
 
+def _is_of(axis: str, against: Mapping[str, str]) -> bool:
+    """Whether an axis tells the groups of a setting apart: it is compared, or an option of one method."""
+    return axis in against or is_own(axis)
+
+
 def _labels(labels: Mapping[str, str]) -> str:
     """Return labels as people call them: a method by its name alone."""
-    return " ".join(label if axis == METHOD else f"{axis}={label}" for axis, label in labels.items()) or "all"
+    if METHOD in labels:
+        return shown_name(labels[METHOD], labels)
+    return " ".join(f"{axis}={label}" for axis, label in labels.items()) or "all"
 
 
 # ------------------------------------------------------------------------------------------------ accuracy

@@ -12,15 +12,17 @@ from edgeflock.common.command.options import public, read_toml, unknown
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
 from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.lab.grid import identity
-from edgeflock.lab.grid.options import (
-    METHOD,
-    Choice,
-    axis_of,
-    label_of,
-    method_of,
-    section,
-    text_of,
-    values_of,
+from edgeflock.lab.grid.cases import CASE, Case, check_cases, read_cases
+from edgeflock.lab.grid.options import METHOD, SEED, Choice, axis_of, label_of, section, text_of, values_of
+from edgeflock.lab.grid.rows import (
+    MethodRow,
+    applies,
+    check_rows,
+    flat,
+    is_own,
+    options_of,
+    own_axis_of,
+    row_of,
 )
 from edgeflock.lab.history import GLOBAL
 from edgeflock.lab.run.config import LabConfig
@@ -29,10 +31,8 @@ from edgeflock.server.config import ServerConfig
 from edgeflock.server.files.run_dir import RUN_TOML
 from edgeflock.server.files.run_toml import from_toml
 
-SEED = "seed"
 CELLS = "cells"  # where the run directories lie in that of a comparison
-_TOP = ("grid", "run", METHOD, "baseline", "target", "measure", "last", "at", "figure")
-_MEASURE = "measure"
+_TOP = ("grid", "run", CASE, METHOD, "baseline", "target", "measure", "last", "at", "figure")
 _INSIDE = "options of the runs stand in [run], or in [grid] as lists"
 _DEFAULT = ServerConfig().method
 
@@ -41,14 +41,15 @@ _DEFAULT = ServerConfig().method
 class Cell:
     """One run of a grid."""
 
-    labels: Mapping[str, str]  # the value of every axis, as text
+    labels: Mapping[str, str]  # the value of every axis that is for its method, as text
     given: Mapping[str, Any]  # options of fl-server
     lab: Mapping[str, Any]  # options of fl-lab run
     config: ServerConfig  # what they resolve to
     digest: str
     digest_before: str  # as an earlier edgeflock made it, of fewer options
-    targets: tuple[float, ...] = ()  # its own; empty: the grid's
-    measure: str = ""  # its own; empty: the grid's
+    folder: str  # of its run, below that of all cells
+    targets: tuple[float, ...] | None = None  # of its case or method, ascending; None: the grid's
+    measure: str = ""  # of its case or method; empty: the grid's
 
     @property
     def method(self) -> str:
@@ -56,13 +57,9 @@ class Cell:
         return self.labels.get(METHOD, self.config.method)
 
     @property
-    def folder(self) -> str:
-        return f"{self.method}-{self.digest}"
-
-    @property
     def name(self) -> str:
         """The cell for people: fedprox seed=1 partition=iid."""
-        return _name(self.method, self.labels)
+        return shown_name(self.method, self.labels)
 
     def with_data(self, root: Path) -> Cell:
         """Return the cell with its data sets elsewhere: that does not make it another one."""
@@ -74,6 +71,12 @@ class Cell:
     def group(self) -> Mapping[str, str]:
         """The labels that cells have in common over which is averaged: all but the seed."""
         return {axis: label for axis, label in self.labels.items() if axis != SEED}
+
+
+def shown_name(method: str, labels: Mapping[str, str]) -> str:
+    """Return a cell, or several that differ in other axes, for people: fedtrip seed=1 mu=0.4."""
+    rest = (f"{axis.removeprefix(f'{method}.')}={label}" for axis, label in labels.items() if axis != METHOD)
+    return " ".join([method, *rest])
 
 
 def run_dir(out: Path, cell: Cell) -> Path:
@@ -96,7 +99,7 @@ class Grid:
 
     cells: tuple[Cell, ...]
     axes: Mapping[str, tuple[str, ...]]  # the labels of every axis, in the file's order
-    targets: tuple[float, ...]
+    targets: tuple[float, ...]  # of all cells
     baseline: Mapping[str, str]  # labels; empty: there is none
     measure: str  # the model whose accuracy counts
     last: int = 0  # so many last rounds have a mean of their own in the tables; 0: none
@@ -104,10 +107,15 @@ class Grid:
     figures: tuple[Mapping[str, Any], ...] = ()  # pictures beside the usual one, as the file asks for them
 
     def targets_of(self, cell: Cell) -> tuple[float, ...]:
-        return cell.targets or self.targets
+        return self.targets if cell.targets is None else cell.targets
 
     def measure_of(self, cell: Cell) -> str:
         return cell.measure or self.measure
+
+    @property
+    def runs(self) -> tuple[Cell, ...]:
+        """The cells without those that another one's run answers, too."""
+        return tuple({cell.folder: cell for cell in reversed(self.cells)}.values())[::-1]
 
 
 def read_grid(path: Path) -> Grid:
@@ -122,33 +130,81 @@ def make_grid(table: Mapping[str, Any], where: str) -> Grid:
     for key in table:
         if key not in _TOP:
             raise UsageError(f"unknown key in {where}: {key}, known are {', '.join(_TOP)}; {_INSIDE}")
-    sections = {name: section(table, name, where) for name in ("grid", "run", METHOD)}
-    fixed = values_of(sections["run"], f"[run] of {where}")
-    axes = {key: axis_of(key, values, where) for key, values in sections["grid"].items()}
-    if twice := sorted(axes.keys() & sections["run"].keys()):
-        raise UsageError(f"{twice[0]} stands in [grid] and in [run] of {where}: give it once")
-    named = [label for label, _ in axes[METHOD]] if METHOD in axes else [fixed.get(METHOD, _DEFAULT)]
-    methods = {name: method_of(name, sections[METHOD].get(name, {}), axes, where) for name in named}
-    measures = {
-        name: read_measure(options[_MEASURE], f"{_MEASURE} in [method.{name}] of {where}")
-        for name, options in sections[METHOD].items()
-        if isinstance(options, dict) and _MEASURE in options
-    }
-    for name in sections[METHOD]:
-        if name not in methods:
-            raise unknown(f"method in [method.{name}] of {where}, which the grid does not run", name, methods)
-    labels = {key: tuple(label for label, _ in values) for key, values in axes.items()}
-    cells = (_cell(choice, fixed, methods, axes) for choice in _choices(axes))
+    plan = _plan(table, where)
+    labels = {key: tuple(label for label, _ in values) for key, values in plan.axes.items()}
+    cells = _sharing(_each_with_targets([_cell(choice, plan) for choice in _choices(plan)], plan.targets))
     return Grid(
-        cells=tuple(replace(cell, measure=measures.get(cell.method, "")) for cell in cells),
+        cells=cells,
         axes=labels,
-        targets=read_targets(table.get("target", []), f"target in {where}"),
+        targets=tuple(
+            sorted(
+                {
+                    target
+                    for cell in cells
+                    for target in (plan.targets if cell.targets is None else cell.targets)
+                }
+            )
+        ),
         baseline=read_baseline(table.get("baseline", {}), labels, f"baseline in {where}"),
-        measure=read_measure(table.get("measure", GLOBAL), f"measure in {where}"),
+        measure=plan.measure,
         last=_count(table.get("last", 0), f"last in {where}", 0),
         at=tuple(_count(round, f"at in {where}", 1) for round in _listed(table.get("at", []))),
         figures=_tables(table.get("figure", []), f"figure in {where}"),
     )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A grid's file, read: what cells are made of."""
+
+    fixed: Mapping[str, Any]  # options of [run]
+    rows: Mapping[str, MethodRow]  # by the labels of the methods
+    cases: Mapping[str, Case]
+    axes: Mapping[str, list[Choice]]  # the cases first
+    targets: tuple[float, ...]
+    measure: str
+    where: str
+
+    @property
+    def varied(self) -> set[str]:
+        """The options that a plain axis or a case varies."""
+        plain = {key for key in self.axes if key != CASE and not is_own(key)}
+        return plain | {key for case in self.cases.values() for key in case.options}
+
+
+def _plan(table: Mapping[str, Any], where: str) -> _Plan:
+    sections = {name: section(table, name, where) for name in ("grid", "run", METHOD)}
+    fixed = values_of(sections["run"], f"[run] of {where}")
+    cases = read_cases(table.get(CASE, []), where)
+    axes = _axes(sections["grid"], cases, where)
+    if twice := sorted(axes.keys() & sections["run"].keys()):
+        raise UsageError(f"{twice[0]} stands in [grid] and in [run] of {where}: give it once")
+    rows = _rows(sections[METHOD], axes, fixed.get(METHOD, _DEFAULT), where)
+    check_cases(cases.values(), rows.values(), axes)
+    check_rows(filter(is_own, axes), rows.values(), f"[grid] of {where}")
+    targets = read_targets(table.get("target", []), f"target in {where}")
+    measure = read_measure(table.get("measure", GLOBAL), f"measure in {where}")
+    return _Plan(fixed, rows, cases, axes, targets, measure, where)
+
+
+def _axes(table: Mapping[str, Any], cases: Mapping[str, Case], where: str) -> dict[str, list[Choice]]:
+    axes: dict[str, list[Choice]] = {CASE: [(name, {}) for name in cases]} if cases else {}
+    for key, values in flat(table).items():
+        axes[key] = (
+            own_axis_of(key, values, f"[grid] of {where}") if is_own(key) else axis_of(key, values, where)
+        )
+    return axes
+
+
+def _rows(
+    tables: Mapping[str, Any], axes: Mapping[str, list[Choice]], alone: str, where: str
+) -> dict[str, MethodRow]:
+    named = [label for label, _ in axes[METHOD]] if METHOD in axes else [alone]
+    rows = {name: row_of(name, tables.get(name, {}), axes, where) for name in named}
+    for name in tables:
+        if name not in rows:
+            raise unknown(f"method in [method.{name}] of {where}, which the grid does not run", name, rows)
+    return rows
 
 
 def _listed(value: Any) -> Sequence[Any]:
@@ -206,41 +262,86 @@ def read_baseline(value: Any, axes: Mapping[str, Sequence[str]], label: str) -> 
 # ---------------------------------------------------------------------------------------------- the cells
 
 
-def _choices(
-    axes: Mapping[str, list[Choice]],
-) -> list[dict[str, Choice]]:
-    """Return every combination; seeds change slowest, so that soon every method has a figure."""
-    order = sorted(axes, key=lambda key: key != SEED)
-    products = itertools.product(*(axes[key] for key in order))
-    return [dict(zip(order, values, strict=True)) for values in products]
+def _choices(plan: _Plan) -> list[dict[str, Choice]]:
+    """Return every combination once; seeds change slowest, so that soon every method has a figure.
+
+    An option of one method is no axis of the others.
+    """
+    order = sorted(plan.axes, key=lambda key: key != SEED)
+    found: dict[tuple[str, ...], dict[str, Choice]] = {}
+    for values in itertools.product(*(plan.axes[key] for key in order)):
+        every = dict(zip(order, values, strict=True))
+        row = _row(every, plan)
+        mine = {key: every[key] for key in plan.axes if not is_own(key) or applies(key, row, plan.axes)}
+        found.setdefault(tuple(f"{key}={label}" for key, (label, _) in mine.items()), mine)
+    return list(found.values())
 
 
-def _cell(
-    choice: Mapping[str, Choice],
-    fixed: Mapping[str, Any],
-    methods: Mapping[str, dict[str, Any]],
-    axes: Mapping[str, Any],
-) -> Cell:
-    labels = {axis: choice[axis][0] for axis in axes}
-    method = labels[METHOD] if METHOD in labels else str(fixed.get(METHOD, _DEFAULT))
-    chosen = {
-        name: value for _, values in choice.values() for name, value in values.items() if name != METHOD
-    }
-    given = _layered(fixed, methods[method], chosen)
+def _row(choice: Mapping[str, Choice], plan: _Plan) -> MethodRow:
+    return plan.rows[choice[METHOD][0]] if METHOD in choice else next(iter(plan.rows.values()))
+
+
+def _cell(choice: Mapping[str, Choice], plan: _Plan) -> Cell:
+    labels = {axis: label for axis, (label, _) in choice.items()}
+    row, case = _row(choice, plan), plan.cases[labels[CASE]] if CASE in labels else None
+    layers = [
+        plan.fixed,
+        case.options if case else {},
+        row.options,
+        case.options_of(row) if case else {},
+        *(_options(axis, values, row, plan) for axis, (_, values) in choice.items()),
+    ]
+    given = _layered(*layers)
     lab = {entry.name: given.pop(entry.name) for entry in public(LabConfig) if entry.name in given}
-    config = _resolved(given, _name(method, labels))
-    digest, before = (make(config, lab, axes) for make in (identity.digest, identity.digest_before))
-    return Cell(labels, given, lab, config, digest, before)
+    config = _resolved(given, shown_name(row.name, labels))
+    told_apart = [make(config, lab, plan.varied) for make in (identity.digest, identity.digest_before)]
+    asked = case.asked_of(row) if case else row.asked
+    where = f"of {shown_name(row.name, labels)} in {plan.where}"
+    return Cell(
+        labels=labels,
+        given=given,
+        lab=lab,
+        config=config,
+        digest=told_apart[0],
+        digest_before=told_apart[1],
+        folder=f"{row.name}-{told_apart[0]}",
+        targets=read_targets(asked["target"], f"target {where}") if "target" in asked else None,
+        measure=read_measure(asked["measure"], f"measure {where}") if "measure" in asked else "",
+    )
+
+
+def _options(axis: str, values: dict[str, Any], row: MethodRow, plan: _Plan) -> dict[str, Any]:
+    """Return what a value of an axis stands for; the method itself is that of the row."""
+    if is_own(axis):
+        return options_of(row.method, values, f"[grid] of {plan.where}")
+    return {} if axis == METHOD else values
+
+
+def _each_with_targets(cells: Sequence[Cell], targets: tuple[float, ...]) -> Sequence[Cell]:
+    """Return the cells, all with their own targets if some have such: the grid's are those of all cells."""
+    if all(cell.targets is None for cell in cells):
+        return cells
+    return [replace(cell, targets=targets) if cell.targets is None else cell for cell in cells]
+
+
+def _sharing(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """Return the cells, those with one directory that are one run, of which different things are asked."""
+    first: dict[tuple[str, int], str] = {}
+    return tuple(
+        replace(cell, folder=first.setdefault((cell.digest, cell.config.rounds), cell.folder))
+        for cell in cells
+    )
 
 
 def _layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Put options over others: epochs and steps replace each other."""
+    """Put options over others: epochs and steps replace each other, those of a method come together."""
     given: dict[str, Any] = {}
     for layer in layers:
         for name, other in (("epochs", "steps"), ("steps", "epochs")):
             if name in layer and other not in layer:
                 given.pop(other, None)
-        given |= layer
+        own = {**given.get("set", {}), **layer.get("set", {})}
+        given |= {**layer, "set": own} if own else layer
     return given
 
 
@@ -251,7 +352,3 @@ def _resolved(given: Mapping[str, Any], name: str) -> ServerConfig:
         return combine(given)
     except EdgeflockError as error:
         raise UsageError(f"{name}: {error}") from None
-
-
-def _name(method: str, labels: Mapping[str, str]) -> str:
-    return " ".join([method, *(f"{axis}={label}" for axis, label in labels.items() if axis != METHOD)])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from edgeflock.common.command.options import read_toml
 from edgeflock.common.command.settings_file import value_text
 from edgeflock.lab.grid.grid import Grid, make_grid
+from edgeflock.lab.grid.rows import flat
 from edgeflock.server.files.run_dir import write_small
 
 FILE = "grid.toml"
@@ -20,10 +21,30 @@ def keep(out: Path, table: Mapping[str, Any], grid: Grid) -> None:
 
     Raises EdgeflockError with a sentence if that cannot be.
     """
-    asked = {"target": list(grid.targets), "baseline": dict(grid.baseline), "measure": grid.measure}
-    write_small(
-        out / FILE, _HEAD + to_toml({**table, **{key: value for key, value in asked.items() if value}})
-    )
+    asked = {"baseline": dict(grid.baseline)} if grid.baseline else {}
+    write_small(out / FILE, _HEAD + to_toml({**table, **asked}))
+
+
+def with_asked(table: Mapping[str, Any], **asked: Any) -> dict[str, Any]:
+    """Return a grid's table with another target or measure for all its runs, whatever it says of some."""
+    keys = [key for key, value in asked.items() if value is not None]
+    found = {**table, **{key: asked[key] for key in keys}}
+    if isinstance(methods := table.get("method"), dict):
+        found["method"] = {name: _without(options, keys) for name, options in methods.items()}
+    if isinstance(cases := table.get("case"), list):
+        found["case"] = [_without(case, keys) for case in cases]
+    return found
+
+
+def _without(options: Any, keys: Collection[str]) -> Any:
+    """Return a table that asks nothing; a target that is a table ends runs."""
+    if not isinstance(options, dict):
+        return options
+    return {
+        key: value
+        for key, value in flat(options).items()
+        if key.rpartition(".")[2] not in keys or isinstance(value, dict)
+    }
 
 
 def recall(out: Path) -> Grid | None:
@@ -49,4 +70,8 @@ def _are_tables(value: Any) -> bool:
 
 
 def _lines(table: Mapping[str, Any]) -> str:
-    return "".join(f"{key} = {value_text(value)}\n" for key, value in table.items())
+    return "".join(f"{_key(key)} = {value_text(value)}\n" for key, value in table.items())
+
+
+def _key(key: str) -> str:
+    return value_text(key) if "." in key else key

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from edgeflock.common.command.kinds import plain
@@ -13,8 +12,7 @@ from edgeflock.lab.run.config import LabConfig
 from edgeflock.server.config import ServerConfig
 
 METHOD = "method"
-_LONGEST = 100  # a name of a method is that of a folder, too
-_NAME = re.compile(rf"[A-Za-z0-9][\w.+-]{{0,{_LONGEST - 1}}}", re.ASCII)
+SEED = "seed"
 _ELSEWHERE = {
     "run_dir": "every cell has a directory of its own, below --out",
     "set": "options of a method stand in [method.NAME]",
@@ -40,14 +38,25 @@ def _known() -> list[Option]:
 def values_of(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return options of fl-server and fl-lab run, checked."""
     for key in table:
-        _check_key(key, where)
+        check_key(key, where)
     return from_table(_known(), table, where)
 
 
-def _check_key(key: str, where: str, own: Collection[str] = ()) -> None:
+def known_keys() -> set[str]:
+    """Return every key that stands for an option of fl-server or fl-lab run."""
+    return {entry.name for entry in _known() if not entry.table}
+
+
+def is_known(key: str) -> bool:
+    """Whether a key stands for an option, be it one that has its place elsewhere."""
+    return key in _ELSEWHERE or key in known_keys()
+
+
+def check_key(key: str, where: str, own: Collection[str] = ()) -> None:
+    """Refuse a key that is neither an option of fl-server or fl-lab run nor one of a method's own."""
     if key in _ELSEWHERE:
         raise UsageError(f"{key} in {where}: {_ELSEWHERE[key]}")
-    known = {*own, *(entry.name for entry in _known() if not entry.table)}
+    known = {*own, *known_keys()}
     if key not in known:
         raise unknown(f"key in {where}", key, known)
 
@@ -56,35 +65,21 @@ def axis_of(key: str, values: Any, where: str) -> list[Choice]:
     """Return the label of every value of an axis, with the options that it stands for."""
     where = f"[grid] of {where}"
     if not isinstance(values, list) or not values:
-        _check_key(key, where)  # an unknown one is the greater mistake
+        check_key(key, where)  # an unknown one is the greater mistake
+    return choices_of(key, values, where, lambda value: values_of({key: value}, where))
+
+
+def choices_of(
+    key: str, values: Any, where: str, stands_for: Callable[[Any], dict[str, Any]]
+) -> list[Choice]:
+    """Return a list of values as an axis, each once."""
+    if not isinstance(values, list) or not values:
         raise BadValue(f"{key} in {where}", values, "a list with at least one value")
-    found = [(label_of(value), values_of({key: value}, where)) for value in values]
+    found = [(label_of(value), stands_for(value)) for value in values]
     labels = [label for label, _ in found]
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         raise BadValue(f"{key} in {where}", twice, "every value once")
     return found
-
-
-def method_of(name: str, table: Any, axes: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the options of a method or a variant of one: its own as `set`, and those of fl-server."""
-    from edgeflock.methods.kit.registry import load  # brings torch
-
-    where = f"[method.{name}] of {where}"
-    if not isinstance(table, dict):
-        raise BadValue(f"method.{name}", table, f"a table, [method.{name}]")
-    if not _NAME.fullmatch(name):
-        raise BadValue(f"the name {where}", name, f"letters, digits and . _ + -, at most {_LONGEST}")
-    method = load(text_of(table.get("name", name), f"name in {where}"))
-    own = set(method.params.__dataclass_fields__)
-    rest = {key: value for key, value in table.items() if key not in own and key not in ("name", "measure")}
-    if METHOD in rest:
-        raise UsageError(f"method in {where}: the method that it is one of is its name")
-    for key in rest:
-        _check_key(key, where, own)
-        if key in axes:
-            raise UsageError(f"{key} stands in [grid] and in {where}: give it once")
-    set_ = {key: label_of(value) for key, value in table.items() if key in own}
-    return {**values_of(rest, where), METHOD: method.name, **({"set": set_} if set_ else {})}
 
 
 def label_of(value: Any) -> str:

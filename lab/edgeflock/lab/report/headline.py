@@ -10,8 +10,8 @@ from edgeflock.common.command.units import UNKNOWN, amount, counted, decimal
 from edgeflock.lab.findings.groups import Group
 from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.findings.verdict import FINAL
-from edgeflock.lab.grid.grid import SEED, Grid
-from edgeflock.lab.grid.options import METHOD
+from edgeflock.lab.grid.grid import Grid
+from edgeflock.lab.grid.options import METHOD, SEED
 from edgeflock.lab.history import COMPLETED, History
 from edgeflock.lab.report.key_figures import measured
 from edgeflock.server.config import ServerConfig
