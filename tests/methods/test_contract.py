@@ -153,7 +153,10 @@ MODELS = [
     ("resnet18", (3, 32, 32), {"norm": "group"}),
     ("resnet18", (3, 32, 32), {"norm": "batch"}),
     ("vgg16", (3, 32, 32), {}),
-    ("firenet", (3, 64, 64), {}),
+    ("firenet-jadon", (3, 64, 64), {}),
+    ("firenet-dunnings", (3, 32, 32), {"hidden": "64"}),
+    ("alexnet-fedtrip", (3, 32, 32), {}),
+    ("cnn-lrn", (1, 28, 28), {}),
 ]
 
 

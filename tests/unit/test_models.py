@@ -18,7 +18,7 @@ from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.custom import adapt, load_custom
 from edgeflock.common.models.kit.flops import forward_flops, parameter_count
-from edgeflock.common.models.kit.layers import SeededDropout, max_pool2
+from edgeflock.common.models.kit.layers import SeededDropout, max_pool2, padded
 
 SIZES = [
     ("mlp", (1, 28, 28), 10, {}, 79_510),
@@ -33,6 +33,12 @@ SIZES = [
     ("logistic", (1, 28, 28), 10, {}, 7_850),
     ("svm", (1, 28, 28), 10, {}, 784),
     ("firenet", (3, 64, 64), 2, {}, 646_818),
+    ("firenet-jadon", (3, 64, 64), 2, {}, 646_818),
+    ("firenet-dunnings", (3, 224, 224), 2, {}, 68_342_914),
+    ("alexnet-fedtrip", (3, 32, 32), 10, {}, 2_729_290),
+    ("cnn-lrn", (1, 28, 28), 10, {}, 430_698),
+    ("cnn-lrn", (3, 32, 32), 10, {}, 555_178),
+    ("resnet18", (3, 32, 32), 10, {"stem": "large", "groups": "2"}, 11_181_642),
     ("resnet18", (3, 32, 32), 10, {}, 11_173_962),
     ("resnet18", (3, 64, 64), 10, {"norm": "batch"}, 11_181_642),
     ("cnn", (1, 8, 8), 10, {"width": "16"}, 13_706),
@@ -64,13 +70,55 @@ def test_a_model_has_its_published_size_and_returns_features_and_logits(
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "macs"),
-    [("mlp", (1, 28, 28), 79_400), ("lenet5", (1, 28, 28), 416_520), ("lenet5", (3, 32, 32), 651_720)],
+    ("name", "shape", "arguments", "macs"),
+    [
+        ("mlp", (1, 28, 28), {}, 79_400),
+        ("lenet5", (1, 28, 28), {}, 416_520),
+        ("lenet5", (3, 32, 32), {}, 651_720),
+        ("alexnet-fedtrip", (3, 32, 32), {}, 145_922_816),
+        ("cnn-lrn", (1, 28, 28), {}, 6_048_768),
+        ("resnet18", (3, 32, 32), {"stem": "large", "groups": "2"}, 37_016_576),
+    ],
 )
 def test_the_counted_operations_are_twice_the_published_macs(
-    name: str, shape: tuple[int, ...], macs: int
+    name: str, shape: tuple[int, ...], arguments: dict[str, str], macs: int
 ) -> None:
-    assert forward_flops(build(name, shape), shape) == 2 * macs
+    """Published or, for cnn-lrn, arithmetic: FedTrip's Table III says 145.93 million, PAPERS 5 says 37."""
+    net = models.build(name, input_shape=shape, classes=10, arguments=arguments, seed=1)
+    assert forward_flops(net, shape) == 2 * macs
+
+
+def test_the_name_of_before_makes_the_same_firenet() -> None:
+    old, new = build("firenet", (3, 32, 32)).state_dict(), build("firenet-jadon", (3, 32, 32)).state_dict()
+    assert old.keys() == new.keys()
+    assert all(torch.equal(old[key], new[key]) for key in old)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "side"), [(5, 4, 224), (4, 1, 28), (3, 2, 56), (3, 2, 7), (2, 2, 7)]
+)
+def test_windows_begin_at_every_place_and_what_they_lack_is_put_to_the_end(
+    size: int, stride: int, side: int
+) -> None:
+    x = torch.ones(1, 1, side, side + 1)
+    wide = padded(x, size, stride)
+    for length, before in zip(wide.shape[2:], x.shape[2:], strict=True):
+        assert (length - size) // stride + 1 == -(-before // stride)
+    assert wide.sum() == x.sum()
+    first = [int((wide[0, 0] > 0).any(1 - axis).int().argmax()) for axis in (0, 1)]
+    assert first == [(wide.shape[2] - side) // 2, (wide.shape[3] - side - 1) // 2]
+
+
+def test_the_ancestor_of_fedadm_begins_as_its_code_does_and_normalises_over_nine_channels() -> None:
+    net = build("cnn-lrn")
+    values = dict(net.named_parameters())
+    assert all((v == 0.1).all() for name, v in values.items() if name.endswith("bias"))
+    assert values["fc.weight"].abs().max() <= 0.2
+    assert values["fc.weight"].std().item() == pytest.approx(0.088, abs=0.001)
+    x = torch.rand(1, 32, 2, 2)
+    squares = torch.stack([x[:, max(0, c - 4) : c + 5].square().sum(1) for c in range(32)], 1)
+    norm = net.get_submodule("norm")
+    assert torch.allclose(norm(x), x / (1 + 0.001 / 9 * squares) ** 0.75)
 
 
 @pytest.mark.parametrize("name", models.names())
@@ -110,7 +158,10 @@ def test_unknown_names_and_values_are_refused_with_a_sentence() -> None:
         ("cnn", (1, 7, 8)),
         ("cnn", (64,)),
         ("vgg16", (3, 28, 28)),
-        ("firenet", (3, 16, 16)),
+        ("firenet-jadon", (3, 16, 16)),
+        ("firenet-dunnings", (3, 7, 9)),
+        ("alexnet-fedtrip", (3, 11, 32)),
+        ("cnn-lrn", (784,)),
         ("lenet5", (8, 8)),
     ],
 )

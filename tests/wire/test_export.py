@@ -145,7 +145,7 @@ def test_pooling_of_our_own_is_exported_too(kind: str, tmp_path: Path) -> None:
     assert files.largest_error(model, kind, tmp_path / "m") < 1e-5
 
 
-LARGE = ("alexnet", "resnet18", "vgg16")
+LARGE = ("alexnet", "alexnet-fedtrip", "firenet-dunnings", "resnet18", "vgg16")
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "torchscript", "exported"])

@@ -19,7 +19,8 @@ def is_option(key: str) -> bool:
 
 
 def models() -> list[str]:
-    return sorted(path.parts[0] for path in _defining("edgeflock.common.models", "def make"))
+    found = [path.parts[0] for path in _defining("edgeflock.common.models", "def make")]
+    return sorted(name.replace("_", "-") for name in found)
 
 
 def datasets() -> list[str]:

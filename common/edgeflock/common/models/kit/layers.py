@@ -98,6 +98,17 @@ def _is_traced() -> bool:
     return bool(torch.jit.is_tracing())  # type: ignore # pyright: ignore[reportPrivateImportUsage]
 
 
+def padded(x: Tensor, size: int, stride: int) -> Tensor:
+    """Return images with as many zeros as windows need that begin at every stride-th place, at the end first.
+
+    TensorFlow's padding SAME, with which some published nets were trained.
+    """
+    lacking = [max(0, size - (side % stride or stride)) for side in (x.shape[-1], x.shape[-2])]
+    if not any(lacking):
+        return x
+    return F.pad(x, [part for lack in lacking for part in (lack // 2, lack - lack // 2)])
+
+
 class MaxPool2(nn.Module):
     """max_pool2 as a module."""
 

@@ -24,7 +24,8 @@ _INITIALISING = threading.Lock()  # layers draw their initial values from torch'
 
 def names() -> list[str]:
     """Return the names of all models, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(models.__path__) if module.name != _KIT)
+    found = [module.name for module in pkgutil.iter_modules(models.__path__) if module.name != _KIT]
+    return sorted(name.replace("_", "-") for name in found)
 
 
 def build_net(model: ModelDescription, seed: int, own: str | None = None) -> Net:
@@ -44,7 +45,7 @@ def find(name: str) -> ModuleType:
     """Return the module of that model. Raises UnknownName."""
     if name not in names():
         raise UnknownName("model", name, names())
-    return importlib.import_module(f"{models.__name__}.{name}")
+    return importlib.import_module(f"{models.__name__}.{name.replace('-', '_')}")
 
 
 def build(
