@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
+from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.flops import training_flops
 from edgeflock.methods.kit import registry
 from edgeflock.methods.kit.local import Local
 from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.work import RoundWork
+from support.contract import HeldData
 from support.federation import PLAN, SHAPE, WIDTHS, Federation
 from support.training import bench_of
 
 ROUNDS = 2
-_NAMES = sorted(set(registry.names()) - {"pfedmo", "centralized", "local"})
 
 
 class Counted(Federation):
@@ -37,19 +38,27 @@ class Counted(Federation):
         return update
 
 
-@pytest.mark.parametrize(("name", "steps"), [*((name, None) for name in _NAMES), ("fedmrur", 2), ("moon", 2)])
+@pytest.mark.parametrize(
+    ("name", "steps"), [*((name, None) for name in registry.names()), ("fedmrur", 2), ("moon", 2)]
+)
 def test_operations_are_those_that_were_done(tmp_path: Path, name: str, steps: int | None) -> None:
     """Also in a client's first rounds, and in local work below an epoch."""
-    run = Counted(tmp_path, name, plan=replace(PLAN, steps=steps), budgets=_budgets(name))
+    plan, tools = replace(PLAN, steps=steps), HeldData(_net, SHAPE, WIDTHS[-1])
+    run = Counted(tmp_path, name, plan=plan, budgets=_budgets(name), tools=tools)
     run.told = []
     for _ in range(ROUNDS):
         run.round()
-    forward, backward = training_flops(bench_of("mlp", SHAPE, hidden=str(WIDTHS[1])).net, SHAPE)
+    forward, backward = training_flops(_net(), SHAPE)
+    assert len(run.told) == ROUNDS * len(run.sizes)
     for _, counted, work in run.told:
         assert work.forward_samples * forward + work.backward_samples * backward == pytest.approx(
             counted,
             rel=0.03 if name == "fedmrur" else 0.0,  # once a round it derives the body alone
         )
+
+
+def _net() -> Net:
+    return bench_of("mlp", SHAPE, hidden=str(WIDTHS[1])).net
 
 
 def _budgets(name: str) -> dict[str, Any]:

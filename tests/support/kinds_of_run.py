@@ -110,6 +110,16 @@ def cut_off_in_mid_transfer(flock: Flock) -> None:
         _ended(server, *clients)
 
 
+def with_refused_tasks(flock: Flock) -> None:
+    """One client's own model raises in every training: it fetches and begins, and the others go on."""
+    model = "--model=support.custom_models:"
+    flags = ("--clients=3", "--rounds=3", "--batch-size=16", "--min-updates=2", "--deadline=60")
+    server = flock.server(*flags, f"{model}plain", "--eval-every=2")
+    pair, one = flock.client("c0,c1", WATTS, f"{model}plain"), flock.client("c2", WATTS, f"{model}touchy")
+    _ended(server, pair, one)
+    assert len(one.events("task_refused")) == 3
+
+
 def gone_back(flock: Flock) -> None:
     """The newest checkpoint is damaged and its spool is gone: an older state, in a new epoch."""
     parked(flock)
@@ -123,7 +133,7 @@ QUICK: tuple[Play, ...] = (completed, cut_in_mid_round, parked_and_resumed)
 SLOW: tuple[Play, ...] = (
     parked,
     cut_by_bytes, cut_by_cpu, at_its_target, by_its_method, server_killed, late_members, paused, gone_back,
-    client_killed_between_training_and_verdict, cut_off_in_mid_transfer,
+    with_refused_tasks, client_killed_between_training_and_verdict, cut_off_in_mid_transfer,
 )  # fmt: skip
 
 

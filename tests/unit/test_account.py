@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import selectors
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from edgeflock.client.costs import RoundCost
 from edgeflock.client.link.account import WITHIN_S, Account
+from support.quick_loop import quickly
 
 
 class Heard:
@@ -29,32 +28,6 @@ def cost(round: int) -> RoundCost:
     return RoundCost(round, 0.5, 1.0, 0.25, 0.25, 1.0, 1000)
 
 
-class Clock(selectors.DefaultSelector):
-    """Where others would wait, its time goes on instead."""
-
-    now = 0.0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self.now += timeout or 0.0
-        return super().select(0)
-
-
-class QuickLoop(asyncio.SelectorEventLoop):
-    """A loop in which a second takes no time."""
-
-    def __init__(self) -> None:
-        self._clock = Clock()
-        super().__init__(self._clock)
-
-    def time(self) -> float:
-        return self._clock.now
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=QuickLoop) as runner:
-        runner.run(work)
-
-
 def test_what_no_header_has_carried_is_told_in_its_time_and_once() -> None:
     async def check() -> None:
         server = Heard()
@@ -70,7 +43,7 @@ def test_what_no_header_has_carried_is_told_in_its_time_and_once() -> None:
         await asyncio.sleep(5 * WITHIN_S)
         assert server.rounds == [2, 4]
 
-    run(check())
+    quickly(check())
 
 
 def test_each_round_waits_from_its_own_verdict_on() -> None:
@@ -84,4 +57,4 @@ def test_each_round_waits_from_its_own_verdict_on() -> None:
         assert server.rounds == [1, 2]
         assert server.at == pytest.approx([WITHIN_S, 1.6 * WITHIN_S])
 
-    run(check())
+    quickly(check())
