@@ -79,6 +79,7 @@ METHODS = {  # those whose clients keep something from round to round, by themse
     "scaffold, topk": ("--method=scaffold", "--codec=topk:0.1"),
     "feddyn": ("--method=feddyn",),
     "feddyn, int8": ("--method=feddyn", "--codec=int8"),
+    "feddc": ("--method=feddc",),
     "fedtrip": ("--method=fedtrip",),
     "fedtrip, bf16": ("--method=fedtrip", "--codec=bf16+zstd"),
     "fedtr": ("--method=fedtr",),

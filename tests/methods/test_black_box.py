@@ -74,6 +74,7 @@ CHOICES: dict[str, list[dict[str, str]]] = {
     "scaffold": [{"eta_g": "0.6"}],
     "moon": [{"mu": "5", "temperature": "0.2"}],
     "feddyn": [{"alpha": "1"}],
+    "feddc": [{"alpha": "1"}],
     "fedntd": [{"beta": "3", "temperature": "2"}],
     "slowmo": [{"slow_lr": "0.7", "beta": "0.8"}],
     "fedmom": [{"eta": "0.8", "beta": "0.5"}],

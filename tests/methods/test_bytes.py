@@ -33,7 +33,7 @@ TABLE = {
     "fedadm": Moved(1, 2),  # with its control on; numbers travel in the header
     **dict.fromkeys(("pfedmo", "fednag", "fastslowmo"), Moved(2, 2)),
     **dict.fromkeys(("fedmrur", "fedcm", "mofedsam", "fedadc", "domo"), Moved(2, 1)),
-    **dict.fromkeys(("scaffold", "mimelite"), Moved(2, 2)),
+    **dict.fromkeys(("scaffold", "feddc", "mimelite"), Moved(2, 2)),
     "mime": Moved(3, 2),
     "centralized": Moved(0, 0),
 }

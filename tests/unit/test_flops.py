@@ -67,6 +67,7 @@ def test_fedtrip_s_table_5_is_recomputed_exactly() -> None:
     assert attached("fedtrip", work) == 4 * 12 * 79_510
     assert attached("fedprox", work) == 2 * 12 * 79_510
     assert attached("feddyn", work) == 4 * 12 * 79_510
+    assert attached("feddc", work) == (6 * 12 + 2) * 79_510
     assert attached("moon", work) == attached("moon", work.bare()) == 2 * 600 * work.forward
     assert attached("fedtrip", work.bare()) == 0
     assert (

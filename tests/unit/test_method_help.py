@@ -111,6 +111,7 @@ TABLE: dict[str, dict[str, Option]] = {
     "scaffold": {"eta_g": above_0(1)},
     "moon": {"mu": at_least_0(1), "temperature": above_0(0.5)},
     "feddyn": {"alpha": above_0(0.1)},
+    "feddc": {"alpha": above_0(0.1)},
     "fedntd": {"beta": at_least_0(1), "temperature": above_0(1)},
     "slowmo": {"slow_lr": above_0(1), "beta": factor(0.5)},
     "fedmom": {"eta": Option(None, ("none", "0.5"), ("0", "-1", "auto")), "beta": factor(0.9)},

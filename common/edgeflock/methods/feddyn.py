@@ -13,12 +13,10 @@ the paper's algorithm). The paper's pseudocode itself was not within reach.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
-from edgeflock.common.payload.layout import Layout
 from edgeflock.methods.kit.base import (
     Accumulators,
     Bundles,
@@ -29,7 +27,6 @@ from edgeflock.methods.kit.base import (
     Method,
     Round,
     State,
-    Update,
 )
 from edgeflock.methods.kit.mirrors import MirrorServer, own
 from edgeflock.methods.kit.options import Params, above, option
@@ -45,23 +42,15 @@ class FedDynParams(Params):
 class FedDynServer(MirrorServer[FedDynParams]):
     """Keeps h, the mean of all h_i."""
 
+    moves = True
+
     def begin(self, state: State) -> None:
         super().begin(state)
         state.vectors["h"] = torch.zeros_like(state.model)
 
-    def sums(self) -> Mapping[str, Layout]:
-        weighted = {"moved": self.setting.layout} if self.params.weighting == "weighted" else {}
-        return {**super().sums(), **weighted}
-
-    def fold(self, sums: Accumulators, update: Update, weight: float) -> None:
-        super().fold(sums, update, weight)
-        if "moved" in sums.vectors:
-            sums.add("moved", update, Kind.DELTA, 1.0)
-
     def commit(self, state: State, sums: Accumulators, round: Round) -> dict[str, float]:
         h, alpha = state.vectors["h"], self.params.alpha
-        moved = sums.vectors.get("moved", sums.vectors["delta"])  # with equal weights the sum is plain
-        h.sub_(moved, alpha=alpha / len(round.samples))
+        h.sub_(self.moved(sums), alpha=alpha / len(round.samples))
         state.model.add_(sums.mean("delta")).sub_(h, alpha=1 / alpha)
         return self.lost(state, sums)
 

@@ -35,9 +35,10 @@ from edgeflock.methods.kit.base import (
     Update,
 )
 from edgeflock.methods.kit.mirrors import MirrorServer, own
-from edgeflock.methods.kit.options import Params, above, option
+from edgeflock.methods.kit.options import P, Params, above, option
 
 CONTROL = "control"
+SHIFT = "c - c_i"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +48,8 @@ class ScaffoldParams(Params):
     eta_g: float = option(1.0, "step of the server along the mean delta", above(0), symbol="eta_g")
 
 
-class ScaffoldServer(MirrorServer[ScaffoldParams]):
-    """Keeps c, the mean of all c_i."""
+class ControlServer(MirrorServer[P]):
+    """Keeps c, the mean of all c_i; whoever derives from it moves the model."""
 
     def begin(self, state: State) -> None:
         super().begin(state)
@@ -70,26 +71,34 @@ class ScaffoldServer(MirrorServer[ScaffoldParams]):
         super().fold(sums, update, weight)
         sums.add(CONTROL, update, Kind.CONTROL, 1.0)
 
-    def commit(self, state: State, sums: Accumulators, round: Round) -> dict[str, float]:
-        state.model.add_(sums.mean("delta"), alpha=self.params.eta_g)
+    def turn(self, state: State, sums: Accumulators, round: Round) -> dict[str, float]:
+        """Call at the commit: move c, return what the log should say."""
         state.vectors[CONTROL].add_(sums.vectors[CONTROL], alpha=1 / len(round.samples))
         return self.lost(state, sums)
 
 
-class ScaffoldClient(ClientHalf[ScaffoldParams]):
+class ScaffoldServer(ControlServer[ScaffoldParams]):
+    """Goes along the mean delta."""
+
+    def commit(self, state: State, sums: Accumulators, round: Round) -> dict[str, float]:
+        state.model.add_(sums.mean("delta"), alpha=self.params.eta_g)
+        return self.turn(state, sums, round)
+
+
+class ControlClient(ClientHalf[P]):
     """Steps with g - c_i + c."""
 
     def begin(self, work: Local) -> None:
         mine, all_of_us = own(work, CONTROL), work.received.get(Kind.CONTROL)
         if mine is None and all_of_us is None:
             return
-        shift = work.memo["c - c_i"] = work.scratch("c - c_i")
+        shift = work.memo[SHIFT] = work.scratch(SHIFT)
         shift.copy_(work.zero_or(Kind.CONTROL))
         if mine is not None:
             shift.sub_(mine)
 
     def gradient(self, work: Local) -> None:
-        if (shift := work.memo.get("c - c_i")) is not None:
+        if (shift := work.memo.get(SHIFT)) is not None:
             work.grads.add_(shift)
 
     def end(self, work: Local) -> Bundles:
@@ -102,7 +111,7 @@ class ScaffoldClient(ClientHalf[ScaffoldParams]):
     def sent(self, work: Local, decoded: Bundles) -> None:
         mine, moved = work.state.vectors.get(CONTROL), decoded[Kind.CONTROL]
         if mine is not None:
-            moved = torch.add(mine, moved, out=work.scratch("c - c_i"))
+            moved = torch.add(mine, moved, out=work.scratch(SHIFT))
         work.keep(CONTROL, moved)
 
 
@@ -121,7 +130,7 @@ METHOD = Method(
     summary="control variates against client drift",
     params=ScaffoldParams,
     server=ScaffoldServer,
-    client=ScaffoldClient,
+    client=ControlClient,
     uniform=True,
     extra_flops=extra_flops,
 )

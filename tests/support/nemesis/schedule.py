@@ -51,6 +51,7 @@ SETTINGS = {
     "scaffold, topk": _setting("scaffold", "--codec=topk:0.2", keeps=True),
     "feddyn": _setting("feddyn", "--cohort=3", keeps=True),
     "feddyn, int8": _setting("feddyn", "--codec=int8", keeps=True),
+    "feddc, fp16": _setting("feddc", "--cohort=3", "--codec=fp16", keeps=True),
     "fedtrip": _setting("fedtrip", "--cohort=3", "--codec=fp16", keeps=True),
     "fedtrip, initial": _setting("fedtrip", "--cohort=3", "--set=first=initial", keeps=True),
     "fedadm": _setting("fedadm", *SIMULATED, keeps=True),

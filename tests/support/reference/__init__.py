@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.reference.base import FedAvg
-from support.reference.controls import Mime, MimeLite, Scaffold
+from support.reference.controls import FedDc, Mime, MimeLite, Scaffold
 from support.reference.features import FedNtd, FedTr, Moon
 from support.reference.fedadm import FedAdm
 from support.reference.nesterov import FastSlowMo, FedNag, PFedMo
@@ -22,6 +22,7 @@ REFERENCES: dict[str, type[FedAvg]] = {
     "scaffold": Scaffold,
     "moon": Moon,
     "feddyn": FedDyn,
+    "feddc": FedDc,
     "fedntd": FedNtd,
     "slowmo": SlowMo,
     "fedmom": FedMom,

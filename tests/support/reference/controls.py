@@ -1,4 +1,4 @@
-"""SCAFFOLD, Mime and MimeLite: local steps corrected by what all clients' gradients are."""
+"""SCAFFOLD, FedDC, Mime and MimeLite: local steps corrected by what all clients' gradients are."""
 
 from __future__ import annotations
 
@@ -34,6 +34,26 @@ class Scaffold(FedAvg):
             self.c_of[client] = self.c_of[client] + increment
             self.c = self.c + increment / len(self.clients)
         self.w = self.w + self.number("eta_g") * (self.mean(ends) - self.w)
+
+
+class FedDc(Scaffold):
+    """Beside it alpha (x - (w - h_i)); h_i += x+ - w; w = mean x_i + the mean of h_i over all N."""
+
+    own: ClassVar[Options] = {"alpha": 0.1, "eta_g": 1.0}  # eta_g is no option: SCAFFOLD's step, and then h
+
+    def begin(self) -> None:
+        super().begin()
+        self.h_of = {client: self.zero for client in self.clients}
+
+    def direction(self, client: str) -> Direction:
+        scaffold, alpha, centre = super().direction(client), self.number("alpha"), self.w - self.h_of[client]
+        return lambda x: scaffold(x) + alpha * (x - centre)
+
+    def commit(self, ends: Vectors) -> None:
+        for client, end in ends.items():
+            self.h_of[client] = self.h_of[client] + end - self.w
+        super().commit(ends)
+        self.w = self.w + sum(self.h_of.values()) / len(self.clients)
 
 
 class MimeLite(FedAvg):
