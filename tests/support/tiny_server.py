@@ -90,6 +90,17 @@ class Motion:
                 self.machine.moved.clear()
                 await self.machine.moved.wait()
 
+    async def gather(self) -> None:
+        """Let everybody of the roster come, take a seat and be ready."""
+        names = [f"c{seat}" for seat in range(self.machine.rules.clients)]
+        for name in names:
+            assert self.intake.join(name) is None
+            assert self.intake.online(name) is None
+        await self.until(lambda: all(map(self.intake.seated, names)))
+        for name in names:
+            self.intake.ready(name, 10)
+        await self.open(1)
+
     async def open(self, round: int) -> None:
         await self.until(lambda: (self.now.round, self.now.phase) == (round, Phase.OPEN))
 

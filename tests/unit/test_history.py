@@ -89,11 +89,14 @@ def test_the_closing_round_is_no_round_of_training(tmp_path: Path) -> None:
 def test_energy_is_that_of_clients_and_server_where_anybody_told(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / "run")
     with writing(run_dir) as journal:
-        journal.execute("UPDATE costs SET energy_j = 2.5 WHERE round > 1")
+        journal.execute("UPDATE costs SET energy_j = 2.5 WHERE round = 2")
+        for number in (2, 3):
+            insert(journal, "round_costs", {"epoch": 0, "round": number, "name": "energy_j", "value": 1.5})
     history = read(run_dir)
-    assert [round.energy_j for round in history.rounds] == [None, 5.0, 5.0]
-    assert history.rounds[-1].spent["energy_j"] == 10.0
-    assert history.clients[0].costs["energy_j"] == 5.0
+    assert [round.energy_j for round in history.rounds] == [None, 6.5, 1.5]
+    assert [round.joules.get("server_j") for round in history.rounds] == [None, 1.5, 1.5]
+    assert history.rounds[-1].spent["energy_j"] == 8.0
+    assert history.clients[0].costs["energy_j"] == 2.5
 
 
 def test_time_before_a_round_that_was_never_opened_is_the_run_s_too(tmp_path: Path) -> None:

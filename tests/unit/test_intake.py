@@ -14,6 +14,7 @@ from edgeflock.common.payload.checksum import extend
 from edgeflock.common.payload.description import Description
 from edgeflock.common.reason import Reason
 from edgeflock.common.verdict import Verdict
+from edgeflock.server.core.decisions import Outcome
 from edgeflock.server.core.refusal import Refused
 from edgeflock.server.engine.intake import Settled
 from edgeflock.server.engine.transfer import Header, Slot
@@ -27,23 +28,12 @@ NAMES = ("c0", "c1", "c2")
 OVER = "all 1 rounds are done"  # as who has read the ending says goodbye
 
 
-async def gather(run: Motion) -> None:
-    """Let everybody come, take a seat and be ready."""
-    for name in NAMES:
-        assert run.intake.join(name) is None
-        assert run.intake.online(name) is None
-    await run.until(lambda: all(map(run.intake.seated, NAMES)))
-    for name in NAMES:
-        run.intake.ready(name, 10)
-    await run.open(1)
-
-
 def test_clients_come_deliver_hear_the_verdict_and_the_end_by_values_alone(tmp_path: Path) -> None:
     home = Home(tmp_path, rounds=1)
 
     async def play() -> None:
         async with home.run() as run:
-            await gather(run)
+            await run.gather()
             assert run.intake.join("late") == Refused(Reason.ROSTER_FULL, "all 3 seats of this run are taken")
             before = run.intake.view("c1")
             assert before == run.intake.view("c1")
@@ -80,7 +70,7 @@ def test_who_was_told_of_the_end_is_waited_for_until_it_has_said_goodbye(
     async def play() -> None:
         loop = asyncio.get_running_loop()
         async with home.run() as run:
-            await gather(run)
+            await run.gather()
             run.intake.leave("c2", "shut down")  # it knows nothing of an end
             for seat in range(3):
                 await run.deliver(update(home.layouts, seat), seat)
@@ -119,7 +109,7 @@ def test_an_old_verdict_is_read_from_the_journal_and_one_that_broke_sends_the_cl
 
     async def play() -> None:
         async with home.run() as run:
-            await gather(run)
+            await run.gather()
             for number in (1, 2, 3):
                 await run.open(number)
                 for seat in range(3):
@@ -147,7 +137,7 @@ def test_an_update_that_was_made_from_another_model_is_no_update_of_this_round(t
 
     async def play() -> None:
         async with home.run() as run:
-            await gather(run)
+            await run.gather()
             await run.open(1)
             wrong = await run.intake.offer("c0", header(b"x" * 16))
             assert isinstance(wrong, Refused)
@@ -182,6 +172,7 @@ def test_an_update_that_was_made_from_another_model_is_no_update_of_this_round(t
 
 def test_a_view_names_where_the_clients_state_must_be_also_after_a_restart(tmp_path: Path) -> None:
     home = Home(tmp_path, clients=3, rounds=9)
+    told: list[tuple[tuple[int, Outcome], ...]] = []
 
     async def deliver(run: Motion, number: int, *moved: bool | None) -> None:
         await run.open(number)
@@ -196,7 +187,7 @@ def test_a_view_names_where_the_clients_state_must_be_also_after_a_restart(tmp_p
 
     async def play() -> None:
         async with home.run() as run:
-            await gather(run)
+            await run.gather()
             assert standing(run) == [None] * 3
             await deliver(run, 1, True, False, True)
             assert standing(run) == [(1, True), None, (1, True)]
@@ -204,13 +195,16 @@ def test_a_view_names_where_the_clients_state_must_be_also_after_a_restart(tmp_p
             assert standing(run) == [(1, True), None, (2, None)]
             for number in (3, 4):
                 await deliver(run, number, False, False, False)
+            told.extend(run.intake.view(name).outcomes for name in NAMES)
+            assert [[number for number, _ in one] for one in told] == [[3, 4]] * 3
 
     async def restarted() -> None:
         async with home.run() as run:
+            assert [run.intake.view(name).outcomes for name in NAMES] == told
             assert standing(run) == [(1, True), None, (2, None)]
-            told = [view_to_wire(run.intake.view(name), with_payload=False) for name in NAMES]
-            assert [view.HasField("standing") for view in told] == [True, True, False]
-            assert [told[0].standing.round, told[1].standing.round] == [1, 0]
+            views = [view_to_wire(run.intake.view(name), with_payload=False) for name in NAMES]
+            assert [view.HasField("standing") for view in views] == [True, True, False]
+            assert [views[0].standing.round, views[1].standing.round] == [1, 0]
 
     asyncio.run(asyncio.wait_for(play(), 3 * WAIT_S))
     asyncio.run(asyncio.wait_for(restarted(), 3 * WAIT_S))

@@ -9,6 +9,7 @@ from edgeflock.server.core.decisions import EndingKind, RoundExtended
 from edgeflock.server.core.effects import CommitRound, FoldRound, Persist, PrepareRound, Publish
 from edgeflock.server.core.events import (
     Event,
+    PauseAsked,
     Ready,
     ResumeAsked,
     ResumedRound,
@@ -119,6 +120,15 @@ def test_resuming_a_paused_short_round_gives_it_another_deadline() -> None:
     assert (desk.machine.pause, desk.machine.deadline) == ("", desk.now + 600.0)
     desk.pass_deadline()
     assert desk.machine.pause
+
+
+def test_resuming_a_round_that_lacks_nothing_leaves_its_deadline() -> None:
+    desk = Desk(3, min_updates=3).gather()
+    deadline = desk.machine.deadline
+    desk.post(PauseAsked(desk.now))
+    desk.now += 50.0
+    desk.post(ResumeAsked(desk.now))
+    assert desk.machine.deadline == deadline
 
 
 def test_an_over_selected_round_closes_with_as_many_as_the_cohort_asks_for() -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import grpc
 import pytest
 from click.testing import CliRunner
 from cryptography import x509
@@ -143,7 +144,7 @@ def test_a_folder_with_another_key_is_no_authority(folder: Path, tmp_path: Path)
 def test_with_a_certificate_a_server_may_listen_everywhere(folder: Path) -> None:
     first, key = folder / "server.pem", folder / "server-key.pem"
     config = resolve(ServerConfig(listen="0.0.0.0:9300", tls_cert=first, tls_key=key))
-    assert certificates.read(config) is not None
+    assert certificates.read(config) == certificates.Certificates(pair_of(folder, "server"), None)
 
 
 def test_flags_that_contradict_each_other_are_refused(folder: Path) -> None:
@@ -170,8 +171,9 @@ def test_the_operator_hears_of_the_end_before_and_after_it(folder: Path) -> None
 
 def test_any_file_of_tls_turns_it_on_at_a_client(folder: Path) -> None:
     config = resolve_client(ClientConfig(server="192.0.2.1:9300", tls_ca=folder / "ca.pem"))
-    assert config.tls
-    assert Trust.of(config).credentials() is not None
+    trust = Trust.of(config)
+    assert trust == Trust(AT, True, (folder / "ca.pem").read_bytes(), None)
+    assert isinstance(trust.credentials(), grpc.ChannelCredentials)
     assert Trust.of(resolve_client(ClientConfig())).credentials() is None
 
 
@@ -276,7 +278,10 @@ def test_a_join_file_is_all_that_a_device_needs(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     config = resolve_client(options_of(path))
     assert (config.id, config.server, config.tls) == ("a", "192.0.2.2:9400", True)
-    assert Trust.of(config).credentials() is not None
+    own = pair_of(tmp_path, "client-a")
+    assert Trust.of(config) == Trust(
+        Address("192.0.2.2", 9400), True, (tmp_path / "ca.pem").read_bytes(), own
+    )
     assert '# or server = "fl.example.org:9300"' in path.read_text()
 
 

@@ -25,6 +25,7 @@ from edgeflock.v1 import aggregator_pb2 as pb
 from support import processes
 from support.commands import run
 from support.rows import rows
+from support.tiny_run import Made
 from support.tiny_server import WAIT_S, Home, Served, serve
 
 ROUNDS = 120  # some seconds: the last report and the last line of the log are milliseconds apart
@@ -210,28 +211,38 @@ def test_a_round_that_outlives_its_server_keeps_its_books(tmp_path: Path) -> Non
 
 
 def test_a_killed_server_s_spool_tells_what_had_arrived(tmp_path: Path) -> None:
-    """Its counters are gone; what lies in the spool was moved."""
+    """Its counters are gone, all of one client, of the other those of the last bytes; what lies in the spool
+    was moved."""
     home = Home(tmp_path, clients=2, rounds=1)
-    size = 0
+    made: list[Made] = []
 
     async def first(served: Served) -> None:
-        nonlocal size
         peers = await served.gather()
-        made = served.made(0)
-        size = len(made.payload)
-        assert (await peers[0].deliver(made)).HasField("received")
+        made.extend(served.made(seat) for seat in (0, 1))
+        assert (await peers[0].deliver(made[0])).HasField("received")
+        upload = peers[1].upload()
+        await upload.send(header=made[1].header(peers[1].session, 1))
+        await upload.feed(made[1].payload, (await upload.read()).credit, 10, 170)
+        async with asyncio.timeout(WAIT_S):
+            while served.held(1) < 170:
+                await peers[1].report(progress=pb.Progress())
 
     async def second(served: Served) -> None:
         peers = await served.gather()
-        assert (await peers[1].deliver(served.made(1))).HasField("received")
+        await peers[1].deliver(made[1])
         await served.run.committed(1)
 
     serve(home, first)
     for table in ("costs", "bundle_bytes"):  # as if it had been killed before it wrote them
-        home.change(f"DELETE FROM {table}")
+        home.change(f"DELETE FROM {table} WHERE seat = 0")
+    home.change("UPDATE costs SET bytes_up = 150 WHERE seat = 1")  # or before it wrote all
+    home.change("UPDATE bundle_bytes SET bytes = 150 WHERE kind = 'delta' AND seat = 1")
+    home.change("DELETE FROM bundle_bytes WHERE kind <> 'delta' AND direction = 'up' AND seat = 1")
     serve(home, second)
-    assert costs(home, "bytes_up, resent_bytes") == [(size, 0), (size, 0)]
-    assert ("up", size) in bundles(home)
+    assert costs(home, "bytes_up, resent_bytes") == [(len(one.payload), 0) for one in made]
+    sizes = sorted((str(section.kind), section.size_bytes) for section in made[0].package.sections)
+    statement = "SELECT kind, bytes FROM bundle_bytes WHERE direction = 'up' AND seat = {} ORDER BY kind"
+    assert [home.rows(statement.format(seat)) for seat in (0, 1)] == [sizes, sizes]
 
 
 @pytest.mark.parametrize("limits", [{}, {"time": 1000.0}], ids=["no budget", "a budget"])
@@ -342,14 +353,13 @@ def test_who_says_goodbye_in_mid_round_leaves_its_bytes_in_the_books(tmp_path: P
 
     async def talk(served: Served) -> None:
         peers = await served.gather()
-        await served.fetch_model(peers[1])
+        package, _ = await served.fetch_model(peers[1])
         refusal = pb.Refusal(reason=pb.REASON_REFUSED_BY_CLIENT, sentence="going")
         await peers[1].report(refused=pb.TaskRefused(round=1, refusal=refusal))
         await peers[1].stub.Leave(pb.LeaveRequest(session=peers[1].session), timeout=WAIT_S)
         await peers[0].deliver(served.made(0))
         await served.run.committed(1)
-        ((_,), (down,)) = costs(home, "bytes_down")
-        assert down > 0
+        assert costs(home, "bytes_down") == [(package.size_bytes,), (2 * package.size_bytes,)]
 
     serve(home, talk)
 

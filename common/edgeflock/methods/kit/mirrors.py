@@ -58,4 +58,4 @@ class MirrorServer(ServerHalf[P]):
     def lost(self, state: State, sums: Accumulators) -> dict[str, float]:
         """Call at the commit: note whose shares are held now, return what the log should say."""
         torch.maximum(state.vectors[HELD], sums.vectors[HELD], out=state.vectors[HELD])
-        return {name: count for name, count in sums.scalars.items() if name == LOST}
+        return {LOST: sums.scalars[LOST]} if LOST in sums.scalars else {}

@@ -32,6 +32,7 @@ class ControlService(rpc.ControlServicer):
         self._intake, self._sessions, self._journal = intake, sessions, journal
         self._run_id, self._run_dir = run_id, run_dir
         self._news = asyncio.Condition()
+        self._written = 0  # transactions
         loop = asyncio.get_running_loop()
         self._wakes: set[asyncio.Task[None]] = set()
 
@@ -62,6 +63,7 @@ class ControlService(rpc.ControlServicer):
     async def Events(self, request: pb.EventsRequest, context: Context) -> AsyncIterator[pb.EventsResponse]:
         cursor = min(request.after, 2**63 - 1)
         while True:
+            before = self._written
             events = await asyncio.to_thread(self._read, cursor)
             for event in events:
                 text = json.dumps(event.fields, sort_keys=True)
@@ -70,15 +72,19 @@ class ControlService(rpc.ControlServicer):
                 )
                 cursor = event.cursor
             if not events:
-                async with self._news:
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._news.wait(), 1.0)
+                await self._news_since(before)
 
     def _read(self, after: int) -> list[Event]:
         with contextlib.closing(Reader(self._run_dir)) as reader:
             return reader.events(after, _PAGE)
 
+    async def _news_since(self, before: int) -> None:
+        """Wait until more is written than that."""
+        async with self._news:
+            await self._news.wait_for(lambda: self._written > before)
+
     def _wake(self) -> None:
+        self._written += 1
         task = asyncio.ensure_future(self._notify())
         self._wakes.add(task)
         task.add_done_callback(self._wakes.discard)

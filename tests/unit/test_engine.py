@@ -1,0 +1,89 @@
+"""What a run in motion gives back: packages that have been fetched, and everything when it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeflock.common.payload.checksum import extend
+from edgeflock.common.payload.description import Description
+from edgeflock.common.payload.package import Kind, Scope
+from edgeflock.methods.kit.base import Bundles, Method, Params, Round, ServerHalf, State
+from edgeflock.server.engine.bookkeeping import Bookkeeping
+from edgeflock.server.engine.transfer import Download, Header, Slot
+from support.tiny_run import update
+from support.tiny_server import WAIT_S, Home
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+
+
+def opened(folder: Path, suffix: str) -> list[str]:
+    """Return the files of a folder, by the end of their names, that this process has open."""
+    gc.collect()
+    links = [Path(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    paths = [Path(os.readlink(link)) for link in links if link.is_symlink()]
+    return [path.name for path in paths if path.is_relative_to(folder) and path.suffix == suffix]
+
+
+class PersonalHalf(ServerHalf[Params]):
+    """FedAvg with a package for each client beside the shared one."""
+
+    def personal(self, state: State, round: Round, seat: int) -> Bundles:
+        return {Kind.MODEL: state.model + seat}
+
+    def personal_kinds(self, round: Round) -> tuple[Kind, ...]:
+        return (Kind.MODEL,)
+
+
+def test_a_clients_own_package_is_closed_when_its_update_is_here(tmp_path: Path) -> None:
+    """Memory and descriptors must not grow with the clients of a round."""
+    home = Home(tmp_path, method=Method(name="personal", summary="", server=PersonalHalf))
+
+    async def play() -> None:
+        async with home.run() as run:
+            await run.gather()
+            for seat in (0, 1):
+                found = await run.intake.download(f"c{seat}", 1, Scope.PERSONAL)
+                assert isinstance(found, Download)
+                del found
+            assert len(opened(tmp_path, ".package")) == 2
+            await run.deliver(update(home.layouts, 0), 0)
+            assert opened(tmp_path, ".package") == ["personal-000001.package"]
+
+    asyncio.run(asyncio.wait_for(play(), WAIT_S))
+
+
+def test_who_leaves_a_run_waits_for_what_is_being_written_and_gives_all_files_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, done = Home(tmp_path), list[str]()
+    made, write_last = update(home.layouts, 0), Bookkeeping.write_last
+
+    async def write() -> None:
+        for _ in range(9):
+            await asyncio.sleep(0)
+        done.append("what was on its way")
+
+    async def last(*given: Any) -> None:
+        done.append("the last row")
+        await write_last(*given)
+
+    async def play() -> None:
+        monkeypatch.setattr(Bookkeeping, "write_last", last)
+        async with home.run() as run:
+            await run.gather()
+            slot = await run.intake.offer("c0", Header(Description(1, made.package, 1), {}))
+            assert isinstance(slot, Slot)
+            assert await slot.begin() is None
+            assert await slot.append(0, made.payload[:100], extend(0, made.payload[:100])) is None
+            assert sorted(opened(tmp_path, ".data")) == ["000000.data"]
+            run.engine.accompany(write())
+
+    asyncio.run(asyncio.wait_for(play(), WAIT_S))
+    assert done == ["what was on its way", "the last row"]
+    assert opened(tmp_path, ".data") == []
