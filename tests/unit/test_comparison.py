@@ -148,7 +148,7 @@ def test_a_target_that_no_run_reached_has_a_sentence_and_no_tables(
     assert [b.title for b in findings(made, far).blocks() if "0.95" in b.title] == []
     found = notes(made, far, tmp_path, capsys)
     assert found[:2] == [
-        "1 of 4 runs did not reach 0.6: means and differences are of those that did.",
+        "1 of 4 runs did not reach 0.6: each counts as more (>) than what it had.",
         "No run reached 0.95.",
     ]
 
@@ -270,8 +270,8 @@ def test_the_tables_for_people(grid: Grid, results: list[CellResult]) -> None:
         ("fedavg", "0.7500 ± 0.0707", "0.7500 ± 0.0707", "2/2"),
         ("fedprox", "0.6000", "0.6000", "1/2"),
     )
-    assert shown[2].rows[0] == ("fedavg", "1.5 ± 0.7", "150 ± 71 B", "3.00 ± 1.41 s", "2/2")
-    assert shown[3].rows == (("fedprox", "+0.0", "+0 B", "+0.00 s", "1"),)
+    assert shown[2].rows[0] == ("fedavg", "1.5 [1.0, 2.0]", "150 [100, 200] B", "3.00 [2.00, 4.00] s", "2/2")
+    assert shown[3].rows == (("fedprox", "1.00", "1.00", "1.00", "1"),)
 
 
 def test_without_seeds_a_run_is_in_one_table_alone(grid: Grid, results: list[CellResult]) -> None:
@@ -398,7 +398,7 @@ def test_latex_compiles(tmp_path: Path) -> None:
 
 
 def test_the_csv_says_how_every_cell_ended(grid: Grid, results: list[CellResult], tmp_path: Path) -> None:
-    tables.write_csv(tmp_path / "cells.csv", cell_records(results, grid.targets))
+    tables.write_csv(tmp_path / "cells.csv", cell_records(results, grid))
     rows = list(csv.DictReader((tmp_path / "cells.csv").read_text("utf-8").splitlines()))
     assert [(row["method"], row["seed"], row["final_accuracy"], row["failure"]) for row in rows] == [
         ("fedavg", "0", "0.7", ""),
@@ -413,9 +413,9 @@ def test_parquet_holds_what_the_csv_holds(grid: Grid, results: list[CellResult],
     parquet = pytest.importorskip("pyarrow.parquet", reason="edgeflock[parquet] is not installed")
     found = groups(results, grid)
     for records in (
-        cell_records(results, grid.targets),
-        summary_records(found, grid.targets),
-        curve_records(results),
+        cell_records(results, grid),
+        summary_records(found, grid),
+        curve_records(results, grid),
     ):
         assert tables.write_parquet(tmp_path / "t.parquet", records)
         assert parquet.read_table(tmp_path / "t.parquet").to_pylist() == list(records)

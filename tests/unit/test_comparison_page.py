@@ -69,8 +69,8 @@ def test_the_report_of_a_comparison_is_the_comparison(tmp_path: Path) -> None:
     assert heads[:4] == [
         "Accuracy",
         "Accuracy, minus fedavg: mean [95% t interval] over pairs of the same seed",
-        "To accuracy 0.3",
-        "To accuracy 0.3, minus fedavg: mean [95% t interval] over pairs of the same seed",
+        "To accuracy 0.3, median [interval]",
+        "To accuracy 0.3, over fedavg: median ratio [interval] over pairs of the same seed",
     ]
     levels = list(map(int, re.findall(r"<h(\d)", text)))
     assert [pair for pair in pairwise(levels) if pair[1] > pair[0] + 1] == []  # none is skipped

@@ -15,7 +15,7 @@ PICTURE = "comparison"
 
 def write(found: Findings, out: Path) -> str:
     """Write all files; return which, in a sentence."""
-    blocks, targets = found.blocks(), found.grid.targets
+    blocks = found.blocks()
     verdict = ["## Verdict", "", *(f"- {one}" for one in found.verdicts), ""]
     notes = [f"{note}\n" for note in found.notes()]
     markdown = ["\n".join(verdict), *map(tables.as_markdown, blocks), *notes]
@@ -24,9 +24,9 @@ def write(found: Findings, out: Path) -> str:
     (out / "comparison.tex").write_text("\n".join(latex), "utf-8")
     lacking = picture.draw(found, out / PICTURE)
     records = {
-        "cells": cell_records(found.results, targets),
-        "summary": summary_records(found.groups, targets),
-        "curves": curve_records(found.results),
+        "cells": cell_records(found.results, found.grid),
+        "summary": summary_records(found.groups, found.grid),
+        "curves": curve_records(found.results, found.grid),
     }
     parquet = _write_records(out, records)
     texts, kinds = "md,tex" if lacking else "md,tex,svg,png", "{csv,parquet}" if parquet else "csv"

@@ -10,10 +10,10 @@ import click
 
 from edgeflock.common.command.units import counted
 from edgeflock.lab.compare import files, tables
-from edgeflock.lab.findings.blocks import HEADINGS, Block, known_costs
+from edgeflock.lab.findings.blocks import HEADINGS, Block, known_costs, met
 from edgeflock.lab.findings.findings import Findings
 from edgeflock.lab.findings.groups import Figure, Group
-from edgeflock.lab.findings.quantity import quantity
+from edgeflock.lab.findings.quantity import middle, quantity
 from edgeflock.lab.findings.verdict import SettingVerdict
 from edgeflock.lab.grid.grid import Grid
 from edgeflock.lab.plots.names import elided
@@ -71,14 +71,15 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def overview(found: Sequence[Group], grid: Grid, width: int, rows: int) -> Block:
     """Return one table of all groups: as many columns as fit the width, and so many rows."""
-    met = [target for target in grid.targets if any(group.values.get((target, "rounds")) for group in found)]
-    target = max(met, default=None)
+    target = max(met(found, grid), default=None)
     seeds = counted(max((group.cells for group in found), default=0), "seed")
     title = f"Mean ± deviation over {seeds}"
     shown = list(found)
     if len(found) > rows:
         shown = shown[: rows - 1]
         title += f"; the first {rows - 1} of {len(found)}"
+    elif target is not None:
+        title += f"; to {target:g}: the median"
     names = elided([group.name for group in shown], _NAME)
     columns = _fitting(_columns(shown, target, known_costs(found)), max(map(len, names)), width)
     lines = zip(names, *(cells for _, _, cells in columns), strict=True)
@@ -100,14 +101,17 @@ def _columns(found: Sequence[Group], target: float | None, known: frozenset[str]
         )
         for number, name in enumerate(costs)
     ]
-    columns = [
-        (rank, head, [quantity(figure[1], group.spreads.get(figure)) for group in found])
-        for rank, head, figure in figures
-    ]
+    columns = [(rank, head, [_cell(group, figure) for group in found]) for rank, head, figure in figures]
     if target is None:
         return columns
     came = [f"{len(group.values.get((target, 'rounds'), {}))}/{group.cells}" for group in found]
     return [*columns, (1, f"reached {target:g}", came)]
+
+
+def _cell(group: Group, figure: Figure) -> str:
+    if figure[0] is None:
+        return quantity(figure[1], group.spreads.get(figure))
+    return middle(figure[1], group.middles.get(figure), alone=True)
 
 
 def _fitting(columns: Sequence[_Column], name: int, width: int) -> list[_Column]:

@@ -1,22 +1,25 @@
-"""What a grid has found as tables for people: every run, means over seeds, differences. Pure."""
+"""What a grid has found as tables for people: every run, means and medians over seeds, differences. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from edgeflock.lab.findings.groups import Figure, Group
+from edgeflock.lab.findings.figures import figure
+from edgeflock.lab.findings.groups import Figure, Group, extras
 from edgeflock.lab.findings.outcome import COSTS
-from edgeflock.lab.findings.paired import LEVEL, Spread
-from edgeflock.lab.findings.quantity import DASH, interval, quantity
+from edgeflock.lab.findings.paired import LEVEL
+from edgeflock.lab.findings.quantity import DASH, RATIO, bounded, interval, middle, quantity
 from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.grid.grid import Grid
 from edgeflock.lab.grid.options import METHOD
 
 Headed = tuple[str, Figure]
 
-HEADINGS = {name: {"energy_j": "energy", "flops": "FLOPs"}.get(name, name) for name in COSTS}
-_ACCURACY: tuple[Headed, ...] = (("final", (None, "final_accuracy")), ("best", (None, "best_accuracy")))
+_HEADS = {"energy_j": "energy", "flops": "FLOPs", "simulated_s": "simulated"}
+HEADINGS = {name: _HEADS.get(name, name) for name in COSTS}
+_PAIRS = "over pairs of the same seed"
 
 
 @dataclass(frozen=True)
@@ -30,33 +33,69 @@ class Block:
 
 def every_run(results: Sequence[CellResult], found: Sequence[Group], grid: Grid) -> list[Block]:
     """Return the tables with a row per run: accuracy, and the way to each target."""
-    return [_every(results, title, figures) for title, figures in _parts(found, grid).items()]
+    ways = {_to(target): _costs(target, known_costs(found)) for target in met(found, grid)}
+    return [
+        _every(results, title, figures) for title, figures in {_ACCURACY: accuracies(grid), **ways}.items()
+    ]
 
 
 def over_seeds(found: Sequence[Group], grid: Grid) -> list[Block]:
-    """Return accuracy, the way to each target and the whole run over seeds, each with its differences."""
-    tables: list[Block] = []
-    for title, figures in _parts(found, grid).items():
-        asked = [group for group in found if any(figure in group.values for _, figure in figures)]
-        tables.append(_spreads(title, figures, asked or found))
-        if any(figure in group.differences for group in asked for _, figure in figures):
-            tables.append(_differences(title, figures, asked, grid.baseline))
-    return [*tables, _spreads("The whole run", _costs(None, known_costs(found)), found)]
+    """Return accuracy, the way to each target and the whole run over seeds, held against the baseline."""
+    shown, whole = accuracies(grid), _costs(None, known_costs(found))
+    tables = [_spreads(_ACCURACY, shown, found)]
+    if any(figure in group.differences for group in found for _, figure in shown):
+        tables.append(_differences(_ACCURACY, shown, found, grid.baseline))
+    for target in met(found, grid):
+        ways = _costs(target, known_costs(found))
+        tables.append(_medians(target, ways, found))
+        if any(figure in group.ratios for group in found for _, figure in ways):
+            tables.append(_ratios(target, ways, found, grid.baseline))
+    return [*tables, _spreads("The whole run", whole, found)]
 
 
-def _parts(found: Sequence[Group], grid: Grid) -> dict[str, list[Headed]]:
-    """Return the figures of each table by its title; a target that no run has reached has none."""
-    known = known_costs(found)
-    reached = [
-        target for target in grid.targets if any(group.values.get((target, "rounds")) for group in found)
-    ]
-    ways = {f"To accuracy {target:g}": _costs(target, known) for target in reached}
-    return {"Accuracy": list(_ACCURACY), **ways}
+def met(found: Sequence[Group], grid: Grid) -> list[float]:
+    """Return the targets that some run has reached: of the others there is nothing to tell."""
+    return [target for target in grid.targets if any(g.values.get((target, "rounds")) for g in found)]
+
+
+def accuracies(grid: Grid) -> list[Headed]:
+    """Return the accuracies that stand in tables: those of the end, and what the grid asks for."""
+    last = f"last_{grid.last}_accuracy"
+    heads = {name: f"mean of last {grid.last}" if name == last else _at(name) for name in extras(grid)}
+    shown = {"final_accuracy": "final", "best_accuracy": "best", **heads}
+    return [(head, (None, name)) for name, head in shown.items()]
+
+
+def _at(name: str) -> str:
+    return f"at round {name.removeprefix('accuracy_at_')}"
+
+
+_ACCURACY = "Accuracy"
+
+
+def _to(target: float) -> str:
+    return f"To accuracy {target:g}"
 
 
 def known_costs(found: Sequence[Group]) -> frozenset[str]:
-    """Return the costs that there are numbers for: a column that is empty for all says nothing."""
-    return frozenset(name for group in found for (_, name), values in group.values.items() if values)
+    """Return the costs that there are numbers for, and that say something: an empty column does not, nor do
+    local steps where every round has as many."""
+    known = {name for group in found for (_, name), values in group.values.items() if values}
+    return frozenset(known - ({"iterations"} if _are_alike(found) else set()))
+
+
+def _are_alike(found: Sequence[Group]) -> bool:
+    """Whether a round has as many local steps in every run."""
+    each = [
+        steps / group.values[None, "rounds"][seed]
+        for group in found
+        for seed, steps in group.values.get((None, "iterations"), {}).items()
+        if group.values[None, "rounds"].get(seed)
+    ]
+    return not each or math.isclose(min(each), max(each), rel_tol=_SAME_STEPS)
+
+
+_SAME_STEPS = 0.02  # shards are never quite as large as each other
 
 
 def _costs(target: float | None, known: frozenset[str]) -> list[Headed]:
@@ -65,15 +104,17 @@ def _costs(target: float | None, known: frozenset[str]) -> list[Headed]:
 
 def _every(results: Sequence[CellResult], title: str, figures: Sequence[Headed]) -> Block:
     """Return a table with a row per run."""
-    rows = []
-    for result in results:
-        mine = {(target, name): v for target, name, v in result.outcome.figures()} if result.outcome else {}
-        rows.append((result.cell.name, *(_single(figure, mine.get(figure)) for _, figure in figures)))
+    rows = [(result.cell.name, *(_single(result, what) for _, what in figures)) for result in results]
     return Block(f"Every run: {title[:1].lower()}{title[1:]}", ("", *dict(figures)), tuple(rows))
 
 
-def _single(figure: Figure, value: float | None) -> str:
-    return quantity(figure[1], None if value is None else Spread(value, None, 1))
+def _single(result: CellResult, what: Figure) -> str:
+    target, name = what
+    if result.outcome is None:
+        asked = target is not None  # what has diverged tells of that alone
+    else:
+        asked = target is None or target in result.outcome.reached
+    return bounded(name, figure(result, name, target)) if asked else DASH
 
 
 def _spreads(title: str, figures: Sequence[Headed], found: Sequence[Group]) -> Block:
@@ -85,17 +126,47 @@ def _spreads(title: str, figures: Sequence[Headed], found: Sequence[Group]) -> B
     return Block(title, ("", *(heading for heading, _ in figures), "runs"), tuple(rows))
 
 
+def _medians(target: float, figures: Sequence[Headed], found: Sequence[Group]) -> Block:
+    """Return what it took the groups that have that target, and how many runs of each came there."""
+    rows = []
+    for group in (group for group in found if target in group.targets):
+        cells = [middle(figure[1], group.middles.get(figure)) for _, figure in figures]
+        reached = len(group.values.get((target, "rounds"), {}))
+        rows.append((group.name, *cells, f"{reached}/{group.cells}"))
+    title = f"{_to(target)}, median [interval]"
+    return Block(title, ("", *(heading for heading, _ in figures), "reached"), tuple(rows))
+
+
+def _against(baseline: Mapping[str, str]) -> str:
+    return " ".join(label if axis == METHOD else f"{axis}={label}" for axis, label in baseline.items())
+
+
+def _others(found: Sequence[Group], baseline: Mapping[str, str]) -> list[Group]:
+    return [group for group in found if not baseline.items() <= group.labels.items()]
+
+
 def _differences(
     title: str, figures: Sequence[Headed], found: Sequence[Group], baseline: Mapping[str, str]
 ) -> Block:
     rows = []
-    for group in (group for group in found if not baseline.items() <= group.labels.items()):
+    for group in _others(found, baseline):
         pairs = max(
             (paired.count for f, paired in group.differences.items() if f in dict(figures).values()),
             default=0,
         )
         cells = [interval(figure[1], group.differences.get(figure)) for _, figure in figures]
         rows.append((group.name, *cells, str(pairs) if pairs else DASH))
-    name = " ".join(label if axis == METHOD else f"{axis}={label}" for axis, label in baseline.items())
-    heading = f"{title}, minus {name}: mean [{LEVEL:.0%} t interval] over pairs of the same seed"
+    heading = f"{title}, minus {_against(baseline)}: mean [{LEVEL:.0%} t interval] {_PAIRS}"
+    return Block(heading, ("", *(heading for heading, _ in figures), "pairs"), tuple(rows))
+
+
+def _ratios(
+    target: float, figures: Sequence[Headed], found: Sequence[Group], baseline: Mapping[str, str]
+) -> Block:
+    rows = []
+    for group in (group for group in _others(found, baseline) if target in group.targets):
+        over = [group.ratios.get(figure) for _, figure in figures]
+        pairs = max((ratio.count for ratio in over if ratio is not None), default=0)
+        rows.append((group.name, *(middle(RATIO, ratio) for ratio in over), str(pairs) if pairs else DASH))
+    heading = f"{_to(target)}, over {_against(baseline)}: median ratio [interval] {_PAIRS}"
     return Block(heading, ("", *(heading for heading, _ in figures), "pairs"), tuple(rows))

@@ -115,11 +115,13 @@ def _cost(result: CellResult, name: str, target: float | None, model: str) -> Bo
     whole = result.outcome.total.get(name)
     if target is None:
         return None if whole is None else exactly(whole)
-    if not (curve := _curve(result, model)):
-        return None
-    costs = way(curve, target, _trained(result))
+    if model in ("", result.measure) and target in result.outcome.reached:
+        costs, tested = result.outcome.reached[target], result.outcome.final is not None
+    else:
+        curve = _curve(result, model)
+        costs, tested = way(curve, target, _trained(result)), bool(curve)
     found = whole if costs is None else costs.get(name)
-    if found is None:
+    if found is None or not tested:
         return None
     return more_than(found) if costs is None else exactly(found)
 

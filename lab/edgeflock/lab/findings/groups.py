@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from edgeflock.lab.findings.bounded import Middle, middle, ratios
+from edgeflock.lab.findings.figures import by_seed, figure
 from edgeflock.lab.findings.outcome import COSTS
 from edgeflock.lab.findings.paired import Difference, Spread, difference, spread
 from edgeflock.lab.findings.results import CellResult
@@ -14,6 +16,8 @@ from edgeflock.lab.grid.rows import is_own
 
 Record = Mapping[str, str | float | int | None]
 Figure = tuple[float | None, str]  # target (None: of the whole run), name
+
+_WHOLE = ("final_accuracy", "best_accuracy", *COSTS)
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,9 @@ class Group:
     values: Mapping[Figure, Mapping[str, float]]  # of every figure that is known: by seed
     spreads: Mapping[Figure, Spread]
     differences: Mapping[Figure, Difference]  # to the baseline; empty for the baseline itself
+    targets: tuple[float, ...] = ()  # that its runs were to reach
+    middles: Mapping[Figure, Middle] = field(default_factory=dict)  # of what it took to these
+    ratios: Mapping[Figure, Middle] = field(default_factory=dict)  # the same over that of the baseline
 
     @property
     def name(self) -> str:
@@ -36,9 +43,35 @@ def groups(results: Sequence[CellResult], grid: Grid) -> list[Group]:
     together: dict[tuple[tuple[str, str], ...], list[CellResult]] = {}
     for result in results:
         together.setdefault(tuple(result.cell.group.items()), []).append(result)
-    values = {key: _by_figure(found) for key, found in together.items()}
+    values = {key: _by_figure(found, extras(grid)) for key, found in together.items()}
     order = sorted(together, key=lambda key: _place(dict(key), grid))
-    return [_group(key, len(together[key]), values, grid.baseline) for key in order]
+    made = [_group(key, len(together[key]), values, grid.baseline) for key in order]
+    bases = [base_of(group.labels, grid.baseline, [other.labels for other in made]) for group in made]
+    return [_with_ways(group, base, results, grid) for group, base in zip(made, bases, strict=True)]
+
+
+def extras(grid: Grid) -> list[str]:
+    """Return the names of the accuracies that a grid asks for beside the final and the best one."""
+    last = [f"last_{grid.last}_accuracy"] if grid.last else []
+    return [*last, *(f"accuracy_at_{round}" for round in grid.at)]
+
+
+def _with_ways(
+    group: Group, base: Mapping[str, str] | None, results: Sequence[CellResult], grid: Grid
+) -> Group:
+    """Add what it took to the group's targets, where a run that missed one counts as more than it had."""
+    mine = [result.cell for result in results if result.cell.group == group.labels]
+    targets = tuple(sorted({target for cell in mine for target in grid.targets_of(cell)}))
+    middles, over = dict[Figure, Middle](), dict[Figure, Middle]()
+    for target, name in ((target, name) for target in targets for name in COSTS):
+        found = by_seed(results, group.labels, name, target)
+        if (median := middle(list(found.values()))) is not None:
+            middles[target, name] = median
+        if base is not None and base != group.labels:
+            other = by_seed(results, base, name, target)
+            if (ratio := ratios(found, other)) is not None:
+                over[target, name] = ratio
+    return replace(group, targets=targets, middles=middles, ratios=over)
 
 
 def _place(labels: Mapping[str, str], grid: Grid) -> list[int]:
@@ -47,10 +80,11 @@ def _place(labels: Mapping[str, str], grid: Grid) -> list[int]:
     return [grid.axes[axis].index(labels[axis]) for axis in axes if axis in labels]
 
 
-def _by_figure(results: Sequence[CellResult]) -> dict[Figure, dict[str, float]]:
+def _by_figure(results: Sequence[CellResult], more: Sequence[str]) -> dict[Figure, dict[str, float]]:
     found: dict[Figure, dict[str, float]] = {}
     for result in results:
-        for target, name, value in result.outcome.figures() if result.outcome else ():
+        beside = ((None, name, known.value if (known := figure(result, name)) else None) for name in more)
+        for target, name, value in (*result.outcome.figures(), *beside) if result.outcome else ():
             mine = found.setdefault((target, name), {})
             if value is not None:
                 mine[result.cell.labels.get(SEED, "")] = value
@@ -84,38 +118,55 @@ def base_of(
 # --------------------------------------------------------------------------------------- records for files
 
 
-def cell_records(results: Sequence[CellResult], targets: Sequence[float]) -> list[Record]:
+def cell_records(results: Sequence[CellResult], grid: Grid) -> list[Record]:
     """Return a record per cell: its labels, how it ended, and every figure."""
-    names = [_column(target, name) for target, name in _figures(targets)]
-    records: list[Record] = []
-    for result in results:
-        figures = (
-            {_column(target, name): v for target, name, v in result.outcome.figures()}
-            if result.outcome
-            else {}
-        )
-        records.append(
-            {
-                METHOD: result.cell.method,
-                **result.cell.labels,
-                "failure": result.failure,
-                "final_members": result.outcome.members if result.outcome else None,
-                **{name: figures.get(name) for name in names},
-                "run_dir": result.run_dir,
-            }
-        )
-    return records
+    return [_cell(result, grid) for result in results]
 
 
-def summary_records(found: Sequence[Group], targets: Sequence[float]) -> list[Record]:
-    """Return a record per group and figure: mean, deviation, difference to the baseline."""
-    return [_summary(group, figure) for group in found for figure in _figures(targets)]
+def _cell(result: CellResult, grid: Grid) -> Record:
+    known = {(target, name): v for target, name, v in result.outcome.figures()} if result.outcome else {}
+    beside = {name: found.value for name in extras(grid) if (found := figure(result, name)) is not None}
+    ways = result.outcome.reached if result.outcome else {}
+    return {
+        METHOD: result.cell.method,
+        **_labels(result.cell.labels, grid),
+        "failure": result.failure,
+        "measure": result.measure,
+        "final_members": result.outcome.members if result.outcome else None,
+        **{_column(None, name): known.get((None, name)) for name in _WHOLE},
+        **{name: beside.get(name) for name in extras(grid)},
+        **{
+            column: value
+            for target in grid.targets
+            for column, value in {
+                f"reached_{target:g}": int(ways[target] is not None) if target in ways else None,
+                **{_column(target, name): known.get((target, name)) for name in COSTS},
+            }.items()
+        },
+        "run_dir": result.run_dir,
+    }
+
+
+def summary_records(found: Sequence[Group], grid: Grid) -> list[Record]:
+    """Return a record per group and figure: mean, deviation, difference to the baseline, median, ratio."""
+    figures: list[Figure] = [(None, name) for name in (*_WHOLE, *extras(grid))]
+    figures += [(target, name) for target in grid.targets for name in COSTS]
+    return [
+        {**axes, **_summary(group, figure)}
+        for group in found
+        for axes in [{axis: label for axis, label in _labels(group.labels, grid).items() if axis != SEED}]
+        for figure in figures
+    ]
+
+
+def _labels(labels: Mapping[str, str], grid: Grid) -> Record:
+    """Return the columns of the axes, empty for those that are not for that method."""
+    return {axis: labels.get(axis) for axis in grid.axes}
 
 
 def _summary(group: Group, figure: Figure) -> Record:
     mean, apart = group.spreads.get(figure), group.differences.get(figure)
     return {
-        **group.labels,
         "to_accuracy": figure[0],
         "figure": figure[1],
         "mean": mean.mean if mean else None,
@@ -127,15 +178,26 @@ def _summary(group: Group, figure: Figure) -> Record:
         "difference_low": apart.low if apart else None,
         "difference_high": apart.high if apart else None,
         "pairs": apart.count if apart else 0,
+        **_ends("median", group.middles.get(figure)),
+        **_ends("ratio", group.ratios.get(figure)),
     }
 
 
-def curve_records(results: Sequence[CellResult]) -> list[Record]:
+def _ends(name: str, found: Middle | None) -> dict[str, float | int | None]:
+    """Return a median that may only be known to lie between two ends, and its interval; `inf` is no end."""
+    names = (f"{name}_from", f"{name}_to", f"{name}_low", f"{name}_high", f"{name}_level", f"{name}_missed")
+    if found is None:
+        return dict.fromkeys(names)
+    ends = (found.value.low, found.value.high, found.low, found.high, found.level, found.missed)
+    return dict(zip(names, ends, strict=True))
+
+
+def curve_records(results: Sequence[CellResult], grid: Grid) -> list[Record]:
     """Return a record per cell and evaluation: accuracy, loss, and the costs up to there."""
     return [
         {
             METHOD: result.cell.method,
-            **result.cell.labels,
+            **_labels(result.cell.labels, grid),
             "round": point.round,
             "accuracy": point.evaluation.accuracy,
             "loss": point.evaluation.loss,
@@ -145,11 +207,6 @@ def curve_records(results: Sequence[CellResult]) -> list[Record]:
         if result.outcome
         for point in result.outcome.curve
     ]
-
-
-def _figures(targets: Sequence[float]) -> Iterator[Figure]:
-    yield from ((None, name) for name in ("final_accuracy", "best_accuracy", *COSTS))
-    yield from ((target, name) for target in targets for name in COSTS)
 
 
 def _column(target: float | None, name: str) -> str:

@@ -12,8 +12,9 @@ from edgeflock.methods.kit import registry
 from edgeflock.server.costs.catalogue import MODEL_J
 
 _READING = (
-    "± is the standard deviation over seeds. Seconds are those of the server's rounds, without the start of "
-    "processes; bytes are payload, both ways."
+    "± is the standard deviation over seeds. The interval of a median or a ratio ends at the least and the "
+    "largest of up to 8 seeds: 3 are right in 75% of cases, 5 in 94%. Seconds are those of the server's "
+    "rounds, without the start of processes; bytes are payload, both ways."
 )
 
 
@@ -75,7 +76,7 @@ def _missed(results: Sequence[CellResult], grid: Grid) -> list[str]:
         elif not all(reached):
             found.append(
                 f"{reached.count(False)} of {len(reached)} runs did not reach {target:g}: "
-                "means and differences are of those that did."
+                "each counts as more (>) than what it had."
             )
     return found
 

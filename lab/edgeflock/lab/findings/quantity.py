@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from edgeflock.common.command.units import decimals, signed
+from edgeflock.lab.findings.bounded import Bounded, Middle
 from edgeflock.lab.findings.paired import Difference, Spread
 
-DASH = "-"
+DASH, UNLIMITED = "-", "\N{INFINITY}"
+RATIO = "ratio"
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _UNITS = {"bytes": "B", "flops": "", "energy_j": "J"}
 
@@ -32,11 +36,43 @@ def interval(name: str, found: Difference | None) -> str:
     return text + unit
 
 
+def middle(name: str, found: Middle | None, *, alone: bool = False) -> str:
+    """Return `median [low, high] unit`, or a dash; alone: without the interval."""
+    if found is None:
+        return DASH
+    known = [end for end in (found.value.low, found.value.high) if math.isfinite(end)]
+    divisor, unit, digits = _scale(name, max(known, default=0.0))
+    text = _bounds(found.value, divisor, digits)
+    if found.count > 1 and not alone:
+        text += f" [{_end(found.low, divisor, digits)}, {_end(found.high, divisor, digits)}]"
+    return text + unit
+
+
+def bounded(name: str, found: Bounded | None) -> str:
+    """Return `number unit`, `> number unit` of one that is only known to be more, or a dash."""
+    return middle(name, None if found is None else Middle(found, found.low, found.high, 0.0, 1, 0))
+
+
+def _bounds(found: Bounded, divisor: float, digits: int) -> str:
+    low, high = (_end(end, divisor, digits) for end in (found.low, found.high))
+    if found.exact:
+        return low
+    if not math.isfinite(found.high):
+        return f"> {low}" if found.low else "unknown"
+    return f"{low} to {high}" if found.low else f"< {high}"
+
+
+def _end(value: float, divisor: float, digits: int) -> str:
+    return decimals(value / divisor, digits) if math.isfinite(value) else UNLIMITED
+
+
 def _scale(name: str, value: float) -> tuple[float, str, int]:
     """Return what to divide by, the unit behind the number, and how many decimals are shown."""
     if name.endswith("accuracy"):
         return 1.0, "", 4
-    if name == "seconds":
+    if name == RATIO:
+        return 1.0, "", 2
+    if name in ("seconds", "simulated_s"):
         return 1.0, " s", 2 if abs(value) < 10 else 1
     if name not in _UNITS:
         return 1.0, "", 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.lab.compare import bands, bars
-from edgeflock.lab.findings.blocks import HEADINGS, Block
+from edgeflock.lab.findings.blocks import HEADINGS, Block, met
 from edgeflock.lab.findings.findings import findings
 from edgeflock.lab.findings.groups import Group
 from edgeflock.lab.findings.results import CellResult, gather
@@ -28,6 +28,7 @@ from edgeflock.lab.report.tables import Table
 
 _DRAWN = 4  # partitions that are drawn, at most
 _BAND = "Lines are means over seeds, at the rounds that all of them have; bands are one standard deviation."
+_MEDIAN = "Median with its interval; pale and with an arrow: more than that, because runs missed it."
 _ALONE = "One seed each: there is no band."
 
 
@@ -137,10 +138,9 @@ def _methods(
 
 def _costs(album: Album, found: Sequence[Group], looks: Sequence[Stroke], grid: Grid) -> list[Plot]:
     """Return what it took to the highest target that any run reached, else in all."""
-    met = [target for target in grid.targets if any((target, "rounds") in group.spreads for group in found)]
-    target = max(met, default=None)
+    target = max(met(found, grid), default=None)
     way = "of the whole run" if target is None else f"to accuracy {target:g}"
-    why = "Mean over the runs that reached it, with one standard deviation." if met else ""
+    why = "" if target is None else _MEDIAN
     drawn = [
         album.add(
             f"cost-{name}",
