@@ -17,6 +17,7 @@ RANGES = {
     "--rounds": ("0", "-1", "1.5", "many", ""),
     "--clients": ("0", "1000001"),
     "--cohort": ("-1", "5"),
+    "--clock": ("fast", "simulated:", "simulated:c=0", "simulated:c=1,d=1"),
     "--participation": ("offline",),
     "--seed": ("-1", "1e3"),
     "--samples-per-client": ("-1",),

@@ -152,9 +152,9 @@ def test_an_adaptive_tau_is_what_the_reference_finds(bound: str, tmp_path: Path)
     How tau goes on after round 1, before any client has an end to compare with, is not compared: the methods'
     page leaves it open.
     """
-    options = {"tau": "adaptive", "clock": "simulated", "phi": "0.001", "bound": bound}
+    options = {"tau": "adaptive", "phi": "0.001", "bound": bound}
     case = Case("fedadm", "adaptive", options, {"lr": 0.01})
-    run = black_box.product(case, tmp_path, "--rounds=1000", "--keep-every=1")
+    run = black_box.product(case, tmp_path, "--clock=simulated", "--rounds=1000", "--keep-every=1")
     mine = black_box.prepared(case, run.first)
     assert isinstance(mine, FedAdm)
     mine.taus, used, last = [int(line["tau"]) for line in run.rounds], 0.0, False

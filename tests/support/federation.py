@@ -57,10 +57,11 @@ class Federation:
         tools: Tools | None = None,
         budgets: Mapping[str, float] | None = None,
         net: Callable[[], Net] | None = None,
+        clock: str = "real",
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.sizes, self.plan, self._folder, self._lr_decay = sizes, plan, folder, lr_decay
-        self._codec, self._tools = codec, tools
+        self._codec, self._tools, self._clock = codec, tools, clock
         self._net = net or (lambda: bench_of("mlp", SHAPE, hidden=str(WIDTHS[1])).net)
         self._bench = Workbench(self._net())
         self.data = [samples(size, SHAPE, seed=10 + index) for index, size in enumerate(sizes)]
@@ -85,6 +86,7 @@ class Federation:
             lr_decay=self._lr_decay,
             codec=self._codec,
             tools=self._tools,
+            clock=self._clock,
         )
 
     @property

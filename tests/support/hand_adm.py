@@ -117,9 +117,9 @@ class Hand:
             self.search({i: float(s["mu"]) for i, s in sent.items()}, shares)  # type: ignore[arg-type]
 
     def search(self, mus: Mapping[int, float], shares: Mapping[int, float]) -> None:
-        generator = seeds.numpy_generator(SEED, "fedadm clock", self.number)
-        c = max(1e-10, generator.normal(0.0130, 0.0069))
+        generator = seeds.numpy_generator(SEED, "clock", self.number)
         b = max(1e-10, generator.normal(0.1316, 0.0539))
+        c = float(np.mean([max(1e-10, generator.normal(0.0130, 0.0069)) for _ in range(self.tau)]))
         self.used += c * self.tau + b
         self.seen |= self.known
         if "rho" in self.known:

@@ -43,7 +43,7 @@ def at_its_target(flock: Flock) -> None:
 
 
 def by_its_method(flock: Flock) -> None:
-    flags = ("--method=fedadm", "--set=clock=simulated", "--budget=time=3s", "--rounds=30")
+    flags = ("--method=fedadm", "--clock=simulated", "--budget=time=3s", "--rounds=30")
     _to_the_end(flock, "--clients=3", "--model=linear", *flags)
 
 

@@ -13,6 +13,7 @@ from edgeflock.methods.kit.options import parse
 from edgeflock.methods.kit.registry import load
 from edgeflock.methods.kit.tools import Tools
 from edgeflock.methods.kit.values import Plan, Setting
+from edgeflock.server.costs.clock import parse as parse_clock
 from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.learner import Learner, Terms
 
@@ -28,11 +29,13 @@ def begun(
     lr_decay: float = 1.0,
     codec: str = "identity",
     tools: Tools | None = None,
+    clock: str = "real",
 ) -> Learner:
     """Return a learner with the first state of a run in it."""
     found = load(method) if isinstance(method, str) else method
     params = parse(found.params, options)
-    learner = Learner(found, params, setting, layouts, Terms(plan, lr_decay, codec), tools)
+    terms = Terms(plan, lr_decay, codec, clock=parse_clock(clock))
+    learner = Learner(found, params, setting, layouts, terms, tools)
     learner.begin(model)
     return learner
 

@@ -129,18 +129,23 @@ def test_what_is_stated_of_a_round_counts_once_before_and_after_its_commit() -> 
     assert budget.uncharged(2, rows) == {"cpu": 2.0, "energy": 9.0}
 
 
-def test_bytes_are_predicted_and_seconds_are_not() -> None:
+def test_bytes_are_predicted_and_seconds_where_they_are_drawn() -> None:
     budget = Budget({"time": 60.0, "bytes": 1000.0, "cpu": 7.0})
     used = {"time": 59.9, "bytes": 700.0, "cpu": 6.9}
-    assert budget.beyond(used, 300) == ""
-    assert budget.beyond(used, 301) == (
+    assert budget.beyond(used, {"bytes": 300}) == ""
+    assert budget.beyond(used, {"bytes": 301}) == (
         "the budget of bytes leaves no room for another round: 700 of 1000 B are used, a round may take 301 B"
     )
-    assert budget.beyond(used | {"time": 61.0}, 0) == "the budget of time is used up: 61 s of 60 s"
-    assert budget.beyond(used | {"cpu": 7.0}, 0) == "the budget of cpu is used up: 7 s of 7 s"
-    assert budget.beyond(used | {"time": 61.0, "cpu": 8.0}, 0, steered=True) == ""
-    assert "bytes" in budget.beyond(used, 301, steered=True)
-    assert Budget().beyond(used, 1e9) == ""
+    assert budget.beyond(used | {"time": 61.0}, {}) == "the budget of time is used up: 61 s of 60 s"
+    assert budget.beyond(used | {"cpu": 7.0}, {}) == "the budget of cpu is used up: 7 s of 7 s"
+    assert budget.beyond(used | {"time": 61.0, "cpu": 8.0}, {}, steered=True) == ""
+    assert "bytes" in budget.beyond(used, {"bytes": 301}, steered=True)
+    assert budget.beyond(used, {"time": 0.05}) == ""
+    assert budget.beyond(used, {"time": 0.25}) == (
+        "the budget of time leaves no room for another round: 59.9 of 60 s are used, a round may take 0.25 s"
+    )
+    assert budget.beyond(used, {"time": 0.25}, steered=True) == ""
+    assert Budget().beyond(used, {"bytes": 1e9}) == ""
 
 
 def test_a_round_at_hand_ends_when_a_limit_is_reached_and_bytes_when_they_are_beyond_it() -> None:

@@ -88,7 +88,6 @@ TABLE: dict[str, dict[str, Option]] = {
         "bound": words("printed", "corrected"),
         "restart": words("latest", "best"),
         "result": words("best", "latest"),
-        "clock": words("real", "simulated"),
     },
     "pfedmo": {
         "gamma": factor(0.5),

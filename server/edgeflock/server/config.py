@@ -51,6 +51,15 @@ class ServerConfig:
         metavar="WHAT=LIMIT",
         allowed=Range(lambda limits: True, "time=60s, bytes=500MB, cpu=2h or energy=50kJ"),
     )
+    clock: str = option(
+        "real",
+        TEXT,
+        "measure the time of rounds, or draw it from the seed: c of a step, b of a round beside its steps",
+        group=_RUN,
+        identity=True,
+        metavar="real|simulated",
+        allowed=Range(lambda text: True, "real, simulated, or simulated:c=13ms,b=0.13"),
+    )
     target: dict[str, str] = option(
         {},
         PAIRS,

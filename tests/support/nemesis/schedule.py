@@ -21,7 +21,7 @@ EVERY = (  # no deadline that a fault may outlast: every round counts everybody 
     "--linger=30",  # longer than what strikes at the end
 )
 MODEL_BYTES = 200_000  # roughly, without a codec
-SIMULATED = ("--set=clock=simulated", "--budget=time=4s")  # what is measured is no twice the same
+SIMULATED = ("--clock=simulated", "--budget=time=4s")  # what is measured is no twice the same
 HOSTS = (
     ("c0,c1,c2,c3",),
     ("c0,c1", "c2,c3"),

@@ -95,7 +95,6 @@ class FedAdm(FedAvg):
         "bound": "printed",
         "restart": "latest",
         "result": "best",
-        "clock": "real",
     }
     training: ClassVar[dict[str, float]] = {"lr": 0.01}
     found: Estimates | None = None

@@ -14,15 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeflock.common import seeds
-
 Numbers = NDArray[np.float64]
 
 LEAST = 1e-10  # seconds, joules, bytes: nothing is for free
 LEAST_BETA = 1e-5
 RESOLUTION = 1e-6  # of float32: vectors that differ by less than that of their length are equal
 REACH = 10  # a search goes up to so many times the present tau
-STEP_S, ROUND_S = (0.0130, 0.0069), (0.1316, 0.0539)  # mean and deviation, Wang et al.'s prototype with SGD
 
 
 @dataclass(frozen=True)
@@ -119,12 +116,6 @@ def granted(tau: int, resources: Sequence[TauBudget]) -> tuple[int, bool]:
     return min([tau, *(resource.rest() for resource in short)]), bool(short)
 
 
-def drawn(seed: int, round: int) -> tuple[float, float]:
-    """Return c and b of the simulated clock for a round."""
-    generator = seeds.numpy_generator(seed, "fedadm clock", round)
-    return max(LEAST, generator.normal(*STEP_S)), max(LEAST, generator.normal(*ROUND_S))
-
-
 # What a round has cost, kept as scalars of the state: `used`, `step` (c) and `round` (b) of each resource.
 
 _SHARE = {
@@ -134,26 +125,14 @@ _SHARE = {
 }  # what of a round's costs grows with tau
 
 
-def charge(
-    kept: dict[str, float],
-    names: Collection[str],
-    costs: Mapping[str, float],
-    tau: float,
-    clock: tuple[float, float] | None,
-) -> None:
-    """Split what the round has used into tau steps (c) and the rest (b), such that c tau + b is all of it.
-
-    `clock` holds c and b of time where they were drawn.
-    """
+def charge(kept: dict[str, float], names: Collection[str], costs: Mapping[str, float], tau: float) -> None:
+    """Split what the round has used into tau steps (c) and the rest (b), such that c tau + b is all of it."""
     for name in names:
         before = kept.get(f"used {name}", 0.0)
         spent = max(0.0, costs.get(name, before) - before)
         steps = min(costs.get(_SHARE.get(name, ""), 0.0), spent)
         step, rest = steps / tau, spent - steps
-        if name == "time" and clock is not None:
-            step, rest = clock
-            spent = step * tau + rest
-        elif name in _SHARE and not step:  # a server that came back does not know what training took
+        if name in _SHARE and not step:  # a server that came back does not know what training took
             step = kept.get(f"step {name}", LEAST)
         kept[f"used {name}"], kept[f"step {name}"] = before + spent, step
         kept[f"round {name}"] = max(LEAST, rest)

@@ -141,7 +141,7 @@ class FedAdmServer(ServerHalf[FedAdmParams]):
         state.model.copy_(after)
         if "buffers" in state.vectors:
             state.vectors["buffers before"].copy_(state.vectors["buffers"])
-        self._charge(state, round, metrics["tau"])
+        control.charge(state.scalars, self.limits, round.costs, metrics["tau"])
         if self.params.adaptive and sums.scalars.get("weight"):
             metrics |= self._search(state, sums, round)
             state.scalars.pop("last_round", None)
@@ -199,17 +199,6 @@ class FedAdmServer(ServerHalf[FedAdmParams]):
     @property
     def limits(self) -> Mapping[str, float]:
         return {**default_budget(self.params), **self.setting.budgets}
-
-    @property
-    def simulated(self) -> bool:
-        return self.params.clock == "simulated"
-
-    def used(self, state: State) -> dict[str, float]:
-        return {"time": state.scalars.get("used time", 0.0)} if self.simulated else {}
-
-    def _charge(self, state: State, round: Round, tau: float) -> None:
-        drawn = control.drawn(self.setting.seed, round.number) if self.simulated else None
-        control.charge(state.scalars, self.limits, round.costs, tau, drawn)
 
     def _resources(self, state: State) -> list[TauBudget]:
         return control.resources(state.scalars, self.limits)

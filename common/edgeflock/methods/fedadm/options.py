@@ -50,7 +50,6 @@ class FedAdmParams(Params):
         "latest", "start local work from the last aggregate or the best", one_of("latest", "best")
     )
     result: str = option("best", "the run's model: the best aggregate or the last", one_of("best", "latest"))
-    clock: str = option("real", "measure times, or draw them from a generator", one_of("real", "simulated"))
 
     @property
     def fixed(self) -> int:

@@ -149,10 +149,6 @@ class ServerHalf(Generic[P]):
         """S7: the parameters of the run's model."""
         return state.model
 
-    def used(self, state: State) -> Mapping[str, float]:
-        """What of the budgets is used, by resource, where the method itself counts it (FedADM's clock)."""
-        return {}
-
     def closing(self, state: State) -> Plan | None:
         """S7: the plan of one last task to the whole roster, not counted as a round; None: there is none.
 

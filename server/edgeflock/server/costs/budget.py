@@ -1,6 +1,7 @@
 """Budgets: limits on what a run may use, what it has used, and whether another round is within them. Pure.
 
-Time is that of the server's time line: in which a round was being opened, open or being committed.
+Time is that of the server's time line: in which a round was being opened, open or being committed; or that
+of the simulated clock.
 Bytes are payload, both ways. CPU seconds are those of the clients and of the server.
 Energy is what the clients state, in joules. All are summed over the lives of the process.
 """
@@ -108,9 +109,12 @@ _UNITS = {"bytes": "B", "energy": "J", "seconds": "s"}
 
 def shown(name: str, amount: float) -> str:
     """Return an amount of a resource for people."""
-    resource = RESOURCES[name]
-    figure = f"{amount:.0f}" if resource.whole else f"{amount:.6g}"
-    return f"{figure} {_UNITS[resource.quantity]}"
+    return f"{figure(name, amount)} {_UNITS[RESOURCES[name].quantity]}"
+
+
+def figure(name: str, amount: float) -> str:
+    """Return the number of it."""
+    return f"{amount:.0f}" if RESOURCES[name].whole else f"{amount:.6g}"
 
 
 def unmeasured(name: str, used: float) -> bool:
@@ -134,13 +138,13 @@ class Spent:
     """What a run has used of its budgets at an instant, over all its lives."""
 
     used: Mapping[str, float]
-    by_method: Mapping[str, float]  # what the method itself counts, in place of ours
+    simulated: Mapping[str, float]  # time that is drawn, in place of what is measured
     limits: Mapping[str, float]
 
     @property
     def counted(self) -> dict[str, float]:
         """What counts for the limits."""
-        return {**self.used, **self.by_method}
+        return {**self.used, **self.simulated}
 
     @property
     def shares(self) -> dict[str, list[float]]:
@@ -252,19 +256,22 @@ class Budget:
             f"{shown(name, used[name])} of {shown(name, self.limits[name])} are used"
         )
 
-    def beyond(self, used: Mapping[str, float], expected: float, *, steered: bool = False) -> str:
+    def beyond(
+        self, used: Mapping[str, float], expected: Mapping[str, float], *, steered: bool = False
+    ) -> str:
         """Return why no further round is opened; empty if one is within the limits.
 
-        `expected` is what it takes in bytes. All else of a method that steers by the budgets is its own care.
+        `expected` is what it takes, where that is foreseen: in bytes, and in simulated seconds. What else a
+        method steers by is its own care.
         """
         for name, limit in self.limits.items():
-            if name == "bytes" and used[name] + expected > limit:
-                return (
-                    f"the budget of bytes leaves no room for another round: "
-                    f"{used[name]:.0f} of {shown(name, limit)} are used, "
-                    f"a round may take {shown(name, expected)}"
-                )
             own = steered and RESOURCES[name].steered
+            if not own and name in expected and used[name] + expected[name] > limit:
+                return (
+                    f"the budget of {name} leaves no room for another round: "
+                    f"{figure(name, used[name])} of {shown(name, limit)} are used, "
+                    f"a round may take {shown(name, expected[name])}"
+                )
             if not RESOURCES[name].whole and not own and used[name] >= limit:
                 return self._used_up(name, used[name])
         return ""

@@ -153,10 +153,12 @@ BUSY = (  # beside the line, never added to it
     _seconds("evaluate_busy", Origin.SERVER, "the test beside the next round"),
     _seconds("prepare_busy", Origin.SERVER, "training on the server (pFedMo)"),
 )
+SIMULATED = _seconds("simulated_s", Origin.SERVER, "of the simulated clock, where it is not the real one")
 BY_ROUND = (
     *BESIDE,
     *TIME_LINE,
     *BUSY,
+    SIMULATED,
     _seconds("server_cpu_s", Origin.SERVER, "CPU time of the server's process"),
     Column(
         name="server_peak_rss_bytes",

@@ -89,12 +89,12 @@ class Spending:
         more = {} if self._central else self.budget.uncharged(open_round.number, open_round.costs)
         return {name: amount + more.get(name, 0.0) for name, amount in self.used().items()}
 
-    def by_method(self) -> Mapping[str, float]:
-        """Return what the method itself counts, where it does: FedADM's simulated clock."""
-        return self._learner.half.used(self._learner.state)
+    def simulated(self) -> Mapping[str, float]:
+        """Return the time that is used by the simulated clock, where it counts."""
+        return self._learner.simulated()
 
     def spent(self) -> Spent:
-        return Spent(self.used(), self.by_method(), self.budget.limits)
+        return Spent(self.used(), self.simulated(), self.budget.limits)
 
     def counted(self) -> Spent:
         """Return the same as the ledger has counted it: what is written of both is one number."""
@@ -103,7 +103,7 @@ class Spending:
             moved=self._traffic.moved,
             server_cpu_s=self._process.counted_cpu_s,
         )
-        return Spent(used, self.by_method(), self.budget.limits)
+        return Spent(used, self.simulated(), self.budget.limits)
 
     @property
     def testing(self) -> bool:
@@ -117,7 +117,7 @@ class Spending:
 
     def reached(self) -> str:
         """Return why the round at hand ends now; empty if all is within the limits."""
-        return self.budget.reached(self.used(), self.by_method())
+        return self.budget.reached(self.used(), self.simulated())
 
     def settle(self, round: int, rows: Mapping[int, Row], members: Collection[int]) -> None:
         """Charge a round that is committed or discarded: it was paid. The CPU time of a run without clients
@@ -157,7 +157,7 @@ class Watch:
 
     def _left_s(self) -> float:
         time_s = self._budget.limits.get("time")
-        if time_s is None or "time" in self._spending.by_method():
+        if time_s is None or "time" in self._spending.simulated():
             return WATCH_S
         return min(WATCH_S, max(0.0, time_s - self._spending.used()["time"]))
 

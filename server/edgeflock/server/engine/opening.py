@@ -25,11 +25,11 @@ def wants_no(means: Means, wanted: RoundOpened, used: Mapping[str, float], befor
     if (stop := learner.wants_no(following)) or not budget.limits:
         return stop
     if closing:  # room for it was kept, but for what nobody foresaw: it would be cut at once
-        return budget.reached(used, spending.by_method())
+        return budget.reached(used, spending.simulated())
     if before is not None and before.used_up:
         return budget.short(used, before.used_up)
-    expected, steered = learner.expected_bytes(following), learner.plan(following).steered
-    return budget.beyond({**used, **spending.by_method()}, expected, steered=steered)
+    expected, steered = learner.expected(following), learner.plan(following).steered
+    return budget.beyond({**used, **spending.simulated()}, expected, steered=steered)
 
 
 async def open_round(means: Means, machine: RunMachine, effect: PrepareRound, *, first: bool) -> OpenRound:

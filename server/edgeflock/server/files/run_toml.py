@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from edgeflock.server.config import ServerConfig
 
 # Options that a method got after runs had begun without them, with the value that does what those did.
 _SINCE = {"fedtrip": {"first": "none", "mu_per": "step", "push_limit": "0.0"}}
+# What is `clock` today, as an option of FedADM.
+_CLOCKS = {"real": "real", "simulated": "simulated:c=0.013,b=0.1316,draws=round"}
 _AS_OLD_AS_THE_SEAL = b"\nmetrics_clients ="  # an option: a file without it may have no seal
 _LAST_TABLE = b"\n[model]  # identity\nname = "
 
@@ -31,7 +34,16 @@ def from_toml(path: Path) -> ServerConfig:
             f"{str(path)!r} is not as fl-server wrote it: restore it, "
             "or delete it and give the run's options as flags"
         )
-    return replace(config, run_dir=path.parent, set={**_SINCE.get(config.method, {}), **config.set})
+    return replace(
+        config,
+        run_dir=path.parent,
+        set={**_SINCE.get(config.method, {}), **_without(config.set, "clock")},
+        clock=_CLOCKS.get(config.set.get("clock", ""), config.clock),
+    )
+
+
+def _without(options: Mapping[str, str], name: str) -> dict[str, str]:
+    return {key: text for key, text in options.items() if key != name}
 
 
 def _is_whole(content: bytes) -> bool:

@@ -20,12 +20,12 @@ _STATED = frozenset(
 _MEASURED = "measured "  # before the names of costs that a method was told
 USED = "used_"  # before what is used of budgets, in `meta`
 WHOLE = "books_whole"  # in meta: the last life has written all that it has counted
-_OWN = "own_"  # before what the method itself counts, in place of what is used
+_OWN = "own_"  # before time that is drawn, in place of what is used
 
 
 def write(connection: sqlite3.Connection, epoch: int, costs: Costs) -> None:
     """Write what is due inside the caller's transaction."""
-    _write_used(connection, costs.spent.used, costs.spent.by_method)
+    _write_used(connection, costs.spent.used, costs.spent.simulated)
     _write_late(connection, epoch, costs.pending.late)
     if costs.whole:
         write_meta(connection, **{WHOLE: "1"})

@@ -78,6 +78,7 @@ class Fold:
         self.malformed: set[int] = set()  # of the open round: nothing of ours has encoded these
         self.loss = 0.0
         self.samples = 0
+        self.steps = 0  # of who has done most
 
     def open(self, state: State, round: Round) -> None:
         """Begin a round."""
@@ -89,7 +90,7 @@ class Fold:
         self.sums.reset()
         self.counters.zero_()
         self.folded.clear()
-        self.loss, self.samples = 0.0, 0
+        self.loss, self.samples, self.steps = 0.0, 0, 0
 
     def advance(self, cohort: Collection[int], updates: Mapping[int, SpooledUpdate]) -> None:
         """Fold ahead: as far as the members of the cohort are here without a gap."""
@@ -139,6 +140,7 @@ class Fold:
         self._add_buffers(update, weight)
         self.loss += update.samples * update.scalars["loss"]
         self.samples += update.samples
+        self.steps = max(self.steps, update.steps)
 
     def _add_buffers(self, update: SpooledUpdate, weight: float) -> None:
         if self._layouts.buffers.elements:

@@ -27,13 +27,17 @@ from edgeflock.common.seeds import derive
 from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.base import KEEP_OWN, Effort, Method, Plan, Round, ServerHalf, Setting, State
 from edgeflock.methods.kit.options import Params
+from edgeflock.methods.kit.order import Order
 from edgeflock.methods.kit.tools import Tools
+from edgeflock.server.costs.catalogue import SIMULATED
+from edgeflock.server.costs.clock import Clock
 from edgeflock.server.files import packages
 from edgeflock.server.files.checkpoints import Checkpoints, Saved
 from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.learning.fold import Fold, SpooledUpdate, finite
 from edgeflock.server.learning.work import RoundWork, UploadSpec
 
+_USED = "used time"  # in the state: seconds of the simulated clock
 LEAST_LR = 1e-12  # below it no weight moves, and what methods divide by it overflows
 
 
@@ -46,6 +50,7 @@ class Terms:
     codec: str = str(IDENTITY)  # of updates
     codec_down: str = str(IDENTITY)
     passes: tuple[int, int] | None = None  # operations of a sample's forward and backward pass, if known
+    clock: Clock | None = None  # draws the time of rounds; None: it is measured
     closing_test: bool = False  # clients test their models, and no round of training asks all of them
 
 
@@ -174,6 +179,22 @@ class Learner:
             personal=bool(self.half.personal_kinds(round)),
             scalars=self.half.closing_scalars if round.closing else self.half.scalars,
         )
+
+    def expected(self, round: Round) -> dict[str, float]:
+        """Return what a round will take, where that is foreseen: bytes, and seconds if they are drawn."""
+        found = {"bytes": float(self.expected_bytes(round))}
+        if self._terms.clock is not None:
+            plan, seats = self.plan(round), set(round.cohort) & round.samples.keys()
+            orders = [Order(round.samples[seat], plan.batch_size, 0, seat) for seat in seats]
+            steps = [order.steps(epochs=plan.epochs, steps=plan.steps) for order in orders]
+            found["time"] = sum(
+                self._terms.clock.drawn(self.setting.seed, round.number, max(steps, default=0))
+            )
+        return found
+
+    def simulated(self) -> dict[str, float]:
+        """Return the time that is used by the simulated clock, where it counts in place of ours."""
+        return {} if self._terms.clock is None else {"time": self.state.scalars.get(_USED, 0.0)}
 
     def expected_bytes(self, round: Round) -> int:
         """Return the payload of a round, at most, and of the closing task that the run still needs.
@@ -304,11 +325,25 @@ class Learner:
             answered = replace(round, cohort=tuple(self._fold.folded))
             return self.half.commit_closing(self.state, self._fold.sums, answered)
         metrics = {"loss": self._fold.loss / self._fold.samples} if self._fold.samples else {}
+        drawn = self._drawn(round.number)
         if self._fold.sums.updates:
             self._average_buffers()
             prepared = self._fold.sums.round.prepared
-            metrics |= self.half.commit(self.state, self._fold.sums, replace(round, prepared=prepared))
+            told = replace(round, prepared=prepared, costs={**round.costs, **drawn})
+            metrics |= self.half.commit(self.state, self._fold.sums, told)
+        if drawn:
+            metrics[SIMULATED.name] = drawn["round_s"]
+            self.state.scalars[_USED] = drawn["time"]
         return metrics
+
+    def _drawn(self, round: int) -> dict[str, float]:
+        """Return what the simulated clock says of the folded round in place of what was measured: a round
+        lasts as long as who has most to do."""
+        if self._terms.clock is None:
+            return {}
+        steps, rest = self._terms.clock.drawn(self.setting.seed, round, self._fold.steps)
+        used = self.simulated()["time"] + steps + rest
+        return {"train_s": steps, "round_s": steps + rest, "time": used}
 
     def _average_buffers(self) -> None:
         if self.layouts.buffers.elements:

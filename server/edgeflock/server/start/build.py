@@ -31,7 +31,7 @@ from edgeflock.server.config import ServerConfig
 from edgeflock.server.core import target
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.core.testing import Tests
-from edgeflock.server.costs import budget
+from edgeflock.server.costs import budget, clock
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.learning.evaluator import Evaluator
 from edgeflock.server.learning.learner import Learner, Terms
@@ -140,6 +140,7 @@ def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatMod
         codec=_wired(config, config.codec),
         codec_down=_wired(config, config.codec_down),
         passes=_passes(net, test),
+        clock=clock.parse(config.clock, central=config.central),
         closing_test=has_closing_test(config),
     )
     learner = Learner(method, params, setting, flat.layouts, terms, tools)

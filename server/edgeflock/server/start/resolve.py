@@ -26,7 +26,7 @@ from edgeflock.methods.kit.options import parse, texts
 from edgeflock.methods.kit.registry import load
 from edgeflock.server.config import ServerConfig, default_run_dir, listen_address
 from edgeflock.server.core import target
-from edgeflock.server.costs import budget
+from edgeflock.server.costs import budget, clock
 from edgeflock.server.files.run_dir import require_place
 from edgeflock.server.files.run_toml import from_toml
 from edgeflock.server.service import certificates
@@ -56,6 +56,7 @@ def resolve(config: ServerConfig) -> ServerConfig:
     config = _with_cohort(config)
     config = _with_participation(config, method)
     config = _with_central(config, method)
+    config = _with_clock(config)
     config = _with_public(config, method)
     _check_evaluation(config)
     _check_rate(config)
@@ -107,6 +108,8 @@ def _over(old: ServerConfig, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_method_options(config: ServerConfig, method: Method) -> ServerConfig:
+    if "clock" in config.set:
+        raise UsageError(f"clock is an option of the run, for every method: --clock {config.set['clock']}")
     params = parse(method.params, config.set)
     share: dict[str, Any] = {_share_of(config): getattr(params, "public_fraction", 0.0)}
     return replace(config, set=texts(params), **share)
@@ -228,6 +231,12 @@ def _with_central(config: ServerConfig, method: Method) -> ServerConfig:
         if value != allowed:
             raise UsageError(f"{alone}: {flag} is {value}, allowed is {allowed}")
     return replace(config, min_updates=1)
+
+
+def _with_clock(config: ServerConfig) -> ServerConfig:
+    """Write the simulated clock with its means, by which runs are compared."""
+    found = clock.parse(config.clock, central=config.central)
+    return config if found is None else replace(config, clock=str(found))
 
 
 def _with_public(config: ServerConfig, method: Method) -> ServerConfig:
