@@ -14,7 +14,7 @@ import torch
 
 from edgeflock.common.errors import BadValue
 from edgeflock.common.sensors import Sensors
-from edgeflock.methods.fedadm import control
+from edgeflock.methods.fedadm import control, dissimilarity
 from edgeflock.methods.fedadm.control import Estimates, TauBudget, best_tau, granted
 from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.options import parse
@@ -64,8 +64,11 @@ def tau_of(run: Federation) -> int:
         ({"restart": "best", "mu0": 0.5}, {"restart": "best", "mu0": 0.5}),
         ({"weighting": "uniform", "phi": 0.01, "tau_max": 7}, {"uniform": True, "phi": 0.01, "tau_max": 7}),
         ({"tau": "fixed:4", "alpha": 1}, {"fixed": 4, "alpha": 1}),
+        ({"batches": "equal"}, {"equal": True}),
+        # The control of Wang et al. 2019, with their bound:
+        ({"mu0": 0, "alpha": 0, "bound": "corrected"}, {"mu0": 0, "alpha": 0, "bound": "wang"}),
     ],
-    ids=["defaults", "corrected", "restart", "uniform", "fixed"],
+    ids=["defaults", "corrected", "restart", "uniform", "fixed", "equal", "wang"],
 )
 def test_rounds_equal_the_hand_computation(
     tmp_path: Path, options: dict[str, object], hand: dict[str, Any]
@@ -85,13 +88,51 @@ def test_rounds_equal_the_hand_computation(
         assert expected.seen.keys() <= metrics.keys()
         for name, value in expected.seen.items():
             assert metrics[name] == pytest.approx(value, rel=2e-3, abs=1e-6), (number, name)
-        assert abs(metrics["H_k"]) < 1e-12
+        assert metrics["H_k"] == 0.0
+        assert ("H_before" in metrics) == (number > 1)
         assert tau_of(run) == expected.tau
         if not expected.fixed:
             assert state.scalars["used time"] == pytest.approx(expected.used)
     assert np.abs(expected.w - Hand(federation(tmp_path / "fresh")).w).max() > 0.05
     assert taus[:2] == ([1, 1] if not expected.fixed else [4, 4])
     assert len(set(taus)) > 1 or expected.fixed
+
+
+@pytest.mark.parametrize("mu0", ["0", "0.1"])
+def test_clients_of_the_same_data_and_batches_are_one_and_tau_goes_to_its_end(
+    tmp_path: Path, mu0: str
+) -> None:
+    """Case 3 as in the ancestor: delta 0, h = 0, so tau is tau_max as soon as a search reaches it."""
+    taus = {}
+    for batches in ("equal", "own"):
+        options = {"batches": batches, "mu0": mu0, "alpha": "0", "phi": "0.001"}
+        where = {"sizes": (18, 18, 18), "plan": PLAN, "budgets": {"time": 60.0}, "clock": "simulated"}
+        run = Federation(tmp_path / batches, "fedadm", options, **where)  # type: ignore[arg-type]
+        run.data = [run.data[0]] * 3
+        lines = [run.round() for _ in range(4)]
+        taus[batches] = [line["tau"] for line in lines]
+        assert all((line["delta"] == 0) == (batches == "equal") for line in lines)
+        assert (abs(lines[-1]["B_g"] - 1) < 1e-6) == (batches == "equal")
+    assert taus["equal"] == [1, 1, 10, 100]
+    assert taus["own"][-1] < 100
+
+
+def test_b_and_h_are_those_of_equations_10_and_11() -> None:
+    """Losses 1, 2 and 3 of one sample and two of three: weights 1/n under the root, F the weighted mean."""
+    kept: dict[str, float] = {}
+    squares, whole = (1 + 4 + 9) / 3, (1 * 1 + 2 * 3 + 3 * 3) / 7
+    first = dissimilarity.of_losses(kept, squares, whole)
+    assert first == {"B_k": pytest.approx(math.sqrt(14 / 3) * 7 / 16), "H_k": 0.0}
+    again = dissimilarity.of_losses(kept, 7.0, 2.0)
+    left = 7 - 14 / 3 * 49 / 256 * 4
+    assert again["H_before"] == pytest.approx(math.sqrt(left))
+    assert again["B_k"] == kept["B_k"] == pytest.approx(math.sqrt(7) / 2)
+    assert dissimilarity.of_losses(kept, 1.0, 2.0)["H_before"] == 0.0  # never of a negative number
+    assert dissimilarity.of_losses({}, 0.0, 0.0) == {"B_k": 1.0, "H_k": 0.0}
+    assert dissimilarity.of_gradients({"B_g": 1.0}, 9.0, 2.0) == {
+        "B_g": 1.5,
+        "H_g": pytest.approx(math.sqrt(5)),
+    }
 
 
 def test_the_anchor_stays_where_f_was_smallest_and_is_the_result(tmp_path: Path) -> None:
@@ -386,6 +427,7 @@ def test_rounds_without_a_step_move_nothing(tmp_path: Path) -> None:
         ("alpha", "nan", "a number >= 0"),
         ("xi", "-0.1", "a number >= 0"),
         ("bound", "wang", "printed or corrected"),
+        ("batches", "same", "own or equal"),
     ],
 )
 def test_an_option_out_of_range_is_refused(option: str, text: str, allowed: str) -> None:

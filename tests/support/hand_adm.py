@@ -41,6 +41,7 @@ class Hand:
     bound: str = "printed"
     restart: str = "latest"
     uniform: bool = False
+    equal: bool = False  # batches
     budget: float = 60.0
     seen: dict[str, float] = field(default_factory=dict)
 
@@ -50,12 +51,13 @@ class Hand:
         self.clients = [Memory(self.mu0) for _ in self.run.sizes]
         self.known: dict[str, float] = {}
         self.mu_first: float | None = None
+        self.ratios: dict[str, float] = {}  # B and B_g of the round before
 
     # The clients
 
     def sample(self, index: int, batch: Batch) -> Sample:
         size = self.run.sizes[index]
-        rows = Order(size, self.run.plan.batch_size, SEED, index).rows(*batch)
+        rows = Order(size, self.run.plan.batch_size, SEED, 0 if self.equal else index).rows(*batch)
         data = self.run.data[index]
         return data.x.flatten(1).double().numpy()[rows], data.y.numpy()[rows]
 
@@ -105,16 +107,26 @@ class Hand:
         if f < f_best:
             self.best = before
         self.mu_first = mu if self.mu_first is None else self.mu_first
-        squares = float(mean("", {i: float(np.square(np.asarray(s["f"]))) for i, s in sent.items()}))
+        at_best = "f" if f < f_best else "f_best"
         self.seen = {"F": f, "F_best": min(f, f_best), "mu_bar": mu, "tau": self.tau}
-        self.seen["B_k"] = math.sqrt(squares) / f
+        self.unlike("B_k", "H_before", [np.asarray(s[at_best]) for s in sent.values()], min(f, f_best))
         if not self.fixed:
             g = mean("gradient")
+            slopes = [np.asarray(s["gradient"]) for s in sent.values()]
+            self.unlike("B_g", "H_g", slopes, float(np.linalg.norm(g)))
             apart = {i: np.linalg.norm(np.asarray(s["gradient"]) - g) for i, s in sent.items()}
             self.known["delta"] = float(mean("", apart))
             if any("rho" in s for s in sent.values()):
                 self.known |= {"rho": float(mean("rho")), "beta": float(mean("beta"))}
             self.search({i: float(s["mu"]) for i, s in sent.items()}, shares)  # type: ignore[arg-type]
+
+    def unlike(self, ratio: str, rest: str, each: list[Vector], whole: float) -> None:
+        """Eqs. 10 and 11 of losses or gradients, the latter with the B of the round before."""
+        squares = sum(float(np.linalg.norm(one)) ** 2 for one in each)
+        if ratio in self.ratios:
+            left = squares / len(each) - self.ratios[ratio] ** 2 * whole**2
+            self.seen[rest] = math.sqrt(max(0.0, left))
+        self.seen[ratio] = self.ratios[ratio] = math.sqrt(squares / (len(each) * whole**2))
 
     def search(self, mus: Mapping[int, float], shares: Mapping[int, float]) -> None:
         generator = seeds.numpy_generator(SEED, "clock", self.number)

@@ -88,6 +88,7 @@ TABLE: dict[str, dict[str, Option]] = {
         "bound": words("printed", "corrected"),
         "restart": words("latest", "best"),
         "result": words("best", "latest"),
+        "batches": words("own", "equal"),
     },
     "pfedmo": {
         "gamma": factor(0.5),

@@ -13,13 +13,15 @@ import pytest
 
 from edgeflock.common.errors import BadData, CorruptCheckpoint, UsageError
 from edgeflock.lab.history import read
+from edgeflock.methods.kit.options import parse
 from edgeflock.methods.kit.registry import load
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.files.run_toml import from_toml, to_toml
 from edgeflock.server.journal.journal import Journal, consult
 from edgeflock.server.journal.reader import Feed, Reader
 from edgeflock.server.journal.schema import SCHEMA_VERSION, connect, read_only
-from edgeflock.server.start.resolve import combine
+from edgeflock.server.start.build import options_told
+from edgeflock.server.start.resolve import combine, resolve
 from support.old_runs import NAMES, PARKED, OldRun, unpack
 
 every_version = pytest.mark.parametrize("name", NAMES)
@@ -187,6 +189,26 @@ def test_no_option_of_a_method_keeps_an_old_run_from_going_on(method: str, tmp_p
     path = tmp_path / "run.toml"
     path.write_text(to_toml(begun), "utf-8")
     assert from_toml(path).set.keys() == set(load(method).params.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "missing"),
+    [
+        ("fedadm", {}, {"batches"}),
+        ("fedadm", {"batches": "equal"}, set()),
+        ("fedtrip", {}, {"first", "mu_per"}),
+        ("fedtrip", {"mu_per": "epoch", "push_limit": "0"}, {"first"}),  # 1 is the default: 0 must be told
+        ("fedavg", {}, set()),
+    ],
+)
+def test_clients_are_told_of_later_options_where_they_do_something(
+    method: str, given: dict[str, str], missing: set[str]
+) -> None:
+    """A client that has none of them takes part in what it can do; whatever is missing has its default."""
+    config = resolve(ServerConfig(method=method, set=given))
+    told, params = options_told(config), load(method).params
+    assert config.set.keys() - told.keys() == missing
+    assert parse(params, told) == parse(params, config.set)
 
 
 @every_version

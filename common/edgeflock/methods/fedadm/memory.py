@@ -6,6 +6,7 @@ Anchors have the number of the round that broadcast them; `best_round` in the pl
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -42,6 +43,11 @@ def keep_anchor(work: Local, anchor: Tensor) -> None:
             work.keep("anchor", anchor)
     work.keep("received", received)
     kept.scalars["received_round"] = float(work.round)
+
+
+def share_order(work: Local) -> None:
+    """Step through the batches of seat 0, as everybody does: the same samples where the data are the same."""
+    work.order = replace(work.order, seat=0)
 
 
 def last_batch(work: Local) -> Batch | None:

@@ -14,8 +14,12 @@ round that does not fit is shortened, and is the last one.
 F_i and its gradient at w_i(last) are computed on the batch of the first step: the numbers that would have
 been kept from the round before, under the same dropout mask as F_i(w).
 A client keeps the last w it received and its anchor w_best; without the one that is meant it fetches it.
-B_k is the dissimilarity of losses, sqrt(sum (n_i/n) F_i^2) / F, and H_k = sum (n_i/n) F_i^2 - B_k^2 F^2 is 0:
-a reading, the paper's eqs. 10-11 were not at hand. Both are logged and steer nothing.
+delta, rho_i and beta_i are those of the plain F_i: where w is not w_best the clients' directions at w are
+also (mu_i - mu_bar) (w - w_best) apart, a part of delta that is dropped.
+B_k and H_k (eqs. 10-11) and what is told beside them stand in `dissimilarity.py`; w_k,global is there the
+anchor as this round's comparison leaves it.
+`batches=equal` is the ancestor's way: all clients draw their batches from one seed, so that those with the
+same data (case 3) do the same, and delta is 0. (Dropout masks stay each client's own.)
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ import torch
 from torch import Tensor
 
 from edgeflock.common import norms
-from edgeflock.methods.fedadm import control, memory
+from edgeflock.methods.fedadm import control, dissimilarity, memory
 from edgeflock.methods.fedadm.control import RESOLUTION, Estimates, TauBudget
 from edgeflock.methods.fedadm.measure import measure
 from edgeflock.methods.fedadm.options import FedAdmParams, default_budget
@@ -105,12 +109,14 @@ class FedAdmServer(ServerHalf[FedAdmParams]):
         if not update.steps:
             return
         self.fold_closing(sums, update, weight)
-        sums.count("f squared", weight * update.scalars["f"] ** 2)
+        for name in ("f", "f_best"):
+            sums.count(f"{name} squared", update.scalars[name] ** 2)
+        sums.count("taken", 1.0)
         sums.count(f"weight of {update.seat}", weight)
         sums.count(f"mu of {update.seat}", update.scalars["mu"])
         if not self.params.adaptive:
             return
-        sums.add("gradient", update, Kind.GRADIENT, weight)
+        sums.count("g squared", sums.add("gradient", update, Kind.GRADIENT, weight, norm=True))
         if "beta" in update.scalars and "rho" in update.scalars:
             for name, value in {"estimated": 1.0, **_pick(update.scalars, "rho", "beta")}.items():
                 sums.count(name, weight * value)
@@ -162,25 +168,31 @@ class FedAdmServer(ServerHalf[FedAdmParams]):
         return {"F": f, "F_best": min(f, f_best)}
 
     def _dissimilarity(self, state: State, sums: Accumulators) -> dict[str, float]:
-        """Note mu_bar, and return it with B_k and H_k."""
+        """Note mu_bar, and return it with B and H of the losses."""
         weight = sums.scalars["weight"]
         mu = sum(share * mu for share, mu in _mus(sums)) / weight
         state.scalars.setdefault("mu_bar_1", mu)
         state.scalars["mu_bar"] = mu
-        f, squares = sums.scalars["f"] / weight, sums.scalars["f squared"] / weight
-        ratio = math.sqrt(squares) / f if f else 1.0
-        return {"mu_bar": mu, "B_k": ratio, "H_k": squares - ratio**2 * f**2}
+        found = sums.scalars
+        name = "f" if found["f"] < found["f_best"] else "f_best"  # the anchor's, as `_judge` has settled it
+        squares = found[f"{name} squared"] / found["taken"]
+        return {"mu_bar": mu, **dissimilarity.of_losses(state.scalars, squares, found[name] / weight)}
 
     def _search(self, state: State, sums: Accumulators, round: Round) -> dict[str, float]:
         """Choose tau once a client could compare two models; the estimates are those of this round."""
-        found, least = sums.scalars, RESOLUTION * norms.norm(sums.mean("gradient"))
+        found, slope = sums.scalars, norms.norm(sums.mean("gradient"))
+        told = dissimilarity.of_gradients(state.scalars, found["g squared"] / found["taken"], slope)
         delta = found["delta"] / found["walked"]
-        state.scalars["delta"] = delta if delta > least else 0.0
+        state.scalars["delta"] = delta if delta > RESOLUTION * slope else 0.0
         if found.get("estimated"):
             state.scalars |= {name: found[name] / found["estimated"] for name in ("rho", "beta")}
         known = _pick(state.scalars, "delta", "rho", "beta")
-        if len(known) < 3:
-            return known
+        return told | known | (self._chosen(state, sums, round, known) if len(known) == 3 else {})
+
+    def _chosen(
+        self, state: State, sums: Accumulators, round: Round, known: Mapping[str, float]
+    ) -> dict[str, float]:
+        """Set tau to what the bound says of the estimates, and return G there."""
         estimates = Estimates(
             **known,
             mus=_mus(sums),
@@ -192,7 +204,7 @@ class FedAdmServer(ServerHalf[FedAdmParams]):
         longest = min(control.REACH * int(state.scalars["tau"]), self.params.tau_max)
         tau, value = control.best_tau(estimates, self._resources(state), self.params.bound, longest)
         state.scalars["tau"] = float(tau)
-        return known | ({"G": value} if math.isfinite(value) else {})
+        return {"G": value} if math.isfinite(value) else {}
 
     # The budgets
 
@@ -223,6 +235,7 @@ class FedAdmClient(ClientHalf[FedAdmParams]):
         return memory.lacks_anchor(state.scalars, flags)
 
     def begin(self, work: Local) -> None:
+        self._order(work)
         anchor, last = memory.anchor_of(work), work.state.vectors.get("last")
         mu = work.state.scalars.get("mu", self.params.mu0)
         if last is not None:
@@ -234,6 +247,10 @@ class FedAdmClient(ClientHalf[FedAdmParams]):
             work.start_from(anchor)
         if self.params.adaptive and work.order.batches > 1:
             work.first_batch = memory.last_batch(work)
+
+    def _order(self, work: Local) -> None:
+        if self.params.batches == "equal":
+            memory.share_order(work)
 
     def backward(self, work: Local, batch: Batch) -> Tensor:
         loss = work.compute(batch)
@@ -254,6 +271,7 @@ class FedAdmClient(ClientHalf[FedAdmParams]):
         return bundles | ({Kind.GRADIENT: work.memo["gradient"]} if self.params.adaptive else {})
 
     def close(self, work: Local) -> None:
+        self._order(work)
         received, anchor = work.received[Kind.MODEL], memory.anchor_of(work)
         work.scalars |= {"f": 0.0, "f_best": 0.0}
         if len(work.data):

@@ -49,6 +49,11 @@ class FedAdmParams(Params):
     restart: str = option(
         "latest", "start local work from the last aggregate or the best", one_of("latest", "best")
     )
+    batches: str = option(
+        "own",
+        "the order of every client's batches: drawn for itself, or one for all of them (cases of the paper)",
+        one_of("own", "equal"),
+    )
     result: str = option("best", "the run's model: the best aggregate or the last", one_of("best", "latest"))
 
     @property

@@ -13,7 +13,10 @@ from edgeflock.common.payload.checksum import extend
 from edgeflock.server.config import ServerConfig
 
 # Options that a method got after runs had begun without them, with the value that does what those did.
-_SINCE = {"fedtrip": {"first": "none", "mu_per": "step", "push_limit": "0.0"}}
+SINCE = {
+    "fedadm": {"batches": "own"},
+    "fedtrip": {"first": "none", "mu_per": "step", "push_limit": "0.0"},
+}
 # What is `clock` today, as an option of FedADM.
 _CLOCKS = {"real": "real", "simulated": "simulated:c=0.013,b=0.1316,draws=round"}
 _AS_OLD_AS_THE_SEAL = b"\nmetrics_clients ="  # an option: a file without it may have no seal
@@ -37,7 +40,7 @@ def from_toml(path: Path) -> ServerConfig:
     return replace(
         config,
         run_dir=path.parent,
-        set={**_SINCE.get(config.method, {}), **_without(config.set, "clock")},
+        set={**SINCE.get(config.method, {}), **_without(config.set, "clock")},
         clock=_CLOCKS.get(config.set.get("clock", ""), config.clock),
     )
 

@@ -25,7 +25,7 @@ from edgeflock.common.run import CUSTOM, DataDescription, ModelDescription, RunD
 from edgeflock.common.scores import WISHES
 from edgeflock.methods.kit.base import Plan, Setting
 from edgeflock.methods.kit.batches import LocalData
-from edgeflock.methods.kit.options import parse
+from edgeflock.methods.kit.options import parse, texts
 from edgeflock.methods.kit.registry import load
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.core import target
@@ -33,6 +33,7 @@ from edgeflock.server.core.rules import Rules
 from edgeflock.server.core.testing import Tests
 from edgeflock.server.costs import budget, clock
 from edgeflock.server.files.checkpoints import Checkpoints
+from edgeflock.server.files.run_toml import SINCE
 from edgeflock.server.learning.evaluator import Evaluator
 from edgeflock.server.learning.learner import Learner, Terms
 from edgeflock.server.learning.tools import ServerTools
@@ -246,13 +247,25 @@ def describe_run(
         epoch,
         config.seed,
         config.method,
-        config.set,
+        options_told(config),
         describe_model(config, test),
         flat.layouts,
         describe_data(config),
         config.clients,
         constants.described(flat.constants),
     )
+
+
+def options_told(config: ServerConfig) -> dict[str, str]:
+    """Return the method's options without later ones that do what was done before there were any, unless
+    that is not the default: an earlier client knows no such option, and needs none."""
+    usual = texts(load(config.method).params())
+    idle = {
+        name
+        for name, text in SINCE.get(config.method, {}).items()
+        if config.set.get(name) == text == usual[name]
+    }
+    return {name: text for name, text in config.set.items() if name not in idle}
 
 
 def describe_data(config: ServerConfig) -> DataDescription | None:
