@@ -74,7 +74,7 @@ def counted(round: int) -> Settlement:
 class StillDesk:
     """Says what it is told to do, and leaves an update when it is let go on."""
 
-    layout_digest = b"l" * 16
+    layout_digest, augment = b"l" * 16, "none"
     cpu_s, temperature_c = 0.5, 41.0
 
     def __init__(self) -> None:

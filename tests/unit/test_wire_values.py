@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -81,6 +82,9 @@ def test_the_description_of_a_run_comes_back(data: DataDescription | None, buffe
     layouts = ModelLayouts(LAYOUT, buffers, Layout.single("batches", 1, dtype="int64"))
     run = RunDescription("r", 2, (1 << 64) - 1, "fedprox", {"mu": "0.1"}, model, layouts, data, 4)
     assert messages.run_from_wire(messages.run_to_wire(run)) == run
+    assert messages.run_to_wire(run).augment == ""
+    augmented = replace(run, augment="flip,crop:4")
+    assert messages.run_from_wire(messages.run_to_wire(augmented)) == augmented
 
 
 def test_a_model_that_leaves_out_what_it_has_not_has_no_buffers_and_no_counters() -> None:

@@ -232,7 +232,9 @@ class Participation:
         member = await self._desk.sit(seat)
         self._log.info("ready", seat=seat, samples=member.samples, new=not self._sat)
         try:
-            await line.ready(member.samples, member.class_counts, self._desk.layout_digest)
+            await line.ready(
+                member.samples, member.class_counts, self._desk.layout_digest, self._desk.augment
+            )
         except Unreached:
             if self._view is None or self._view.ending is None:
                 raise

@@ -48,3 +48,4 @@ class RunDescription:
     data: DataDescription | None  # None: every client brings its own
     clients: int  # seats
     constants: tuple[Constant, ...] = ()  # of the server's model: they never travel
+    augment: str = "none"  # what is done to the pictures of a step, such as flip,crop:4

@@ -28,7 +28,7 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     DESCRIPTOR: _descriptor.EnumDescriptor
     REASON_UNSPECIFIED: _Reason.ValueType  # 0
     REASON_VERSION: _Reason.ValueType  # 1
-    """"You speak no revision of the protocol that I speak." """
+    """"You speak no revision of the protocol that I speak, or would not augment as this run does." """
     REASON_BAD_CLIENT_ID: _Reason.ValueType  # 2
     """"This is not a client id: 1 to 64 letters, digits, dots, dashes and underscores, not only dots." """
     REASON_DUPLICATE_ID: _Reason.ValueType  # 3
@@ -83,7 +83,7 @@ class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
 
 REASON_UNSPECIFIED: Reason.ValueType  # 0
 REASON_VERSION: Reason.ValueType  # 1
-""""You speak no revision of the protocol that I speak." """
+""""You speak no revision of the protocol that I speak, or would not augment as this run does." """
 REASON_BAD_CLIENT_ID: Reason.ValueType  # 2
 """"This is not a client id: 1 to 64 letters, digits, dots, dashes and underscores, not only dots." """
 REASON_DUPLICATE_ID: Reason.ValueType  # 3
@@ -500,6 +500,7 @@ class Run(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     CLIENTS_FIELD_NUMBER: _builtins.int
+    AUGMENT_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     epoch: _builtins.int
     """raised when the server had to go back to an older state"""
@@ -507,6 +508,8 @@ class Run(_message.Message):
     method: _builtins.str
     clients: _builtins.int
     """seats"""
+    augment: _builtins.str
+    """what is done to the pictures of every step: flip,crop:4; empty: nothing"""
     @_builtins.property
     def options(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """hyper-parameters of the method, as text"""
@@ -528,10 +531,11 @@ class Run(_message.Message):
         model: Global___ModelSpec | None = ...,
         data: Global___DataSpec | None = ...,
         clients: _builtins.int = ...,
+        augment: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clients", b"clients", "data", b"data", "epoch", b"epoch", "method", b"method", "model", b"model", "options", b"options", "run_id", b"run_id", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["augment", b"augment", "clients", b"clients", "data", b"data", "epoch", b"epoch", "method", b"method", "model", b"model", "options", b"options", "run_id", b"run_id", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1558,10 +1562,13 @@ class Ready(_message.Message):
     SAMPLES_FIELD_NUMBER: _builtins.int
     CLASS_COUNTS_FIELD_NUMBER: _builtins.int
     LAYOUT_DIGEST_FIELD_NUMBER: _builtins.int
+    AUGMENT_FIELD_NUMBER: _builtins.int
     samples: _builtins.int
     """0: an empty shard"""
     layout_digest: _builtins.bytes
     """of the model's parameters"""
+    augment: _builtins.str
+    """as in Run: a client of before that field would not augment"""
     @_builtins.property
     def class_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -1570,10 +1577,11 @@ class Ready(_message.Message):
         samples: _builtins.int = ...,
         class_counts: _abc.Iterable[_builtins.int] | None = ...,
         layout_digest: _builtins.bytes = ...,
+        augment: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_counts", b"class_counts", "layout_digest", b"layout_digest", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["augment", b"augment", "class_counts", b"class_counts", "layout_digest", b"layout_digest", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

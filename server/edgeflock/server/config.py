@@ -163,6 +163,15 @@ class ServerConfig:
         allowed=at_least(0, "an integer"),
         identity=True,
     )
+    augment: str = option(
+        "none",
+        TEXT,
+        "what is done to pictures before a step: flip (half of them, left to right), crop:PIXELS (a piece of "
+        "what has a margin of so many), or both: flip,crop:4",
+        group=_DATA,
+        identity=True,
+        metavar="none|flip,crop:N",
+    )
     public_data: Path | None = option(
         None,
         PATH,

@@ -20,7 +20,7 @@ from edgeflock.client.link.trust import Trust
 from edgeflock.client.protocol import Interrupted, Introduction, ServerRefused, Unreached, View
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.run import RunDescription
-from edgeflock.common.wire.messages import run_from_wire
+from edgeflock.common.wire.messages import augment_to_wire, run_from_wire
 from edgeflock.common.wire.transport import (
     MAX_MESSAGE,
     SLOWEST,
@@ -165,9 +165,12 @@ class Line:
                     raise Interrupted("a message of the watch makes no sense")
                 yield wire.view(answer.view)
 
-    async def ready(self, samples: int, class_counts: Sequence[int], layout_digest: bytes) -> None:
+    async def ready(
+        self, samples: int, class_counts: Sequence[int], layout_digest: bytes, augment: str
+    ) -> None:
         """Say that data and model are there; raises ServerRefused or Unreached."""
         ready = pb.Ready(samples=samples, class_counts=class_counts, layout_digest=layout_digest)
+        ready.augment = augment_to_wire(augment)
         await self.report(pb.ReportRequest(ready=ready), PATIENCE_S)
 
     async def report(self, request: pb.ReportRequest, within_s: float = REPORT_TIMEOUT_S) -> None:

@@ -61,6 +61,11 @@ class Desk:
         """Of the model's parameters."""
         return self._setup.layouts.parameters.digest
 
+    @property
+    def augment(self) -> str:
+        """What is done to the pictures of every step."""
+        return self._setup.run.augment
+
     async def sit(self, seat: int) -> Member:
         """Get the data of the seat, once; raises an EdgeflockError if there are none."""
         if self._member is None or self._member.seat != seat:

@@ -25,6 +25,7 @@ from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.registry import build_net
 from edgeflock.common.run import RunDescription
 from edgeflock.common.threads import computing
+from edgeflock.methods.kit.augment import parse
 from edgeflock.methods.kit.workbench import Workbench
 
 log = structlog.get_logger(__name__)
@@ -106,7 +107,7 @@ class Trainer:
             found = self._setups.get(run.run_id)
             if found is None:
                 net = self._net(run)
-                work = self._workbench(net)
+                work = self._workbench(net, run)
                 found = self._setups[run.run_id] = setup.make(run, net, work.model)
                 self._free[found] = [Bench(work)]
             return found
@@ -141,14 +142,15 @@ class Trainer:
         await self._wanted.wait()
 
     def _another(self, wanted: Setup) -> Bench:
-        return Bench(self._workbench(self._net(wanted.run)))
+        return Bench(self._workbench(self._net(wanted.run), wanted.run))
 
     def _net(self, run: RunDescription) -> Net:
         return build_net(run.model, run.seed, self._config.model)
 
-    def _workbench(self, net: Net) -> Workbench:
+    def _workbench(self, net: Net, run: RunDescription) -> Workbench:
+        augment = parse(run.augment)
         with foreign("the model"):
-            return Workbench(net, self._device, threads=self._config.threads)
+            return Workbench(net, self._device, threads=self._config.threads, augment=augment)
 
     # -------------------------------------------------------------------------------- data
 

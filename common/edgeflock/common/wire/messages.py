@@ -202,6 +202,17 @@ def _section_from_wire(message: bundle_pb2.Section) -> Section:
 # -------------------------------------------------------------------------------- runs
 
 
+_AS_IT_IS = "none"  # an augmentation that is not said
+
+
+def augment_to_wire(augment: str) -> str:
+    return "" if augment == _AS_IT_IS else augment
+
+
+def augment_from_wire(text: str) -> str:
+    return text or _AS_IT_IS
+
+
 def run_to_wire(run: RunDescription, *, whole: bool = True) -> aggregator_pb2.Run:
     """Return what every client is told of a run; its layouts by their digests if it is not to be `whole`."""
     model, layouts = run.model, run.layouts
@@ -224,6 +235,7 @@ def run_to_wire(run: RunDescription, *, whole: bool = True) -> aggregator_pb2.Ru
         model=spec,
         data=aggregator_pb2.DataSpec(**vars(run.data)) if run.data else None,
         clients=run.clients,
+        augment=augment_to_wire(run.augment),
     )
 
 
@@ -250,6 +262,7 @@ def run_from_wire(message: aggregator_pb2.Run) -> RunDescription:
         else None,
         message.clients,
         tuple(map(_constant_from_wire, spec.constants)),
+        augment_from_wire(message.augment),
     )
 
 

@@ -117,17 +117,23 @@ class Local:
 
     def batches(self) -> Iterator[Batch]:
         """Yield the batches of the round's K steps."""
-        for batch in self.bench.feed.batches(self.data, self.order, self.round, self.steps_total):
+        found = self.bench.feed.batches(self.data, self.order, self.round, self.steps_total)
+        if self.bench.augment:
+            found = self.bench.augment.each(found, self.order, self.round)
+        for batch in found:
             if batch.step == 0 and self.first_batch is not None:
                 batch = self.first_batch._replace(step=0)
             yield _to(batch, self.bench.device)
 
     def batch_in(self, round: int, step: int) -> Batch:
         """Return the batch of any round's order at a step (from 0), with tensors of its own."""
-        return _to(pick(self.data, self.order.rows(round, step)), self.bench.device)
+        batch = pick(self.data, self.order.rows(round, step))
+        if self.bench.augment:
+            batch = self.bench.augment.of(batch, self.order, round, step)
+        return _to(batch, self.bench.device)
 
     def walk(self, size: int = WALK_SIZE) -> Iterator[Batch]:
-        """Yield the whole local set in stored order."""
+        """Yield the whole local set in stored order, as it is: augmented are the batches of steps alone."""
         for x, y in zip(torch.split(self.data.x, size), torch.split(self.data.y, size), strict=True):
             yield _to(Batch(x, y, -1), self.bench.device)
 

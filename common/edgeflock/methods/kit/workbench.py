@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from edgeflock.common.flat import FlatModel, views
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.layers import SeededDropout
+from edgeflock.methods.kit.augment import OFF, Augmentation
 from edgeflock.methods.kit.batches import Batch, BatchFeed
 
 Term = Callable[[Batch, Tensor, Tensor], Tensor | None]  # C2: (batch, features, logits) -> extra loss
@@ -21,16 +22,20 @@ class Workbench:
     """Owns everything of the model's size, so that a round allocates nothing of that size.
 
     One slot trains one client at a time; slots that train in parallel share no workbench.
-    `threads` is the process's number of intra-op threads: other than 1 gives other bits.
+    `threads` is the process's number of intra-op threads: other than 1 gives other bits. What is trained on
+    is augmented as the run says.
     """
 
-    def __init__(self, net: Net, device: torch.device | str = "cpu", *, threads: int = 1) -> None:
+    def __init__(
+        self, net: Net, device: torch.device | str = "cpu", *, threads: int = 1, augment: Augmentation = OFF
+    ) -> None:
         torch.set_num_threads(threads)
         self.model = FlatModel(net, device)
         self.net = net
         self.params = self.model.params
         self.grads = torch.zeros_like(self.params)
         self.feed = BatchFeed()
+        self.augment = augment
         self.norms = [module for module in net.modules() if isinstance(module, _BatchNorm)]
         self.dropout = torch.Generator(self.device)
         self._dropouts = [module for module in net.modules() if isinstance(module, SeededDropout)]

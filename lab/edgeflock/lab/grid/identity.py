@@ -40,6 +40,9 @@ NO_MATTER: Mapping[str, str] = {
 }
 """Options that change neither a run's model nor a figure of it; whatever is not here does."""
 
+SINCE: Mapping[str, Any] = {"augment": "none"}
+"""Options that runs were held without, with the value that does what those did: it makes no other cell."""
+
 _UP_TO_0_1 = (
     "method", "set", "clients", "cohort", "participation", "cohort_lines", "seed", "model", "model_arg",
     "dataset", "partition", "samples_per_client", "public_data_sha256", "score_data_sha256",
@@ -65,14 +68,17 @@ def difference(there: ServerConfig, here: ServerConfig) -> str:
     before, now = _counted(there), _counted(here)
     flags = {entry.name: entry.flag for entry in options(ServerConfig)}
     return ", ".join(
-        f"{flags[name]} ({before[name]} there, {now[name]} here)" for name in now if before[name] != now[name]
+        f"{flags[name]} ({before.get(name, SINCE.get(name))} there, {now.get(name, SINCE.get(name))} here)"
+        for name in {**before, **now}
+        if before.get(name) != now.get(name)
     )
 
 
 def _counted(config: ServerConfig) -> dict[str, Any]:
     found = {entry.name: getattr(config, entry.name) for entry in options(config)}
     found["eval_data"] = _content(config.eval_data)
-    return {name: value for name, value in found.items() if name not in NO_MATTER}
+    as_before = {name for name, value in SINCE.items() if found[name] == value}
+    return {name: value for name, value in found.items() if name not in NO_MATTER and name not in as_before}
 
 
 def _content(path: Path | None) -> str | None:

@@ -61,7 +61,7 @@ def sentence(history: History) -> str:
     data = f"{config.dataset}, {config.partition}" if config.dataset else _data(config)
     return (
         f"{config.method} with {_who(config)}; {config.model} on {data}; {_work(history)} per round in "
-        f"{_steps(config)}; seed {config.seed}{_codecs(config)}"
+        f"{_steps(config)}; seed {config.seed}{_codecs(config)}{_augmented(config)}"
     )
 
 
@@ -78,6 +78,10 @@ def _steps(config: ServerConfig) -> str:
 
 def _codecs(config: ServerConfig) -> str:
     return "" if config.codec == "identity" else f", updates as {config.codec}"
+
+
+def _augmented(config: ServerConfig) -> str:
+    return "" if config.augment == "none" else f", pictures augmented by {config.augment}"
 
 
 def _work(history: History) -> str:

@@ -16,7 +16,6 @@ from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.datasets.kit.base import Part
 from edgeflock.common.datasets.kit.own import check, how, load_own
 from edgeflock.common.errors import BadData, UsageError
-from edgeflock.common.models.kit.base import Net
 from edgeflock.common.partitions.kit.assign import public
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.workbench import Workbench
@@ -31,9 +30,9 @@ class ServerTools:
     """Tools of one run; `test` are the server's test samples."""
 
     def __init__(
-        self, config: ServerConfig, make_net: Callable[[], Net], test: LocalData, classes: int
+        self, config: ServerConfig, make_bench: Callable[[], Workbench], test: LocalData, classes: int
     ) -> None:
-        self._config, self._make_net = config, make_net
+        self._config, self._make_bench = config, make_bench
         self._test, self._classes = test, classes
 
     def workbench(self) -> Workbench:
@@ -47,7 +46,7 @@ class ServerTools:
 
     @cached_property
     def _workbench(self) -> Workbench:
-        return Workbench(self._make_net(), threads=1)
+        return self._make_bench()
 
     @cached_property
     def _parts(self) -> tuple[LocalData, LocalData]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from edgeflock.common.client_id import WORDS, is_client_id
 from edgeflock.common.reason import Reason
 from edgeflock.common.run import RunDescription
+from edgeflock.common.wire.messages import augment_from_wire
 from edgeflock.common.wire.transport import Revisions, common_revision, in_words, spoken
 from edgeflock.server.core.refusal import Refused
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -71,6 +72,12 @@ def check_ready(report: pb.Ready, run: RunDescription) -> Refused | None:
         return Refused(
             Reason.WRONG_LAYOUT,
             f"your model {run.model.name!r} has another layout than the server's: compare the versions",
+        )
+    if augment_from_wire(report.augment) != run.augment:
+        return Refused(
+            Reason.VERSION,
+            f"this run augments its pictures ({run.augment}), which your edgeflock does not do: "
+            "bring it up to date",
         )
     if len(report.class_counts) > run.model.classes or sum(report.class_counts) not in (0, report.samples):
         return Refused(Reason.MALFORMED, "class_counts do not add up to samples")

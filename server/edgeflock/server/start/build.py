@@ -23,10 +23,13 @@ from edgeflock.common.partitions.kit.base import Indices
 from edgeflock.common.partitions.kit.coverage import Coverage, coverage
 from edgeflock.common.run import CUSTOM, DataDescription, ModelDescription, RunDescription
 from edgeflock.common.scores import WISHES
+from edgeflock.methods.kit import augment
+from edgeflock.methods.kit.augment import Augmentation
 from edgeflock.methods.kit.base import Plan, Setting
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.options import parse, texts
 from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.core import target
 from edgeflock.server.core.rules import Rules
@@ -106,9 +109,21 @@ def describe_model(config: ServerConfig, test: TestSet) -> ModelDescription:
     return ModelDescription(name, test.input_shape, test.classes, config.model_arg)
 
 
+def augmentation(config: ServerConfig, test: TestSet) -> Augmentation:
+    """Return what is done to the pictures of every step. Raises BadValue where samples are none."""
+    found = augment.parse(config.augment)
+    found.check(test.input_shape)
+    return found
+
+
 def build_net(config: ServerConfig, test: TestSet) -> Net:
     """Build the model with the run's initial parameters."""
     return models.build_net(describe_model(config, test), config.seed, config.model)
+
+
+def build_bench(config: ServerConfig, test: TestSet) -> Workbench:
+    """Build what the server itself trains with, where it does."""
+    return Workbench(build_net(config, test), threads=1, augment=augmentation(config, test))
 
 
 def build_evaluator(config: ServerConfig, test: TestSet) -> Evaluator | None:
@@ -132,7 +147,7 @@ def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatMod
         budgets=budget.parse(config.budget),
     )
     params = parse(method.params, config.set)
-    tools = ServerTools(config, lambda: build_net(config, test), LocalData(test.x, test.y), test.classes)
+    tools = ServerTools(config, lambda: build_bench(config, test), LocalData(test.x, test.y), test.classes)
     if method.public_data:
         tools.public_data()  # what is wrong with them is said now
     terms = Terms(
@@ -253,6 +268,7 @@ def describe_run(
         describe_data(config),
         config.clients,
         constants.described(flat.constants),
+        config.augment,
     )
 
 

@@ -11,7 +11,6 @@ from functools import partial
 import structlog
 
 from edgeflock.common.errors import JournalBroken
-from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs import budget
 from edgeflock.server.costs.budget import Budget
@@ -111,7 +110,7 @@ def _central(parts: Parts, intake: Intake, sessions: Sessions) -> CentralTrainer
     built = parts.built
     if built.union is None:
         return None
-    bench = Workbench(build.build_net(built.config, built.test), threads=1)
+    bench = build.build_bench(built.config, built.test)
     return CentralTrainer(intake, sessions, built.learner, bench, built.union)
 
 

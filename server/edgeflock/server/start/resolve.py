@@ -21,6 +21,7 @@ from edgeflock.common.payload import choice
 from edgeflock.common.payload.package import Kind
 from edgeflock.common.wire.address import EVERYWHERE, Address, parse_address, require_trust
 from edgeflock.common.wire.listen import listen_at
+from edgeflock.methods.kit import augment
 from edgeflock.methods.kit.base import Method
 from edgeflock.methods.kit.options import parse, texts
 from edgeflock.methods.kit.registry import load
@@ -129,7 +130,7 @@ def _with_budget(config: ServerConfig, method: Method) -> ServerConfig:
 
 
 def _with_names(config: ServerConfig) -> ServerConfig:
-    """Check the names of model, partition and codecs; write them in the one way they are compared in."""
+    """Check the names of model, partition, codecs ...; write them in the one way they are compared in."""
     if ":" not in config.model and config.model not in models.names():
         raise UnknownName("model", config.model, models.names())
     up, down = choice.parse(config.codec), choice.parse(config.codec_down)
@@ -137,8 +138,8 @@ def _with_names(config: ServerConfig) -> ServerConfig:
         raise BadValue(
             "--codec-down", config.codec_down, f"{', '.join(choice.ABSOLUTE)}, each optionally with +zstd"
         )
-    scheme = str(assign.parse(config.partition))
-    return replace(config, codec=str(up), codec_down=str(down), partition=scheme)
+    scheme, changed = str(assign.parse(config.partition)), str(augment.parse(config.augment))
+    return replace(config, codec=str(up), codec_down=str(down), partition=scheme, augment=changed)
 
 
 def training_defaults(method: Method) -> dict[str, Any]:

@@ -64,6 +64,7 @@ class Parts:
 def build(config: ServerConfig) -> Built:
     """Read the data and build the model: what is wrong with them is said before a directory is made."""
     test = assembly.load_test_set(config)
+    assembly.augmentation(config, test)
     learner, flat = assembly.build_learner(config, test)
     if flat.constants:
         travel = [
