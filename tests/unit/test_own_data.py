@@ -16,6 +16,7 @@ from edgeflock.common.datasets.kit import registry
 from edgeflock.common.datasets.kit.base import Array, Part, Scaling
 from edgeflock.common.datasets.kit.own import check, how, load_own, ready
 from edgeflock.common.errors import BadData, EdgeflockError, MissingData
+from edgeflock.common.partitions.kit.assign import cut
 from edgeflock.common.payload.layout import NO_BUFFERS, NO_COUNTERS, Layout, ModelLayouts
 from edgeflock.common.run import DataDescription, ModelDescription, RunDescription
 from edgeflock.common.scores import LOCAL
@@ -309,6 +310,25 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
     write_image(tmp_path / "tiger/a.png", np.zeros((4, 4), np.uint8))
     (tmp_path / "classes.txt").write_text("cat\n")
     assert "tiger is the folder of no class, the classes are cat" in refused(tmp_path)
+
+
+@pytest.mark.parametrize(("partition", "alike"), [("fedadm:3", True), ("fedadm:1", False), ("iid", False)])
+def test_clients_with_the_same_samples_have_them_once(partition: str, alike: bool) -> None:
+    """As long as any of them is there: the seats of another run have their own memory again."""
+    hosted = HostedData(ClientConfig(), torch.device("cpu"))
+    model, data = ModelDescription("mlp", (1, 8, 8), 10), DataDescription("digits", partition, 0, 3, 0, 0.0)
+    layouts = ModelLayouts(Layout.single("w", 1), NO_BUFFERS, NO_COUNTERS)
+    run = RunDescription("r", 0, 0, "fedavg", {}, model, layouts, data, 3)
+    members = [hosted.member(run, f"c{seat}", seat) for seat in range(3)]
+    assert len({member.data.x.data_ptr() for member in members}) == (1 if alike else 3)
+    digits = registry.load("digits")
+    for seat, member in enumerate(members):
+        part = cut(digits, partition=partition, seed=0, shards=3, index=seat)
+        assert torch.equal(member.data.x, torch.from_numpy(part.x))
+        assert torch.equal(member.data.y, torch.from_numpy(part.y))
+    assert len(hosted._shards) == (1 if alike else 3)
+    del members, member
+    assert not hosted._shards
 
 
 def test_a_client_s_own_bytes_become_what_those_of_the_run_s_data_set_do(tmp_path: Path) -> None:

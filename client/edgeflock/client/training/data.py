@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import structlog
@@ -17,7 +20,7 @@ from edgeflock.common.datasets.kit.base import Part, Scaling
 from edgeflock.common.datasets.kit.own import OwnPart
 from edgeflock.common.errors import BadData, UsageError
 from edgeflock.common.foreign import foreign
-from edgeflock.common.partitions.kit.assign import cut, local_test
+from edgeflock.common.partitions.kit.assign import assign, cut, local_test
 from edgeflock.common.run import DataDescription, RunDescription
 from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.methods.kit.batches import LocalData
@@ -39,6 +42,14 @@ class Member:
         return len(self.data)
 
 
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """A client's training samples, as they are read and as they are trained on: one memory on a CPU."""
+
+    part: Part
+    data: LocalData
+
+
 class HostedData:
     """What the clients of a process have, read when it is first asked for. All calls from worker threads."""
 
@@ -47,6 +58,9 @@ class HostedData:
         self._own: dict[str, OwnPart] = {}
         self._pooled: dict[str, LocalData] = {}  # test samples by data set, once for all clients
         self._pooling = threading.Lock()
+        # By what they hold: clients with the same samples (fedadm:3) have them once.
+        self._shards: WeakValueDictionary[tuple[str, bytes], Shard] = WeakValueDictionary()
+        self._sharing = threading.Lock()
 
     def own(self, client_id: str) -> OwnPart | None:
         """Return the client's own data, if it has some; raises MissingData or BadData."""
@@ -63,19 +77,19 @@ class HostedData:
         if client_id in self._own:
             mine, scaling = self._own[client_id].train, _scaling(run)
             log.info("data_read", client=client_id, numbers=own.how(mine, scaling))
-            part = own.check(mine, run.model.input_shape, run.model.classes, scaling)
+            shard = self._made(own.check(mine, run.model.input_shape, run.model.classes, scaling))
         elif run.data is not None:
-            part = self._shard(run.data, seat)
-            if len(part) and part.input_shape != run.model.input_shape:
-                found = f"{run.data.dataset} has samples of {part.input_shape}"
+            shard = self._shard(run.data, seat)
+            if len(shard.part) and shard.part.input_shape != run.model.input_shape:
+                found = f"{run.data.dataset} has samples of {shard.part.input_shape}"
                 raise BadData(f"{found}, this run needs {run.model.input_shape}")
         else:
             raise UsageError("this run needs data of your own: name yours with --data")
-        counts = np.bincount(part.y, minlength=run.model.classes)
-        tests = self._tests(run, client_id, seat, part)
-        return Member(seat, self._tensors(part), tuple(map(int, counts)), tests)
+        counts = np.bincount(shard.part.y, minlength=run.model.classes)
+        tests = self._tests(run, client_id, seat, shard)
+        return Member(seat, shard.data, tuple(map(int, counts)), tests)
 
-    def _tests(self, run: RunDescription, client_id: str, seat: int, part: Part) -> TestSamples:
+    def _tests(self, run: RunDescription, client_id: str, seat: int, shard: Shard) -> TestSamples:
         """Return what the client's own model is tested on: most runs never ask for it."""
         mine = self._own.get(client_id)
 
@@ -87,7 +101,7 @@ class HostedData:
             if run.data is None:
                 return None
             dataset = datasets.load(run.data.dataset, self._config.data_root)
-            return self._tensors(local_test(dataset, part, seed=run.data.seed, index=seat))
+            return self._tensors(local_test(dataset, shard.part, seed=run.data.seed, index=seat))
 
         return TestSamples({LOCAL: local, POOLED: lambda: self._pooled_test(run)})
 
@@ -106,21 +120,35 @@ class HostedData:
     def _fitting(self, part: Part, run: RunDescription) -> Part:
         return own.check(part, run.model.input_shape, run.model.classes, _scaling(run))
 
-    def _shard(self, spec: DataDescription, seat: int) -> Part:
-        return cut(
-            datasets.load(spec.dataset, self._config.data_root),
-            partition=spec.partition,
-            seed=spec.seed,
-            shards=spec.shards,
-            samples_per_client=spec.samples_per_client,
-            public_fraction=spec.public_fraction,
-            public_from_shards=spec.public_from_shards,
-            index=seat,
-        )
+    def _shard(self, spec: DataDescription, seat: int) -> Shard:
+        """Return what the seat has; another's with the same samples, while somebody has it."""
+        dataset, how = datasets.load(spec.dataset, self._config.data_root), _cutting(spec)
+        if not 0 <= seat < spec.shards:
+            return self._made(cut(dataset, **how, index=seat))  # which refuses it
+        rows = assign(dataset, **how)[seat]
+        key = spec.dataset, hashlib.sha256(rows.tobytes()).digest()
+        found = self._shards.get(key) or self._made(cut(dataset, **how, index=seat))
+        with self._sharing:
+            return self._shards.setdefault(key, found)
+
+    def _made(self, part: Part) -> Shard:
+        return Shard(part, self._tensors(part))
 
     def _tensors(self, part: Part) -> LocalData:
         x, y = torch.from_numpy(np.ascontiguousarray(part.x, np.float32)), torch.from_numpy(part.y)
         return LocalData(x.to(self._device), y.to(self._device))
+
+
+def _cutting(spec: DataDescription) -> dict[str, Any]:
+    """Return how a data set is cut into shards."""
+    return {
+        "partition": spec.partition,
+        "seed": spec.seed,
+        "shards": spec.shards,
+        "samples_per_client": spec.samples_per_client,
+        "public_fraction": spec.public_fraction,
+        "public_from_shards": spec.public_from_shards,
+    }
 
 
 def _scaling(run: RunDescription) -> Scaling:
