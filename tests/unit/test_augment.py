@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from edgeflock.common.datasets.kit.augment import OFF, Augmentation, parse
 from edgeflock.common.errors import BadValue
-from edgeflock.methods.kit.augment import OFF, Augmentation, parse
-from edgeflock.methods.kit.base import Batch
-from edgeflock.methods.kit.order import Order
+from edgeflock.methods.kit.local import LocalData
 from edgeflock.methods.kit.values import Plan
 from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.config import ServerConfig
@@ -23,13 +22,20 @@ from edgeflock.v1 import aggregator_pb2 as pb
 from support.tiny_run import describe, layouts
 from support.training import bench_of, local_of, samples
 
-ORDER = Order(100, 10, seed=3, seat=2)
+PLAN = Plan(lr=0.1, batch_size=0, steps=9)  # the whole set in every step
 PICTURES = torch.arange(1.0, 1 + 400 * 2 * 4 * 5).view(400, 2, 4, 5)  # no two pixels are the same
 
 
-def augmented(text: str, x: Tensor = PICTURES, order: Order = ORDER, round: int = 1, step: int = 0) -> Tensor:
-    batch = Batch(x, torch.zeros(len(x), dtype=torch.int64), step)
-    return parse(text).of(batch, order, round, step).x
+def augmented(text: str, *, seat: int = 2, round: int = 1, step: int = 0) -> Tensor:
+    """Return what a client makes of the pictures in a step."""
+    work = local_of(
+        bench_with(text), LocalData(PICTURES, torch.zeros(400).long()), PLAN, round=round, index=seat
+    )
+    return work.batch_in(round, step).x
+
+
+def bench_with(text: str) -> Workbench:
+    return Workbench(bench_of("mlp", (2, 4, 5)).net, augment=parse(text))
 
 
 @pytest.mark.parametrize("text", ["none", "flip", "crop:4", "flip,crop:4"])
@@ -92,26 +98,16 @@ def test_a_crop_is_any_piece_of_the_picture_in_its_margin() -> None:
 def test_what_is_done_is_a_function_of_seed_seat_round_and_step() -> None:
     base = augmented("flip,crop:4")
     assert torch.equal(base, augmented("flip,crop:4"))
-    others = [
-        augmented("flip,crop:4", round=2),
-        augmented("flip,crop:4", step=1),
-        augmented("flip,crop:4", order=Order(100, 10, seed=3, seat=3)),
-        augmented("flip,crop:4", order=Order(100, 10, seed=4, seat=2)),
-    ]
+    others = [augmented("flip,crop:4", **{word: 3}) for word in ("round", "step", "seat")]
     assert not any(torch.equal(base, other) for other in others)
     digest = hashlib.sha256(base.numpy().tobytes()).hexdigest()[:16]
     assert digest == "cdd7eb4f281b724d", "and of nothing else: every machine does the same"
 
 
-def bench_with(text: str) -> Workbench:
-    plain = bench_of("cnn", (1, 8, 8))
-    return Workbench(plain.net, augment=parse(text))
-
-
 @pytest.mark.parametrize("size", [4, 0])
 def test_a_step_s_batch_is_the_same_in_its_round_and_when_it_is_asked_for_later(size: int) -> None:
     """As after a client was killed, or in FedADM's next round; what data are kept stays as it was."""
-    bench, data = bench_with("flip,crop:2"), samples(10, (1, 8, 8))
+    bench, data = bench_with("flip,crop:2"), samples(10, (2, 4, 5))
     before = data.x.clone()
     work = local_of(bench, data, Plan(lr=0.1, batch_size=size, epochs=2), round=3)
     seen = [(batch.step, batch.x.clone(), batch.y.clone()) for batch in work.batches()]

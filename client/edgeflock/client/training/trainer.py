@@ -19,13 +19,13 @@ from edgeflock.client.training.data import HostedData, Member
 from edgeflock.client.training.gauge import Gauge
 from edgeflock.client.training.meter import Meter
 from edgeflock.client.training.setup import Setup
+from edgeflock.common.datasets.kit.augment import parse
 from edgeflock.common.datasets.kit.own import OwnPart
 from edgeflock.common.foreign import foreign
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.registry import build_net
 from edgeflock.common.run import RunDescription
 from edgeflock.common.threads import computing
-from edgeflock.methods.kit.augment import parse
 from edgeflock.methods.kit.workbench import Workbench
 
 log = structlog.get_logger(__name__)

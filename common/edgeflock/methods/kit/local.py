@@ -119,7 +119,7 @@ class Local:
         """Yield the batches of the round's K steps."""
         found = self.bench.feed.batches(self.data, self.order, self.round, self.steps_total)
         if self.bench.augment:
-            found = self.bench.augment.each(found, self.order, self.round)
+            found = (self._augmented(batch, self.round, batch.step) for batch in found)
         for batch in found:
             if batch.step == 0 and self.first_batch is not None:
                 batch = self.first_batch._replace(step=0)
@@ -129,8 +129,13 @@ class Local:
         """Return the batch of any round's order at a step (from 0), with tensors of its own."""
         batch = pick(self.data, self.order.rows(round, step))
         if self.bench.augment:
-            batch = self.bench.augment.of(batch, self.order, round, step)
+            batch = self._augmented(batch, round, step)
         return _to(batch, self.bench.device)
+
+    def _augmented(self, batch: Batch, round: int, step: int) -> Batch:
+        """Return the batch of a step, augmented: a function of seed, seat, round and step alone."""
+        random = seeds.numpy_generator(self.order.seed, "augment", self.order.seat, round, step)
+        return batch._replace(x=self.bench.augment.of(batch.x, random))
 
     def walk(self, size: int = WALK_SIZE) -> Iterator[Batch]:
         """Yield the whole local set in stored order, as it is: augmented are the batches of steps alone."""

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from edgeflock.common.datasets.kit.augment import OFF, Augmentation
 from edgeflock.common.flat import FlatModel, views
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.layers import SeededDropout
-from edgeflock.methods.kit.augment import OFF, Augmentation
 from edgeflock.methods.kit.batches import Batch, BatchFeed
 
 Term = Callable[[Batch, Tensor, Tensor], Tensor | None]  # C2: (batch, features, logits) -> extra loss

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from edgeflock.common import constants
+from edgeflock.common.datasets.kit import augment
 from edgeflock.common.datasets.kit import registry as datasets
+from edgeflock.common.datasets.kit.augment import Augmentation
 from edgeflock.common.datasets.kit.base import Part, Scaling, count_classes
 from edgeflock.common.datasets.kit.own import check, how, load_own
 from edgeflock.common.flat import FlatModel
@@ -23,8 +25,6 @@ from edgeflock.common.partitions.kit.base import Indices
 from edgeflock.common.partitions.kit.coverage import Coverage, coverage
 from edgeflock.common.run import CUSTOM, DataDescription, ModelDescription, RunDescription
 from edgeflock.common.scores import WISHES
-from edgeflock.methods.kit import augment
-from edgeflock.methods.kit.augment import Augmentation
 from edgeflock.methods.kit.base import Plan, Setting
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.options import parse, texts

@@ -14,6 +14,7 @@ from edgeflock.common.command import extras
 from edgeflock.common.command.kinds import duration
 from edgeflock.common.command.options import check
 from edgeflock.common.command.settings_file import identity_difference
+from edgeflock.common.datasets.kit import augment
 from edgeflock.common.errors import BadValue, MissingData, UnknownName, UsageError
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.partitions.kit import assign
@@ -21,7 +22,6 @@ from edgeflock.common.payload import choice
 from edgeflock.common.payload.package import Kind
 from edgeflock.common.wire.address import EVERYWHERE, Address, parse_address, require_trust
 from edgeflock.common.wire.listen import listen_at
-from edgeflock.methods.kit import augment
 from edgeflock.methods.kit.base import Method
 from edgeflock.methods.kit.options import parse, texts
 from edgeflock.methods.kit.registry import load

@@ -1,18 +1,15 @@
-"""Augmentation: training pictures mirrored and cropped at random, the same when a step is repeated."""
+"""Augmentation: training pictures mirrored and cropped at random."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - the usual name
+from torch import Tensor
 
-from edgeflock.common import seeds
 from edgeflock.common.errors import BadValue
-from edgeflock.methods.kit.batches import Batch
-from edgeflock.methods.kit.order import Order
 
 FLIP, CROP, NONE = "flip", "crop", "none"
 FLAG = "--augment"
@@ -42,26 +39,17 @@ class Augmentation:
             allowed = f"crop:PIXELS with at most {min(shape[1:])}, the shorter side of the pictures"
             raise BadValue(FLAG, str(self), allowed)
 
-    def each(self, batches: Iterable[Batch], order: Order, round: int) -> Iterator[Batch]:
-        """Yield the batches of a round's steps, augmented."""
-        for batch in batches:
-            yield self.of(batch, order, round, batch.step)
-
-    def of(self, batch: Batch, order: Order, round: int, step: int) -> Batch:
-        """Return the batch of a round's step, augmented, in tensors of its own.
-
-        What is done is a function of the run's seed, the seat of the order, round and step.
-        """
-        random = seeds.numpy_generator(order.seed, "augment", order.seat, round, step)
-        x = F.pad(batch.x, [self.crop] * 4) if self.crop else batch.x
-        count, channels, height, width = batch.x.shape
+    def of(self, x: Tensor, random: np.random.Generator) -> Tensor:
+        """Return the pictures of a batch, augmented, in a tensor of their own."""
+        count, channels, height, width = x.shape
+        wide = F.pad(x, [self.crop] * 4) if self.crop else x
         places = random.integers(0, 2 * self.crop + 1, (2, count, 1))
         rows, columns = places[0] + np.arange(height), places[1] + np.arange(width)
         if self.flip:
             columns = np.where(random.random((count, 1)) < 0.5, columns[:, ::-1], columns)
         at = np.arange(count)[:, None, None, None], np.arange(channels)[None, :, None, None]
-        seat = (*at, rows[:, None, :, None], columns[:, None, None, :])
-        return batch._replace(x=x[tuple(torch.from_numpy(part).to(x.device) for part in seat)])
+        pixels = (*at, rows[:, None, :, None], columns[:, None, None, :])
+        return wide[tuple(torch.from_numpy(part).to(x.device) for part in pixels)]
 
 
 OFF = Augmentation()
