@@ -314,7 +314,7 @@ def test_a_line_of_the_picture_is_the_mean_of_the_rounds_that_all_seeds_have(gri
         CellResult(cell, outcome(history(run), "global", (), 3))
         for cell, run in zip(grid.cells, runs, strict=True)
     ]
-    rounds, sent, _, _ = (group_lines(made, grid, axis) for axis in AXES)
+    rounds, _, sent, _, _ = (group_lines(made, grid, axis) for axis in AXES)
     assert [(line.label, line.x, line.y) for line in rounds] == [
         ("fedavg", [1, 2], pytest.approx([0.55, 0.75])),
         ("fedprox", [1], [0.5]),

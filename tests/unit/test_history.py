@@ -206,3 +206,16 @@ def test_a_journal_of_a_later_version_is_refused(tmp_path: Path) -> None:
         journal.execute("PRAGMA user_version = 99")
     with pytest.raises(BadData, match="has schema version 99, this edgeflock reads up to "):
         read(run_dir)
+
+
+def test_iterations_are_the_local_steps_of_the_rounds_that_stand(tmp_path: Path) -> None:
+    """A client without samples does none, and what was discarded was no step of the model."""
+    run_dir = told_run(tmp_path / "run")
+    with writing(run_dir) as journal:
+        journal.execute("UPDATE costs SET steps = 6 WHERE round = 2 AND seat = 0")
+        journal.execute("UPDATE costs SET steps = 0 WHERE round = 3 AND seat = 0")
+        journal.execute("UPDATE rounds SET committed = 0 WHERE round = 1")
+        insert(journal, "round_costs", {"epoch": 0, "round": 2, "name": "simulated_s", "value": 1.5})
+    run = read(run_dir)
+    assert [round.spent.get("iterations") for round in run.rounds] == [5, 9]
+    assert [round.spent.get("simulated_s") for round in run.rounds] == [1.5, 1.5]

@@ -21,6 +21,8 @@ GLOBAL = "global"  # the model that targets and curves mean
 COMPLETED = "completed"  # how a run ended as it should
 FAILED = "failed"
 TIME_LINE = catalogue.names(catalogue.TIME_LINE)
+ITERATIONS = "iterations"  # local steps of a client, in committed rounds of training
+SIMULATED = "simulated_s"
 SERVER_J = "server_j"  # joules of the server, beside those of the clients
 _OF_THE_SERVER = frozenset(catalogue.names(catalogue.BY_ROUND))
 _MEASURED = "measured "  # before the names of costs that a method was told
@@ -93,6 +95,11 @@ class RoundHistory:
         """Energy of clients and server, None where nobody told of any."""
         found = [cost["energy_j"] for cost in (self.costs, self.values) if "energy_j" in cost]
         return sum(found) if found else None
+
+    @property
+    def simulated_s(self) -> float | None:
+        """Seconds of the simulated clock, None where the run has none."""
+        return self.values.get(SIMULATED)
 
 
 @dataclass(frozen=True)
@@ -249,7 +256,7 @@ def _rounds(
     One that took time and was never opened is among them: a budget was used up before.
     """
     values, costs, verdicts = reader.round_costs(), reader.totals("round"), reader.verdicts("round")
-    evaluations = _evaluations(reader, rows)
+    evaluations, steps = _evaluations(reader, rows), reader.steps_each()
     known = {(row.epoch, row.number): row for row in rows}
     found, spent = [], dict[str, float]()
     for key in sorted({*known, *values, *costs}):
@@ -268,7 +275,8 @@ def _rounds(
             opened=key in known,
             bundles=bundles.get(key, {}),
         )
-        spent = catalogue.together((spent, _spent(round)))
+        trained = {ITERATIONS: steps[key]} if row.stands and not row.last and key in steps else {}
+        spent = catalogue.together((spent, _spent(round), trained))
         found.append(replace(round, spent=spent))
     return found
 
@@ -289,6 +297,7 @@ def _spent(round: RoundHistory) -> dict[str, float]:
     costs = {name: cost for name, cost in round.costs.items() if not catalogue.is_highest(name)}
     costs |= {"seconds": round.seconds, "bytes": round.bytes}
     costs |= {} if round.energy_j is None else {"energy_j": round.energy_j}
+    costs |= {} if round.simulated_s is None else {SIMULATED: round.simulated_s}
     return {name: float(cost) for name, cost in costs.items()}
 
 

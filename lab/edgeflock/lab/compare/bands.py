@@ -6,14 +6,16 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from edgeflock.common.scores import Summary
+from edgeflock.lab.findings.figures import curve_by
 from edgeflock.lab.findings.groups import Group
-from edgeflock.lab.findings.outcome import RunOutcome
 from edgeflock.lab.findings.results import CellResult
+from edgeflock.lab.findings.smoothing import ema
 from edgeflock.lab.grid.grid import Grid
 from edgeflock.lab.grid.options import METHOD
 from edgeflock.lab.history import History, Point
 from edgeflock.lab.plots import theme
-from edgeflock.lab.plots.curves import SHARE, UNBOUNDED, Against, Curve
+from edgeflock.lab.plots.curves import AXES, SHARE, UNBOUNDED, Against, Curve
 from edgeflock.lab.plots.theme import Stroke
 
 Pair = tuple[float, float]  # x and y
@@ -39,61 +41,91 @@ def _setting(group: Group) -> tuple[tuple[str, str], ...]:
 
 
 def evaluations(
-    results: Sequence[CellResult], found: Sequence[Group], looks: Sequence[Stroke], what: str, axis: Against
+    results: Sequence[CellResult],
+    found: Sequence[Group],
+    looks: Sequence[Stroke],
+    what: str,
+    axis: Against,
+    model: str = "",
+    smooth: float = 0.0,
 ) -> list[Curve]:
-    """Return accuracy or loss of every group that has it, at the rounds that all its runs have evaluated."""
+    """Return accuracy or loss of every group that has it, at the rounds that all its runs have evaluated.
+
+    Of a model by its name, else of the one whose accuracy counts; smoothed by run, before they are averaged.
+    """
     lines = []
     for group, look in zip(found, looks, strict=True):
-        outcomes = [r.outcome for r in results if r.outcome and r.cell.group == group.labels]
-        pairs = [_pairs(points, what, axis) for points in together(outcomes)]
-        lines += _line(group.name, look, pairs, SHARE if what == "accuracy" else UNBOUNDED)
+        mine = [r for r in results if r.outcome and r.cell.group == group.labels]
+        each = together(mine, model)
+        runs = [[_pair(point, what, axis) for point in run] for run in each]
+        lines += _line(group.name, look, _smoothed(runs, smooth), SHARE if what == "accuracy" else UNBOUNDED)
     return lines
 
 
-def _pairs(points: Sequence[Point], what: str, axis: Against) -> list[Pair]:
-    """Return what the runs have at a round; nothing if one of them does not know it."""
-    found = [
-        (x, y)
-        for point in points
-        if (x := axis.of(point)) is not None and math.isfinite(y := getattr(point.evaluation, what))
-    ]
-    return found if len(found) == len(points) else []
+def _pair(point: Point, what: str, axis: Against) -> Pair | None:
+    x, y = axis.of(point), float(getattr(point.evaluation, what))
+    return (x, y) if x is not None and math.isfinite(y) else None
 
 
-def together(outcomes: Sequence[RunOutcome]) -> list[list[Point]]:
-    """Return the points of the rounds that every run has evaluated: a mean of those that went on misleads.
+def together(results: Sequence[CellResult], model: str = "") -> list[list[Point]]:
+    """Return each run's points of the rounds that all have evaluated: a mean of those that went on misleads.
 
     Of training only: a round that closes a run trains nothing.
     """
     runs: list[Mapping[int, Point]] = [
-        {point.round: point for point in run.curve if point.round <= (run.total["rounds"] or 0)}
-        for run in outcomes
+        {point.round: point for point in curve_by(result, model) if point.round <= _trained(result)}
+        for result in results
     ]
-    return [[run[round] for run in runs] for round in _common(runs)]
+    return [[run[round] for round in _common(runs)] for run in runs]
+
+
+def _trained(result: CellResult) -> float:
+    return (result.outcome.total["rounds"] or 0) if result.outcome else 0
 
 
 def metric(
-    results: Sequence[CellResult], found: Sequence[Group], looks: Sequence[Stroke], name: str
+    results: Sequence[CellResult],
+    found: Sequence[Group],
+    looks: Sequence[Stroke],
+    name: str,
+    axis: Against = AXES[0],
+    smooth: float = 0.0,
 ) -> list[Curve]:
     """Return what the methods say of their rounds, over those that all runs of a group tell of."""
     lines = []
     for group, look in zip(found, looks, strict=True):
-        runs = [
-            _told(r.history, r.cell.config.rounds, name)
+        told = [
+            _told(r.history, r.cell.config.rounds, name, axis)
             for r in results
             if r.history and r.cell.group == group.labels
         ]
-        pairs = [[(float(round), run[round]) for run in runs] for round in _common(runs)]
-        lines += _line(group.name, look, pairs, UNBOUNDED)
+        runs = [[run[round] for round in _common(told)] for run in told]
+        lines += _line(group.name, look, _smoothed(runs, smooth), UNBOUNDED)
     return lines
 
 
-def _told(history: History, rounds: int, name: str) -> dict[int, float]:
+def _told(history: History, rounds: int, name: str, axis: Against) -> dict[int, Pair | None]:
+    nothing = Summary(math.nan, math.nan, 0)
     return {
-        round.number: round.metrics[name]
+        round.number: None if x is None else (x, round.metrics[name])
         for round in history.training
         if round.number <= rounds and math.isfinite(round.metrics.get(name, math.nan))
+        for x in [axis.of(Point(round.number, nothing, round.spent))]
     }
+
+
+def _smoothed(runs: Sequence[Sequence[Pair | None]], weight: float) -> list[list[Pair]]:
+    """Return what the runs have at each common round; nothing where one of them does not know it."""
+    rounds = [[pair for pair in mine if pair is not None] for mine in zip(*runs, strict=True)]
+    rounds = [mine if len(mine) == len(runs) else [] for mine in rounds]
+    if not weight:
+        return rounds
+    whole = [mine for mine in rounds if mine]
+    each = (
+        [(x, y) for (x, _), y in zip(run, ema([y for _, y in run], weight), strict=True)]
+        for run in zip(*whole, strict=True)
+    )
+    return [list(mine) for mine in zip(*each, strict=True)]
 
 
 def _common(runs: Sequence[Iterable[int]]) -> list[int]:

@@ -24,8 +24,17 @@ _OPTIONS = {
         "MODEL",
         "Whose accuracy counts: global, client_local ...  [default: the grid's, else global]",
     ),
+    "--last": (click.IntRange(min=1), "K", "A column more: the mean accuracy of the last K rounds."),
+    "--at": (click.IntRange(min=1), "ROUND", "A column more: the accuracy at that round, repeatable."),
+    "--figure": (
+        str,
+        "WORDS",
+        "A picture more, repeatable: 'boxes', 'times over=partition', 'swept over=lr', "
+        "'lines x=iterations y=loss smooth=0.9' ...",
+    ),
     "--data-root": (Path, "DIR", "Folder with data sets in their official formats.  [default: the grid's]"),
 }
+_SEVERAL = ("--target", "--at", "--figure")
 
 
 def _compare(
@@ -35,6 +44,9 @@ def _compare(
     target: tuple[float, ...],
     baseline: str | None,
     measure: str | None,
+    last: int | None,
+    at: tuple[int, ...],
+    figure: tuple[str, ...],
     data_root: Path | None,
     full: bool,
 ) -> int:
@@ -46,6 +58,7 @@ def _compare(
     if sys.stdout.isatty() and (words := size(table)):
         click.echo(f"{grid.name}: {words}")
     from edgeflock.lab.compare.comparison import Comparison, spare
+    from edgeflock.lab.compare.figure_spec import read_figures, table_of
     from edgeflock.lab.grid.grid import make_grid, read_baseline, read_measure, read_targets
     from edgeflock.lab.grid.grid_toml import with_asked
 
@@ -54,14 +67,20 @@ def _compare(
         target=list(read_targets(target, "--target")) if target else None,
         measure=None if measure is None else read_measure(measure, "--measure"),
     )
+    table |= {"last": last} if last else {}
+    table |= {"at": list(at)} if at else {}
+    if figure:
+        before = table.get("figure", [])
+        table["figure"] = [*before, *(new for new in map(table_of, figure) if new not in before)]
     asked = make_grid(table, str(grid))
+    figures = read_figures(asked.figures, asked.axes, f"{grid} and --figure" if figure else str(grid))
     asked = replace(
         asked,
         baseline=asked.baseline if baseline is None else read_baseline(baseline, asked.axes, "--baseline"),
         cells=tuple(cell if data_root is None else cell.with_data(data_root) for cell in asked.cells),
     )
     signals.on_leaving(signals.interrupt)
-    made = Comparison(asked, out, jobs or spare(asked.cells))
+    made = Comparison(asked, out, jobs or spare(asked.cells), figures)
     made.run(_placed(table, data_root))
     return made.tell(full=full)
 
@@ -91,7 +110,7 @@ def _build() -> click.Command:
     for name, (kind, metavar, words) in _OPTIONS.items():
         taken = click.Path(path_type=Path) if kind is Path else kind
         parameters.append(
-            click.Option([name], type=taken, metavar=metavar, help=words, multiple=name == "--target")
+            click.Option([name], type=taken, metavar=metavar, help=words, multiple=name in _SEVERAL)
         )
     parameters.append(
         click.Option(["--full"], is_flag=True, help="Print every table, not one screen of them.")

@@ -22,6 +22,7 @@ from edgeflock.common.wire.listen import OFF
 from edgeflock.lab import history
 from edgeflock.lab.compare import time_left
 from edgeflock.lab.compare.cells import EndedCell, LivingCell, command_line, run_cells
+from edgeflock.lab.compare.figure_spec import FigureSpec
 from edgeflock.lab.compare.screen import COLUMNS, tell
 from edgeflock.lab.compare.ticker import Ticker, product
 from edgeflock.lab.compare.time_left import Ahead, Took
@@ -62,6 +63,7 @@ class Comparison:
     grid: Grid
     out: Path
     jobs: int
+    figures: Sequence[FigureSpec] = ()  # beside the usual picture
     took: list[Took] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)  # by the cell's folder
     done: int = 0
@@ -91,7 +93,7 @@ class Comparison:
         """Show what was found, name what failed, and return the exit code."""
         found = findings(gather(self.grid, self.out, self.failures), self.grid)
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else COLUMNS
-        tell(found, self.out, width=width, full=full)
+        tell(found, self.out, width=width, full=full, figures=self.figures)
         failed = [result for result in found.results if result.outcome is None]
         for result in failed:
             alone = shlex.join(["fl-lab", *command_line(self.out, result.cell)])

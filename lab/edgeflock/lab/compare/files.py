@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from edgeflock.common.command import extras
-from edgeflock.lab.compare import picture, tables
+from edgeflock.common.command.units import counted
+from edgeflock.lab.compare import figures, picture, tables
+from edgeflock.lab.compare.figure_spec import FigureSpec
 from edgeflock.lab.findings.findings import Findings
 from edgeflock.lab.findings.groups import Record, cell_records, curve_records, summary_records
 
 PICTURE = "comparison"
+FIGURES = "figures"  # the folder of those that were asked for
 
 
-def write(found: Findings, out: Path) -> str:
+def write(found: Findings, out: Path, asked: Sequence[FigureSpec] = ()) -> str:
     """Write all files; return which, in a sentence."""
     blocks = found.blocks()
     verdict = ["## Verdict", "", *(f"- {one}" for one in found.verdicts), ""]
@@ -23,6 +26,7 @@ def write(found: Findings, out: Path) -> str:
     latex = ["% \\usepackage{booktabs,graphicx}", *map(tables.as_latex, blocks)]
     (out / "comparison.tex").write_text("\n".join(latex), "utf-8")
     lacking = picture.draw(found, out / PICTURE)
+    missing = figures.write(found, asked, out / FIGURES)
     records = {
         "cells": cell_records(found.results, found.grid),
         "summary": summary_records(found.groups, found.grid),
@@ -30,8 +34,9 @@ def write(found: Findings, out: Path) -> str:
     }
     parquet = _write_records(out, records)
     texts, kinds = "md,tex" if lacking else "md,tex,svg,png", "{csv,parquet}" if parquet else "csv"
-    hints = [lacking, "" if parquet else f"Parquet {extras.needs('pyarrow')}"]
+    hints = [lacking, *missing, "" if parquet else f"Parquet {extras.needs('pyarrow')}"]
     files = f"comparison.{{{texts}}} and {{{','.join(records)}}}.{kinds} in {out}"
+    files += f", {counted(len(asked) - len(missing), 'more picture')} in {out / FIGURES}" if asked else ""
     return "; ".join(["Written: " + files, *filter(None, hints)])
 
 

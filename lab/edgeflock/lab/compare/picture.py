@@ -1,4 +1,4 @@
-"""The picture of a grid: accuracy over rounds, bytes and seconds, a line for every group, as SVG and PNG."""
+"""Pictures of lines: accuracy over rounds, bytes and seconds, or what is asked, a line for every group."""
 
 from __future__ import annotations
 
@@ -8,11 +8,24 @@ from typing import TYPE_CHECKING
 
 from edgeflock.common.command import extras
 from edgeflock.lab.compare import bands
+from edgeflock.lab.compare.figure_spec import LINES, TESTED, FigureSpec
 from edgeflock.lab.findings.findings import Findings
 from edgeflock.lab.grid.grid import Grid
 from edgeflock.lab.history import GLOBAL
 from edgeflock.lab.plots import theme
-from edgeflock.lab.plots.curves import AXES, Against, Curve, accuracy_frame, panel
+from edgeflock.lab.plots.curves import (
+    AXES,
+    EVERY,
+    LOSSES,
+    METRICS,
+    MODELS,
+    Against,
+    Curve,
+    Frame,
+    accuracy_frame,
+    loss_frame,
+    panel,
+)
 from edgeflock.lab.plots.names import elided
 
 if TYPE_CHECKING:
@@ -24,30 +37,68 @@ _LEGEND_WIDTH = 100  # characters of all names in a row of the legend
 _LONGEST = 48  # characters of a name
 
 
-def draw(found: Findings, path: Path) -> str:
+USUAL = FigureSpec(LINES, "accuracy", x=tuple(axis.cost for axis in AXES))
+_LOSSES = ("loss", *LOSSES)
+
+
+def draw(found: Findings, path: Path, asked: FigureSpec = USUAL) -> str:
     """Write the picture as path.svg and path.png; return why there is none, or nothing."""
-    looks = bands.strokes(found.groups, found.grid)
-    lines = {
-        axis.name: bands.evaluations(found.results, found.groups, looks, "accuracy", axis) for axis in AXES
-    }
-    shown = [axis for axis in AXES if lines[axis.name]]
-    if not shown:
-        return "no picture: no model was evaluated"
+    if not _panels(found, asked):
+        return f"no picture: {_nothing(asked)}"
     if len(found.groups) > theme.LARGEST:
         return f"no picture: at most {theme.LARGEST} lines can be told apart, here are {len(found.groups)}"
     if not extras.installed("matplotlib"):
         return f"no picture: it {extras.needs('matplotlib')}"
     with theme.styled():
-        made = _figure([(axis, lines[axis.name]) for axis in shown], found.grid)
-        path.with_suffix(".svg").write_text(theme.standing_alone(theme.svg(made)), "utf-8")
-        theme.png(made, path.with_suffix(".png"))
+        if (made := make(found, asked)) is not None:
+            theme.save(made, path)
     return ""
 
 
-def _figure(panels: Sequence[tuple[Against, Sequence[Curve]]], grid: Grid) -> Figure:
-    labels = [line.label for line in panels[0][1]]  # of the rounds, which every line has
-    names = dict(zip(labels, elided(labels, _LONGEST), strict=True))
-    frame = accuracy_frame(panels[0][1], grid.targets)
+def make(found: Findings, asked: FigureSpec) -> Figure | None:
+    """Return the picture, None if there is nothing to draw; call it inside `styled`."""
+    panels = _panels(found, asked)
+    return _figure(panels, found.grid, asked) if 0 < len(found.groups) <= theme.LARGEST and panels else None
+
+
+def _panels(found: Findings, asked: FigureSpec) -> list[tuple[Against, list[Curve]]]:
+    return [(axis, lines) for axis in axes_of(asked) if (lines := _lines(found, asked, axis))]
+
+
+def _nothing(asked: FigureSpec) -> str:
+    what = "no model" if not asked.model else f"no model {asked.model!r}"
+    return f"{what} was evaluated" if asked.y in TESTED else f"no method says anything of {asked.y!r}"
+
+
+def axes_of(asked: FigureSpec) -> list[Against]:
+    """Return what stands below its panels."""
+    return [axis for cost in asked.x for axis in EVERY if axis.cost == cost]
+
+
+def _lines(found: Findings, asked: FigureSpec, axis: Against) -> list[Curve]:
+    looks = bands.strokes(found.groups, found.grid)
+    if asked.y in TESTED:
+        return bands.evaluations(found.results, found.groups, looks, asked.y, axis, asked.model, asked.smooth)
+    return bands.metric(found.results, found.groups, looks, asked.y, axis, asked.smooth)
+
+
+def _frame(lines: Sequence[Curve], grid: Grid, asked: FigureSpec) -> Frame:
+    if asked.y == "accuracy":
+        return accuracy_frame(lines, () if asked.model else grid.targets)
+    return loss_frame(lines) if asked.y in _LOSSES else Frame()
+
+
+def y_label(y: str, measure: str) -> str:
+    """Return what stands beside the y axis of a score or a metric."""
+    if y not in TESTED:
+        return METRICS.get(y, (y.replace("_", " "), ""))[0]
+    return f"test {y}" if measure == GLOBAL else f"{y}, {MODELS.get(measure, measure)}"
+
+
+def _figure(panels: Sequence[tuple[Against, Sequence[Curve]]], grid: Grid, asked: FigureSpec) -> Figure:
+    every = dict.fromkeys(line.label for _, lines in panels for line in lines)
+    names = dict(zip(every, elided(list(every), _LONGEST), strict=True))
+    frame = _frame(max((lines for _, lines in panels), key=len), grid, asked)
     columns = max(1, min(len(names), _LEGEND_WIDTH // (max(map(len, names.values())) + 6)))
     rows = -(-len(names) // columns)
     width, height = _PANEL
@@ -55,8 +106,12 @@ def _figure(panels: Sequence[tuple[Against, Sequence[Curve]]], grid: Grid) -> Fi
     plots = made.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for plot, (axis, lines) in zip(plots, panels, strict=True):
         panel(plot, lines, [names[line.label] for line in lines], axis.title, axis.quantity, frame)
-    plots[0].set_ylabel("test accuracy" if grid.measure == GLOBAL else f"accuracy, {grid.measure}")
-    made.legend(
-        *plots[0].get_legend_handles_labels(), loc="outside lower center", ncols=columns, handlelength=3
-    )
+    label = y_label(asked.y, asked.model or grid.measure)
+    plots[0].set_ylabel(f"{label}, smoothed" if asked.smooth else label)
+    handles = {
+        label: handle
+        for plot in plots
+        for handle, label in zip(*plot.get_legend_handles_labels(), strict=True)
+    }
+    made.legend(handles.values(), handles, loc="outside lower center", ncols=columns, handlelength=3)
     return made

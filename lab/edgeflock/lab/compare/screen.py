@@ -10,6 +10,7 @@ import click
 
 from edgeflock.common.command.units import counted
 from edgeflock.lab.compare import files, tables
+from edgeflock.lab.compare.figure_spec import FigureSpec
 from edgeflock.lab.findings.blocks import HEADINGS, Block, known_costs, met
 from edgeflock.lab.findings.findings import Findings
 from edgeflock.lab.findings.groups import Figure, Group
@@ -27,9 +28,9 @@ _SETTINGS = 3  # verdicts that are printed
 _FINAL, _BEST = "final_accuracy", "best_accuracy"
 
 
-def tell(found: Findings, out: Path, *, width: int, full: bool) -> None:
+def tell(found: Findings, out: Path, *, width: int, full: bool, figures: Sequence[FigureSpec] = ()) -> None:
     """Write the files, and print the tables: one screen of that width, or all of them."""
-    written = files.write(found, out)
+    written = files.write(found, out, figures)
     onward = command("fl-lab", "report", out)
     if not full:
         click.echo(screen(found, out, onward, width))

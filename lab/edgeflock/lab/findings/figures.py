@@ -39,7 +39,7 @@ def figure(result: CellResult, name: str, target: float | None = None, model: st
     """
     if name in COSTS:
         return _cost(result, name, target, model)
-    curve = _curve(result, model)
+    curve = curve_by(result, model)
     trained = [point for point in curve if point.round <= _trained(result)]
     if form := _TESTED.fullmatch(name):
         return _tested(curve, form[1], form[2])
@@ -100,7 +100,8 @@ def _trained(result: CellResult) -> int:
     return max((round.number for round in lost.training), default=0) if lost else 0
 
 
-def _curve(result: CellResult, model: str) -> tuple[Point, ...]:
+def curve_by(result: CellResult, model: str = "") -> tuple[Point, ...]:
+    """Return the evaluations of a run's model; empty: of the one whose accuracy counts."""
     if result.outcome is not None and model in ("", result.measure):
         return result.outcome.curve
     history = result.history or result.diverged
@@ -118,7 +119,7 @@ def _cost(result: CellResult, name: str, target: float | None, model: str) -> Bo
     if model in ("", result.measure) and target in result.outcome.reached:
         costs, tested = result.outcome.reached[target], result.outcome.final is not None
     else:
-        curve = _curve(result, model)
+        curve = curve_by(result, model)
         costs, tested = way(curve, target, _trained(result)), bool(curve)
     found = whole if costs is None else costs.get(name)
     if found is None or not tested:
@@ -130,7 +131,7 @@ def _lost(result: CellResult, name: str, target: float | None, model: str) -> Bo
     """Return what a run that has diverged tells of a cost up to a target: it would never have come there."""
     if result.diverged is None or target is None:
         return None
-    if (costs := way(_curve(result, model), target, _trained(result))) is not None:
+    if (costs := way(curve_by(result, model), target, _trained(result))) is not None:
         found = costs.get(name)
         return None if found is None else exactly(found)
     limit = {**result.diverged.total, "rounds": float(result.cell.config.rounds)}

@@ -8,6 +8,7 @@ from edgeflock.common.command.units import decimals, signed
 from edgeflock.lab.findings.bounded import Bounded, Middle
 from edgeflock.lab.findings.paired import Difference, Spread
 
+_UNKNOWN = "unknown"
 DASH, UNLIMITED = "-", "\N{INFINITY}"
 RATIO = "ratio"
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
@@ -43,6 +44,8 @@ def middle(name: str, found: Middle | None, *, alone: bool = False) -> str:
     known = [end for end in (found.value.low, found.value.high) if math.isfinite(end)]
     divisor, unit, digits = _scale(name, max(known, default=0.0))
     text = _bounds(found.value, divisor, digits)
+    if text == _UNKNOWN:
+        return text
     if found.count > 1 and not alone:
         text += f" [{_end(found.low, divisor, digits)}, {_end(found.high, divisor, digits)}]"
     return text + unit
@@ -55,10 +58,10 @@ def bounded(name: str, found: Bounded | None) -> str:
 
 def _bounds(found: Bounded, divisor: float, digits: int) -> str:
     low, high = (_end(end, divisor, digits) for end in (found.low, found.high))
-    if found.exact:
+    if low == high:
         return low
     if not math.isfinite(found.high):
-        return f"> {low}" if found.low else "unknown"
+        return f"> {low}" if found.low else _UNKNOWN
     return f"{low} to {high}" if found.low else f"< {high}"
 
 
@@ -68,7 +71,7 @@ def _end(value: float, divisor: float, digits: int) -> str:
 
 def _scale(name: str, value: float) -> tuple[float, str, int]:
     """Return what to divide by, the unit behind the number, and how many decimals are shown."""
-    if name.endswith("accuracy"):
+    if "accuracy" in name or "loss" in name:
         return 1.0, "", 4
     if name == RATIO:
         return 1.0, "", 2

@@ -53,10 +53,7 @@ class Album:
             made = draw()
             if made is None:
                 return None
-            text = theme.svg(made)
-            made.set_layout_engine("none")  # it is laid out now: once is enough
-            (self.folder / f"{stem}.svg").write_text(theme.standing_alone(text), "utf-8")
-            theme.png(made, self.folder / f"{stem}.png")
+            text = theme.save(made, self.folder / stem)
             if on_page is not None and (other := on_page()) is not None:
                 text = theme.svg(other)
         self.count += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -102,21 +102,31 @@ class Against:
     name: str  # of the file
     title: str
     quantity: str  # its units; empty for rounds
-    of: Callable[[Point], float | None]  # None: nobody told
+    cost: str  # what of the run's costs
+
+    def of(self, point: Point) -> float | None:
+        """Return where an evaluation stands; None: nobody told."""
+        return float(point.round) if self.cost == _ROUNDS else point.spent.get(self.cost)
 
 
-AXES = (
-    Against("rounds", "round", "", lambda point: point.round),
-    Against("bytes", "bytes up and down", "bytes", lambda point: point.spent.get("bytes", 0.0)),
-    Against("seconds", "time of the server", "seconds", lambda point: point.spent.get("seconds", 0.0)),
-    Against("energy", "energy", "energy", lambda point: point.spent.get("energy_j")),
+_ROUNDS = "rounds"
+EVERY = (
+    Against("rounds", "round", "", _ROUNDS),
+    Against("iterations", "local steps", "count", "iterations"),
+    Against("simulated", "simulated time", "seconds", "simulated_s"),
+    Against("bytes", "bytes up and down", "bytes", "bytes"),
+    Against("seconds", "time of the server", "seconds", "seconds"),
+    Against("flops", "operations of the clients", "flops", "flops"),
+    Against("energy", "energy", "energy", "energy_j"),
 )
+AXES = tuple(axis for axis in EVERY if axis.cost not in ("iterations", "flops"))  # that are drawn unasked
+_UNMEASURED = ("energy_j", "simulated_s")  # in some runs
 
 
 def axes_of(histories: Sequence[History]) -> list[Against]:
-    """Return the axes that there are numbers for; energy only where a run has a ledger of it."""
-    told = any("energy_j" in round.spent for history in histories for round in history.rounds)
-    return [axis for axis in AXES if axis.name != "energy" or told]
+    """Return the axes that there are numbers for: energy and a simulated clock only where runs have them."""
+    told = {name for history in histories for round in history.rounds for name in round.spent}
+    return [axis for axis in AXES if axis.cost not in _UNMEASURED or axis.cost in told]
 
 
 def evaluations(histories: Sequence[History], names: Sequence[str], what: str, axis: Against) -> list[Curve]:

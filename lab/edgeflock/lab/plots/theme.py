@@ -145,6 +145,18 @@ def png(made: Figure, path: Path) -> None:
     made.savefig(path, format="png", dpi=_DPI, metadata={"Software": None})
 
 
+def save(made: Figure, path: Path) -> str:
+    """Write the figure as path.svg, which follows light and dark, and path.png; return it as `svg` does.
+
+    Call it inside `styled`.
+    """
+    text = svg(made)
+    path.with_name(f"{path.name}.svg").write_text(standing_alone(text), "utf-8")
+    made.set_layout_engine("none")  # it is laid out now: once is enough
+    png(made, path.with_name(f"{path.name}.png"))
+    return text
+
+
 def standing_alone(text: str) -> str:
     """Return the text of an SVG file of its own, which follows the reader's light or dark."""
     head, tag, rest = text.partition("<defs>")

@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgeflock.lab.plots.theme import INK, Stroke
+from edgeflock.lab.plots.theme import DASHES, INK, PAPER, Stroke
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _PALE = 0.35
+_HATCHES = ("", "////", "....")  # as lines are dashed
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,11 @@ class Estimate:
 def bar(axes: Axes, place: float, found: Estimate, look: Stroke, width: float, *, lying: bool) -> None:
     """Draw a bar: solid with whiskers, or pale where it is a lower bound."""
     draw: Any = axes.barh if lying else axes.bar
-    draw(place, found.value, width, color=look.colour, linewidth=0, alpha=_PALE if found.more else None)
+    hatched = "" if look.dash == "-" else _HATCHES[DASHES.index(look.dash) % len(_HATCHES)]
+    draw(
+        place, found.value, width, color=look.colour, edgecolor=PAPER, linewidth=0, hatch=hatched,
+        alpha=_PALE if found.more else None,
+    )  # fmt: skip
     whisker(axes, place, found, INK, lying=lying)
 
 

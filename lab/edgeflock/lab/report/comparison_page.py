@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.lab.compare import bands, bars
+from edgeflock.lab.compare import bands, bars, figures
+from edgeflock.lab.compare.figure_spec import read_figures
 from edgeflock.lab.findings.blocks import HEADINGS, Block, met
-from edgeflock.lab.findings.findings import findings
+from edgeflock.lab.findings.findings import Findings, findings
 from edgeflock.lab.findings.groups import Group
 from edgeflock.lab.findings.results import CellResult, gather
 from edgeflock.lab.grid import grid_toml
@@ -60,6 +61,7 @@ def render(grid: Grid, out: Path, album: Album, data_root: Path | None) -> str:
         band=_BAND if found.several else _ALONE,
         curves=_curves(album, results, groups, looks, grid),
         costs=_costs(album, groups, looks, grid),
+        figures=_figures(album, found),
         methods=_methods(album, results, groups, looks),
         data=_data(album, results, data_root),
         every=[_titled(block, marks) for block in found.every_run()],
@@ -134,6 +136,20 @@ def _methods(
         stem = f"method-{name}"
         drawn.append(plots.of_lines(album, stem, plots.begun(title), caption, draw, lines, len(found)))
     return plots.drawn(drawn)
+
+
+def _figures(album: Album, found: Findings) -> list[Plot]:
+    """Return the pictures that the grid asks for."""
+    asked = read_figures(found.grid.figures, found.grid.axes, grid_toml.FILE)
+    return plots.drawn(
+        album.add(
+            spec.stem,
+            plots.begun(figures.title(found, spec)),
+            figures.caption(spec),
+            partial(figures.make, found, spec),
+        )
+        for spec in asked
+    )
 
 
 def _costs(album: Album, found: Sequence[Group], looks: Sequence[Stroke], grid: Grid) -> list[Plot]:

@@ -339,6 +339,11 @@ class Reader:
                 found[_key(key)] = _numbers(zip(_TOTALS, values, strict=True))
         return found
 
+    def steps_each(self) -> dict[Key, float]:
+        """Return how many local steps a client did in every round, on average over those that did any."""
+        rows = self._costs(f"{_KEYS['round']}, avg(nullif(steps, 0))", by=_KEYS["round"])
+        return {(epoch, number): mean for epoch, number, mean in rows if mean is not None}
+
     def cells(self, epoch: int, number: int) -> list[CellRow]:
         """Return every client that has a part in a round, by seat."""
         clients = {seat.number: seat.client for seat in self.seats()}
