@@ -503,6 +503,19 @@ def test_a_real_run_is_steered_by_other_budgets_too(tmp_path: Path, budget: str)
         assert json.dumps(ended)
 
 
+def test_clients_of_one_process_take_turns_and_that_is_time_of_steps(tmp_path: Path) -> None:
+    """On the real clock: the training of all three is c tau, as if one had done it; it was in b before."""
+    with flock(tmp_path) as made:
+        server = made.server("--method=fedavg", "--clients=3", "--rounds=2", "--steps=150", "--eval-every=0")
+        client = made.client("c0,c1,c2")
+        assert [server.ended(), client.ended()] == [0, 0]
+        told = dict(made.rows("SELECT round, value FROM round_costs WHERE name = 'measured train_s'"))
+        spent = dict(made.rows("SELECT round, sum(train_s) FROM costs GROUP BY round"))
+    assert told.keys() == spent.keys() == {1, 2}
+    for number, seconds in told.items():
+        assert 0.6 * spent[number] < seconds <= spent[number]
+
+
 def test_a_damaged_checkpoint_is_rebuilt_from_what_was_measured(tmp_path: Path) -> None:
     """With the real clock c and b are part of the state: the journal knows what the commit was told."""
     with flock(tmp_path) as made:

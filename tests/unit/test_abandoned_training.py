@@ -13,6 +13,7 @@ from edgeflock.client.protocol import Task
 from edgeflock.client.training.bench import Bench, Progress, Stopped
 from edgeflock.client.training.desk import Desk
 from edgeflock.client.training.meter import Meter
+from edgeflock.client.training.span import Span
 from edgeflock.methods.kit.values import Plan, State
 
 BURNT_S = 0.02
@@ -32,13 +33,17 @@ class Abandoned:
 
 
 def test_what_an_abandoned_training_took_is_in_the_costs_of_its_round() -> None:
-    trainer = SimpleNamespace(forget_gpu_peak=lambda: None, gpu_peak_bytes=lambda: None, held_up_s=0.0)
+    span = Span(1)
+    trainer = SimpleNamespace(
+        forget_gpu_peak=lambda: None, gpu_peak_bytes=lambda: None, held_up_s=0.0, span=lambda *given: span
+    )
     meter = Meter(alone=False)
     desk = Desk("a", cast(Any, trainer), cast(Any, None), meter)
     with pytest.raises(Stopped):
         desk._train(
             cast(Bench, Abandoned()), cast(Any, None), Task(1, Plan(lr=0.1)), State(), cast(Any, None)
         )
+    assert span.seconds >= BURNT_S
     cost = meter.finish(1)
     assert cost.cpu_s >= BURNT_S
     assert Passes(cost.steps, cost.samples_done, cost.forward_samples, cost.backward_samples) == DONE

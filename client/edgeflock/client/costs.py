@@ -79,6 +79,7 @@ class TrainCost:
     exam_s: float = 0.0
     exam_cpu_s: float = 0.0
     held_up_s: float = 0.0  # by tests of own models in this process
+    busy_s: float = 0.0  # in which this process trained anybody in this round, up to the end of this training
     used_up: str = ""  # the allowance that ended the training before its last step
     readings: Readings = field(default_factory=Readings)
 

@@ -1330,6 +1330,7 @@ class TrainCost(_message.Message):
     HELD_UP_S_FIELD_NUMBER: _builtins.int
     FORWARD_SAMPLES_FIELD_NUMBER: _builtins.int
     BACKWARD_SAMPLES_FIELD_NUMBER: _builtins.int
+    BUSY_S_FIELD_NUMBER: _builtins.int
     train_s: _builtins.float
     cpu_s: _builtins.float
     peak_rss_bytes: _builtins.int
@@ -1347,6 +1348,8 @@ class TrainCost(_message.Message):
     """that passed through the model, in all passes of the training together"""
     backward_samples: _builtins.int
     """and back"""
+    busy_s: _builtins.float
+    """in which its process has trained anybody in this round so far, without such tests"""
     @_builtins.property
     def readings(self) -> Global___Readings:
         """up to the end of the training"""
@@ -1366,10 +1369,11 @@ class TrainCost(_message.Message):
         held_up_s: _builtins.float = ...,
         forward_samples: _builtins.int = ...,
         backward_samples: _builtins.int = ...,
+        busy_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["readings", b"readings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backward_samples", b"backward_samples", "cpu_s", b"cpu_s", "exam_cpu_s", b"exam_cpu_s", "exam_s", b"exam_s", "fetch_s", b"fetch_s", "forward_samples", b"forward_samples", "held_up_s", b"held_up_s", "peak_rss_bytes", b"peak_rss_bytes", "readings", b"readings", "samples_done", b"samples_done", "train_s", b"train_s", "used_up", b"used_up"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backward_samples", b"backward_samples", "busy_s", b"busy_s", "cpu_s", b"cpu_s", "exam_cpu_s", b"exam_cpu_s", "exam_s", b"exam_s", "fetch_s", b"fetch_s", "forward_samples", b"forward_samples", "held_up_s", b"held_up_s", "peak_rss_bytes", b"peak_rss_bytes", "readings", b"readings", "samples_done", b"samples_done", "train_s", b"train_s", "used_up", b"used_up"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -137,6 +137,7 @@ class Desk:
                 exam_s=exam.seconds,
                 exam_cpu_s=exam.cpu_s,
                 held_up_s=self._trainer.held_up_s - self._held_up_s + exam.seconds,
+                busy_s=self._trainer.span(self._setup, task.round).seconds,
                 used_up=progress.allowance.used_up,
                 readings=meter.read(time.thread_time() - cpu_s),
             )
@@ -148,11 +149,13 @@ class Desk:
 
     def _result(self, bench: Bench, member: Member, task: Task, state: State) -> Result:
         progress, meter = self.progress, self._meter
+        span = self._trainer.span(self._setup, task.round)
         self._trainer.forget_gpu_peak()
         try:
-            with foreign("training"):
+            with span, foreign("training"):
                 return bench.train(self._setup, member, task, state, progress)
         finally:
+            span.less(progress.exam.seconds)
             meter.probe.note_gpu(self._trainer.gpu_peak_bytes())
             meter.examined(progress.exam)
             meter.computed(progress.passes)

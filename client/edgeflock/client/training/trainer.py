@@ -19,6 +19,7 @@ from edgeflock.client.training.data import HostedData, Member
 from edgeflock.client.training.gauge import Gauge
 from edgeflock.client.training.meter import Meter
 from edgeflock.client.training.setup import Setup
+from edgeflock.client.training.span import Span, Spans
 from edgeflock.common.datasets.kit.augment import parse
 from edgeflock.common.datasets.kit.own import OwnPart
 from edgeflock.common.foreign import foreign
@@ -54,6 +55,7 @@ class Trainer:
         self._free: WeakKeyDictionary[Setup, list[Bench]] = WeakKeyDictionary()
         self._placing = threading.Lock()
         self._data = HostedData(config, self._device)
+        self._spans = Spans(config.parallel)
         self.held_up_s = 0.0  # by tests of clients' own models, so long for each slot
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -95,6 +97,10 @@ class Trainer:
     def examined(self, seconds: float) -> None:
         """A client's test of its own model kept a slot busy so long; only on the event loop."""
         self.held_up_s += seconds / self._config.parallel
+
+    def span(self, wanted: Setup, round: int) -> Span:
+        """Return for how long this process has trained in a round, to be entered for each training."""
+        return self._spans.of(wanted.run_id, round)
 
     # -------------------------------------------------------------------------------- the run
 

@@ -59,6 +59,7 @@ class OpenRound:
     moved: dict[int, bool | None] = field(default_factory=dict)  # whether clients' own states moved
     _came: dict[int, float] = field(default_factory=dict)  # when it was complete, by seat
     _held_up: dict[int, float] = field(default_factory=dict)  # by tests of clients' own models, by seat
+    _busy: dict[int, float] = field(default_factory=dict)  # seconds of training in its process, by seat
     used_up: str = ""  # a resource of which a client had too little for all its steps
     preparing: asyncio.Future[bool] | None = None  # S0, which the fold waits for
     _told: dict[str, float] | None = None  # what the method was told when it moved the state
@@ -109,13 +110,15 @@ class OpenRound:
             self.entries.setdefault(seat, made)
         return self.entries[seat]
 
-    def state(self, seat: int, costs: Row, used_up: str = "", held_up_s: float = 0.0) -> None:
+    def state(
+        self, seat: int, costs: Row, used_up: str = "", held_up_s: float = 0.0, busy_s: float = 0.0
+    ) -> None:
         """A member states what its update took, before the bytes come, and what it had too little of.
 
-        Tests of clients' own models have held it up so long.
+        Tests of clients' own models have held it up so long; its process has trained so long, it or others.
         """
         self.costs[seat] = raised(self.costs.get(seat, {}), costs)
-        self._held_up[seat] = held_up_s
+        self._held_up[seat], self._busy[seat] = held_up_s, busy_s
         if used_up in self.work.allowances:
             self.used_up = used_up
 
@@ -170,9 +173,11 @@ class OpenRound:
         return {seat: {name: row.get(name) for name in columns} for seat, row in stated.items()}
 
     def measured(self, round_s: float) -> dict[str, float]:
-        """What the method may steer by: seconds of the round so far, and of its slowest client's training;
-        CPU seconds and joules of all clients' training."""
-        training = [credible(cost.get("train_s")) for cost in self.costs.values()]
+        """What the method may steer by: seconds of the round so far, and in which the slowest client trained,
+        or the process that trained several in turns; CPU seconds and joules of all clients' training."""
+        training = [
+            max(credible(cost.get("train_s")), self._busy.get(seat, 0.0)) for seat, cost in self.costs.items()
+        ]
         return {
             "round_s": round_s,
             "train_s": max(training, default=0.0),

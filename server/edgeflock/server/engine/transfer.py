@@ -39,6 +39,7 @@ class Header:
     costs: Row = field(default_factory=dict)  # as stated
     used_up: str = ""  # the allowance that ended the training early
     held_up_s: float = 0.0  # for which tests of clients' own models have held it up
+    busy_s: float = 0.0  # in which its process has trained anybody in this round
 
     @property
     def round(self) -> int:
@@ -90,7 +91,7 @@ class Slot:
         scalars = self._header.package.scalars
         stated = {name: int(scalars[name]) for name in ("samples", "steps")}
         header, costs = self._header, {**stated, **self._header.costs}
-        self._opened.state(self._seat, costs, header.used_up, header.held_up_s)
+        self._opened.state(self._seat, costs, header.used_up, header.held_up_s, header.busy_s)
         self._arrival = self._entry.begin(header.described.to_bytes())
         return None if self.size else await self._on_disk(self._arrival.note)
 

@@ -174,4 +174,4 @@ def _header_of(message: pb.UpdateHeader) -> Header:
         message.round, package, message.samples, tuple(scores), made_from=message.made_from, moved=moved
     )
     cost = message.cost
-    return Header(described, of_training(cost), cost.used_up, credible(cost.held_up_s))
+    return Header(described, of_training(cost), cost.used_up, credible(cost.held_up_s), credible(cost.busy_s))
