@@ -37,6 +37,10 @@ class Child:
         """The exit code, or None while it lives; a signal is a negative number."""
         return self.process.poll()
 
+    def said(self) -> str:
+        """Return what this life has logged so far."""
+        return "\n".join(self._lines())
+
     def last_words(self) -> str:
         """Return the last line of the log in words."""
         last = next((line for line in reversed(self._lines()) if line.strip()), "it logged nothing")

@@ -18,6 +18,10 @@ _COMMANDS = {
         "edgeflock.lab.compare.command:compare",
         "Run a grid of methods, seeds ... and compare what they cost.",
     ),
+    "testbed": (
+        "edgeflock.lab.testbed.command:testbed",
+        "Run a grid on emulated devices, each with a core's share, behind one Wi-Fi.",
+    ),
     "export": (
         "edgeflock.lab.export.command:export",
         "Write a run's model for other programs: safetensors, ONNX ...",

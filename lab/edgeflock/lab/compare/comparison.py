@@ -77,8 +77,8 @@ class Comparison:
         ahead = [cell for cell in runs if cell.folder not in finished]
         if self.jobs > 1 and (shared := shared_address(ahead)):
             raise UsageError(f"{shared} is that of several cells: give --jobs 1, or port 0")
-        _require_data(ahead)
-        with _held(self.out):
+        require_data(ahead)
+        with held(self.out, "fl-lab compare"):
             grid_toml.keep(self.out, table, self.grid)
             click.echo(self._first_line(ahead))
             try:
@@ -182,7 +182,7 @@ def _kind(cell: Cell) -> str:
     return " ".join(cell.group.values())
 
 
-def _require_data(cells: Sequence[Cell]) -> None:
+def require_data(cells: Sequence[Cell]) -> None:
     """Refuse a grid whose data are not there, before the first cell is started."""
     from edgeflock.common.datasets.kit import registry as datasets
 
@@ -192,7 +192,7 @@ def _require_data(cells: Sequence[Cell]) -> None:
 
 
 @contextmanager
-def _held(out: Path) -> Iterator[None]:
+def held(out: Path, who: str) -> Iterator[None]:
     """Make the directory and hold it: two at a time would start the same cells."""
     require_place(out, "--out")
     try:
@@ -204,5 +204,5 @@ def _held(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise Locked(f"--out {str(out)!r} is in use by another fl-lab compare") from None
+            raise Locked(f"--out {str(out)!r} is in use by another {who}") from None
         yield

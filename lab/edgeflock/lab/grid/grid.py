@@ -117,6 +117,10 @@ class Grid:
         """The cells without those that another one's run answers, too."""
         return tuple({cell.folder: cell for cell in reversed(self.cells)}.values())[::-1]
 
+    def only(self, cell: Cell) -> Grid:
+        """Return the grid with one of its cells alone."""
+        return replace(self, cells=(cell,))
+
 
 def read_grid(path: Path) -> Grid:
     """Return the grid of a file. Raises UsageError with a sentence that names the key."""

@@ -1,0 +1,1 @@
+"""Emulated devices in network namespaces around one server, and what a grid of runs takes there."""
