@@ -107,9 +107,10 @@ def lacking(run: Federation, label: int, *indices: int) -> Federation:
         (ADDITIVE, {"lam_r": 1.5, "alpha_g": 0.3}),
         ({"drift": "descent", "eta_g": "0.05"}, {"drift": "descent", "eta_g": 0.05, "alpha_g": 2.0}),
         ({"drift": "off", "alpha_g": "0.5"}, {"drift": "off", "alpha_g": 0.5}),
+        ({"lam_r": "0"}, {"lam_r": 0.0, "alpha_g": 0.1}),
         ({**ADDITIVE, "head": "private"}, {"lam_r": 1.5, "alpha_g": 0.3, "private": True}),
     ],
-    ids=["additive", "descent", "off", "private"],
+    ids=["additive", "descent", "off", "lam_r 0", "private"],
 )
 def test_rounds_with_absent_clients_and_a_lost_update_equal_the_hand_computation(
     tmp_path: Path, options: Mapping[str, str], numbers: Mapping[str, object]
@@ -164,6 +165,22 @@ def test_the_first_round_is_fedprox_bit_for_bit(tmp_path: Path) -> None:
     for run in (tr, prox):
         run.round()
     assert np.array_equal(tr.model, prox.model)
+
+
+def test_the_control_without_centroids_and_drift_is_fedprox_bit_for_bit(tmp_path: Path) -> None:
+    """What is left of it in every round is the pull alpha_g (w_i - w); with either of both it is not."""
+    control = {"lam_r": "0", "alpha_g": "0.5", "drift": "off"}
+    options = {
+        "control": control,
+        "centroids": {**control, "lam_r": "1"},
+        "drift": {**control, "drift": "additive"},
+    }
+    prox = Federation(tmp_path / "prox", "fedprox", {"mu": "0.5"}, plan=PLAN)
+    runs = {name: Federation(tmp_path / name, "fedtr", given, plan=PLAN) for name, given in options.items()}
+    for _ in range(3):
+        for run in (prox, *runs.values()):
+            run.round()
+    assert [name for name, run in runs.items() if np.array_equal(run.model, prox.model)] == ["control"]
 
 
 def test_an_additive_drift_without_pull_doubles_the_first_step(tmp_path: Path) -> None:

@@ -49,6 +49,24 @@ def test_beta_0_and_a_1_is_fedavg(tmp_path: Path) -> None:
     np.testing.assert_allclose(slow.model, plain.model, atol=1e-6)
 
 
+def test_beta_0_and_a_2_is_fedavg_with_a_doubled_server_step(tmp_path: Path) -> None:
+    """The control of FedTR's tables: w + 2 mean(x_i - w), whatever was before, and FedAvg's clients."""
+    run = Federation(tmp_path, "slowmo", {"beta": "0", "slow_lr": "2"}, plan=PLAN, lr_decay=0.8)
+    w = run.model
+    for t, cohort in enumerate(COHORTS, start=1):
+        lr = 0.1 * 0.8 ** (t - 1)
+        moved = {k: local_round(w, WIDTHS, run.batches(k, t), lr=lr, momentum=0.5) for k in cohort}
+        w = w + 2 * run.mean(moved, weighted=True)
+        run.round(*cohort)
+        np.testing.assert_allclose(run.model, w, atol=1e-5)
+    once = Federation(tmp_path / "once", "fedavg", plan=PLAN)
+    twice = Federation(tmp_path / "twice", "slowmo", {"beta": "0", "slow_lr": "2"}, plan=PLAN)
+    start = once.model
+    once.round()
+    twice.round()
+    np.testing.assert_allclose(twice.model - start, 2 * (once.model - start), atol=1e-6)
+
+
 def test_the_extremes_of_the_options_do_what_they_say(tmp_path: Path) -> None:
     """A small slow_lr moves little; much momentum carries the model on in the same direction."""
     moved = {}

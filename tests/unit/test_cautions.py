@@ -39,6 +39,37 @@ def test_few_steps_with_a_small_rate_hardly_train(method: str) -> None:
     assert said(method=method, steps=5).startswith(f"{method}: with lr 0.01 and 5 steps a round")
 
 
+def test_a_push_as_printed_that_grows_from_round_to_round() -> None:
+    """Four clients with 20 batches of 50: g = mu lr K / (1 - momentum) is 2 mu."""
+
+    def growth(mu: str, *, given: dict[str, Any] | None = None, **options: str) -> tuple[str, str]:
+        words = said(method="fedtrip", set={"push_limit": "0", "mu": mu, **options}, **(given or {}))
+        head, _, rest = words.partition(" times its own last move, turned round, which above 1 ")
+        return head.rpartition(" = ")[2], rest.partition(":")[0]
+
+    assert growth("2") == ("4", "grows from round to round")
+    assert growth("2", given={"cohort": 2}) == ("4", "can grow from round to round")
+    assert growth("2", given={"epochs": 2})[0] == growth("2", given={"steps": 40})[0] == "8"
+    assert growth("2", given={"lr": 0.02, "momentum": 0.5})[0] == "1.6"
+    assert growth("2", xi_mode="const", xi_value="0.75")[0] == "3"
+    assert growth("2", mu_per="epoch", given={"epochs": 2})[0] == "4"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"set": {"push_limit": "0"}},
+        {"set": {"push_limit": "0", "mu": "0.5"}},  # g is 1, which may be
+        {"set": {"push_limit": "0", "mu": "2"}, "momentum": 0.5},
+        {"set": {"push_limit": "0", "mu": "2", "xi_mode": "const", "xi_value": "0.25"}},
+        {"set": {"push_limit": "0", "mu": "2", "mu_per": "epoch"}, "steps": 40},  # epochs are not known
+        {"set": {"mu": "9"}},  # limited
+    ],
+)
+def test_of_a_push_that_does_not_grow_nothing_is_said(given: dict[str, Any]) -> None:
+    assert said(method="fedtrip", **given) == ""
+
+
 @pytest.mark.parametrize("method", ["fedavg", "fedtrip", "scaffold", "centralized"])
 def test_of_most_runs_there_is_nothing_to_say(method: str) -> None:
     assert said(method=method) == ""

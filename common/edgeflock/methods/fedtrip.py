@@ -12,8 +12,8 @@ Who takes part in every round has xi = 1: the quadratics cancel, and over its K 
 about g = mu xi lr K / (1 - m) times its own last deviation w_hist - a, turned round. g above 1 grows from
 round to round: the paper's mu 1.0 (MLP) has g = 2 with 4 clients on digits and 3.9 with LeNet-5 and 2
 clients, which end at chance or not finite. So that the method works as it comes `push_limit` lowers xi until
-g <= push_limit, with the client's own K; 0 is the printed method. mu is .4 by default, the paper's for CNN
-and AlexNet.
+g <= push_limit, with the client's own K; 0 is the printed method, of which is said at the start where g is
+above 1. mu is .4 by default, the paper's for CNN and AlexNet.
 
 `xi_mode=inverse` is the reading of eq. 5 under which the paper's E[xi] = p ln p / (p - 1) holds and
 Appendix B's xi in (0, 1]; xi = gap (IV-C's wording) diverges. `xi_mode=const` is Algorithm 1's
@@ -45,6 +45,7 @@ from edgeflock.methods.kit.base import (
     Kind,
     Local,
     Method,
+    Outlook,
     Round,
     ServerHalf,
     State,
@@ -54,6 +55,7 @@ from edgeflock.methods.kit.base import (
 from edgeflock.methods.kit.options import Params, at_least, one_of, option, unit
 
 LIMITED = "push_limited"
+ROUNDED = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +174,23 @@ def extra_flops(params: FedTripParams, effort: Effort) -> float:
     return effort.vectors(4) if params.mu else 0.0
 
 
+def caution(params: FedTripParams, outlook: Outlook) -> str:
+    """Say that the push grows as printed, where g of those who take part again at once is above 1."""
+    passes = 1 if params.mu_per == "step" else outlook.epochs
+    if params.push_limit or outlook.steps is None or passes is None:
+        return ""
+    xi = params.xi_value if params.xi_mode == "const" else 1.0
+    growth = params.mu / passes * xi * outlook.lr * outlook.steps / (1 - outlook.momentum)
+    if growth <= 1 + ROUNDED:
+        return ""
+    where = "can grow from round to round" if outlook.partial else "grows from round to round"
+    return (
+        f"with push_limit 0 who takes part twice in succession is pushed by mu xi lr K / (1 - momentum) = "
+        f"{growth:.3g} times its own last move, turned round, which above 1 {where}: give a smaller mu or "
+        "--lr, fewer local steps, or --set push_limit=1"
+    )
+
+
 METHOD = Method(
     name="fedtrip",
     summary="pulled towards the global model, pushed away from the client's own last one",
@@ -180,4 +199,5 @@ METHOD = Method(
     client=FedTripClient,
     training=Training(lr=0.01, momentum=0.9, batch_size=50, epochs=1),
     extra_flops=extra_flops,
+    caution=caution,
 )

@@ -33,6 +33,8 @@ class Outlook:
     lr: float
     partial: bool  # whether rounds ask a part of the clients
     steps: float | None = None  # of a client in a round, the mean over clients; None: not known
+    epochs: int | None = 1  # of a round; None: it is told in steps
+    momentum: float = 0.0  # of the clients' steps
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ def cautions(config: ServerConfig) -> list[str]:
 
 def outlook(config: ServerConfig) -> Outlook:
     """Return what is known of a run's rounds."""
-    return Outlook(config.lr or 0.0, is_partial(config), _steps(config))
+    epochs = None if config.steps is not None else config.epochs or 1
+    return Outlook(config.lr or 0.0, is_partial(config), _steps(config), epochs, config.momentum or 0.0)
 
 
 def _steps(config: ServerConfig) -> float | None:
