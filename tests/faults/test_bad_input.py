@@ -46,6 +46,8 @@ RANGES = {
     "--codec": ("int8+zip", "topk", "topk:0", "topk:2", "topk:x", "fp16:1", ""),
     "--codec-down": ("int8", "topk:0.1"),
     "--partition": ("dirichlet", "dirichlet:0", "dirichlet:x", "classes:11", "iid:3", ""),
+    "--augment": ("turn", "crop:0", "flip,flip", ""),
+    "--init": ("/nowhere.safetensors", "/etc/hostname"),
     "--data-root": ("/nowhere",),
     "--eval-data": ("/nowhere.npz",),
     "--cohort-script": ("/nowhere.txt",),

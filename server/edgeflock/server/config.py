@@ -120,6 +120,17 @@ class ServerConfig:
     model_arg: dict[str, str] = option(
         {}, PAIRS, "an argument of the model, repeatable", group=_DATA, identity=True, table="model"
     )
+    init: Path | None = option(
+        None,
+        PATH,
+        "weights to start from, in place of random ones: a .safetensors file with the model's tensors",
+        group=_DATA,
+        shown="random, from the seed",
+        metavar="FILE",
+    )
+    init_sha256: str | None = option(
+        None, TEXT, "content of the file", group=_DATA, identity=True, internal=True
+    )
     dataset: str | None = option(
         "digits",
         TEXT,

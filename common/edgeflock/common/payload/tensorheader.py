@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 LARGEST = 64 << 20  # bytes of a header
-_TYPES = {"float32": ("F32", 4), "float64": ("F64", 8), "int64": ("I64", 8)}  # and bytes of a number
+_TYPES = {
+    "float32": ("F32", 4),  # and bytes of a number
+    "float64": ("F64", 8),
+    "int64": ("I64", 8),
+    "float16": ("F16", 2),
+    "bfloat16": ("BF16", 2),
+}
 _NAMES = {code: name for name, (code, _) in _TYPES.items()}
 _SIZE = struct.Struct("<Q")  # stands before the text
 _METADATA = "__metadata__"

@@ -19,6 +19,7 @@ NO_MATTER: Mapping[str, str] = {
     "cohort_script": "its lines count",
     "public_data": "its content counts",
     "score_data": "its content counts",
+    "init": "its content counts",
     "max_clients_wait": "a run that came to its end did not wait so long",
     "run_dir": "every cell has its own",
     "listen": _PLACE,
@@ -40,7 +41,7 @@ NO_MATTER: Mapping[str, str] = {
 }
 """Options that change neither a run's model nor a figure of it; whatever is not here does."""
 
-SINCE: Mapping[str, Any] = {"augment": "none"}
+SINCE: Mapping[str, Any] = {"augment": "none", "clock": "real", "init_sha256": None}
 """Options that runs were held without, with the value that does what those did: it makes no other cell."""
 
 _UP_TO_0_1 = (

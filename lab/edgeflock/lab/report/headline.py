@@ -61,7 +61,7 @@ def sentence(history: History) -> str:
     data = f"{config.dataset}, {config.partition}" if config.dataset else _data(config)
     return (
         f"{config.method} with {_who(config)}; {config.model} on {data}; {_work(history)} per round in "
-        f"{_steps(config)}; seed {config.seed}{_codecs(config)}{_augmented(config)}"
+        f"{_steps(config)}; seed {config.seed}{_codecs(config)}{_augmented(config)}{_begun(config)}"
     )
 
 
@@ -82,6 +82,10 @@ def _codecs(config: ServerConfig) -> str:
 
 def _augmented(config: ServerConfig) -> str:
     return "" if config.augment == "none" else f", pictures augmented by {config.augment}"
+
+
+def _begun(config: ServerConfig) -> str:
+    return f", from weights of SHA-256 {config.init_sha256}" if config.init_sha256 else ""
 
 
 def _work(history: History) -> str:

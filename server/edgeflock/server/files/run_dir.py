@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from edgeflock.common.errors import EdgeflockError, Locked, UsageError
 
 RUN_TOML = "run.toml"
 JOURNAL = "journal.sqlite"
+INIT = "init.safetensors"  # the weights it started from, where they were given
 ADDRESS = "address"
 CONTROL = "control"
 CONTROL_SOCKET = "control.sock"
@@ -125,6 +127,16 @@ def write_small(path: Path, text: str) -> None:
         sync_directory(path.parent)
     except OSError as error:
         raise EdgeflockError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def keep_file(source: Path, target: Path) -> None:
+    """Copy a file into the directory in one step, durably."""
+    temporary = target.with_name(f".tmp-{target.name}")
+    shutil.copyfile(source, temporary)
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    temporary.rename(target)
+    sync_directory(target.parent)
 
 
 def remove_small(path: Path) -> None:

@@ -11,6 +11,7 @@ from edgeflock.common.command.options import read_toml
 from edgeflock.common.errors import UsageError
 from edgeflock.common.payload.checksum import extend
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.files import run_dir
 
 # Options that a method got after runs had begun without them, with the value that does what those did.
 SINCE = {
@@ -24,8 +25,9 @@ _LAST_TABLE = b"\n[model]  # identity\nname = "
 
 
 def to_toml(config: ServerConfig) -> str:
-    """Return the text of RUN_DIR/run.toml; where it lies says which directory it is of."""
-    text = settings_file.to_toml(replace(config, run_dir=None))
+    """Return the text of RUN_DIR/run.toml; where it lies says of which directory it is, and where its copy of
+    the starting weights is."""
+    text = settings_file.to_toml(replace(config, run_dir=None, init=None))
     return text + _seal(text.encode())
 
 
@@ -37,9 +39,11 @@ def from_toml(path: Path) -> ServerConfig:
             f"{str(path)!r} is not as fl-server wrote it: restore it, "
             "or delete it and give the run's options as flags"
         )
+    kept = path.parent / run_dir.INIT
     return replace(
         config,
         run_dir=path.parent,
+        init=kept if config.init_sha256 and kept.is_file() else None,
         set={**SINCE.get(config.method, {}), **_without(config.set, "clock")},
         clock=_CLOCKS.get(config.set.get("clock", ""), config.clock),
     )

@@ -40,6 +40,7 @@ from edgeflock.server.files.run_toml import SINCE
 from edgeflock.server.learning.evaluator import Evaluator
 from edgeflock.server.learning.learner import Learner, Terms
 from edgeflock.server.learning.tools import ServerTools
+from edgeflock.server.start import weights
 
 log = structlog.get_logger()
 _YEAR_S = 365 * 86400.0
@@ -135,6 +136,8 @@ def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatMod
     net = build_net(config, test)
     with foreign("the model"):
         flat = FlatModel(net)
+    if config.init is not None:
+        weights.put(config.init, flat, config.model)
     method = load(config.method)
     setting = Setting(
         layout=flat.layout,

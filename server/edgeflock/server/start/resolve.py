@@ -59,6 +59,7 @@ def resolve(config: ServerConfig) -> ServerConfig:
     config = _with_central(config, method)
     config = _with_clock(config)
     config = _with_public(config, method)
+    config = _with_init(config)
     _check_evaluation(config)
     _check_rate(config)
     _check_network(config)
@@ -265,6 +266,15 @@ def _with_public(config: ServerConfig, method: Method) -> ServerConfig:
         public_data_sha256=content_digest(config.public_data) if config.public_data else None,
         score_data_sha256=content_digest(config.score_data) if config.score_data else None,
     )
+
+
+def _with_init(config: ServerConfig) -> ServerConfig:
+    """Note what the starting weights are; of a run that has begun its books know it."""
+    if config.init is None:
+        return config
+    if not config.init.is_file():
+        raise MissingData(f"--init {str(config.init)!r} is not a file")
+    return replace(config, init_sha256=content_digest(config.init))
 
 
 def content_digest(path: Path) -> str:

@@ -148,6 +148,7 @@ def taken_up(built: Built, run_dir: Path) -> Iterator[Parts]:
 
 
 def _take_up(built: Built, run_dir: Path) -> Parts:
+    _keep_init(built.config, run_dir / rundir.INIT)
     if not (run_dir / rundir.JOURNAL).exists():  # the file comes first: it says which run this is
         rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(built.config))
     journal = Journal(run_dir / rundir.JOURNAL)
@@ -156,6 +157,21 @@ def _take_up(built: Built, run_dir: Path) -> Parts:
     except BaseException:
         journal.close()
         raise
+
+
+def _keep_init(config: ServerConfig, kept: Path) -> None:
+    """Copy the starting weights, so that the run begins without their file after a crash."""
+    if config.init is not None and not kept.exists():
+        rundir.keep_file(config.init, kept)
+
+
+def _require_init(config: ServerConfig, run_dir: Path) -> None:
+    """Raise UsageError if a run that is to begin has lost the weights that it begins with."""
+    if config.init_sha256 and config.init is None:
+        raise UsageError(
+            f"{run_dir / rundir.INIT}, with which this run begins, is gone: give --init FILE, whose SHA-256 "
+            f"is {config.init_sha256}"
+        )
 
 
 def _parts(built: Built, run_dir: Path, journal: Journal) -> Parts:
@@ -174,6 +190,8 @@ def _parts(built: Built, run_dir: Path, journal: Journal) -> Parts:
         journal.forget_ending().result()
     if asked.more and resumed.meta.pop("limit", None) is not None:
         journal.forget_limit().result()  # what was decided of its last round stands, but others may follow
+    if journal.ask(lambda past: past.digests(0)).result() is None:
+        _require_init(config, run_dir)
     begin_or_recover(resumed, journal, learner, files, asked)
     rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
     run = assembly.describe_run(config, resumed.meta["run_id"], resumed.epoch, built.test, built.flat)
