@@ -195,7 +195,9 @@ def received(parts: Parts) -> dict[int, bytes]:
     )
     members = (*round.cohort, *(resumed.added or ()))
     entries = parts.files.spool.prepare(round.number, members, work.upload_limit)
-    return dict(OpenRound(work, entries, began=0.0).restore())
+    opened = OpenRound(work, entries, began=0.0)
+    opened.restore()
+    return {seat: update.package.digest for seat, update in opened.updates.items()}
 
 
 def check(run_dir: Path, said: Said, recording: Recording) -> str:

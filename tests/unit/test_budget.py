@@ -9,7 +9,7 @@ import pytest
 
 from edgeflock.common.errors import BadValue, UnknownName
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.costs.budget import Budget, parse, raised, size
+from edgeflock.server.costs.budget import Budget, Spent, parse, raised, size, unmeasured
 from edgeflock.server.files.run_toml import to_toml
 from edgeflock.server.start.resolve import combine, resolve
 
@@ -172,6 +172,32 @@ def test_after_an_allowance_that_was_too_small_a_budget_has_little_left_or_nothi
     left = "the budget of energy leaves too little for a client's round: 2.9 J of 3 J are used"
     assert budget.short({"energy": 2.9}, "energy") == left
     assert budget.short({"energy": 3.06}, "energy") == "the budget of energy is used up: 3.06 J of 3 J"
+
+
+def test_a_budget_of_which_nobody_says_a_word_is_one_that_clients_alone_could_tell() -> None:
+    budget = Budget(dict.fromkeys(("time", "bytes", "cpu", "energy"), 9.0))
+    assert budget.unmeasured() == ["energy"]
+    budget.settle(1, {0: {"energy_j": 0.5}}, {0})
+    assert budget.unmeasured() == []
+    assert [unmeasured(name, 0.0) for name in ("energy", "cpu", "of a version to come")] == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_what_is_left_is_never_shared_among_nobody() -> None:
+    budget = Budget({"energy": 8.0, "cpu": 6.0})
+    assert budget.allowances({"energy": 2.0, "cpu": 0.0}, -1) == {"energy": 6.0, "cpu": 6.0}
+    assert budget.allowances({"energy": 2.0, "cpu": 0.0}, 1) == {"energy": 6.0, "cpu": 3.0}
+
+
+def test_what_a_run_has_spent_is_what_counts_for_its_limits() -> None:
+    """A method that counts its own time (FedADM's simulated clock) takes the place of ours."""
+    spent = Spent({"time": 7.0, "bytes": 90.0, "cpu": 1.0}, {"time": 2.5}, {"time": 10.0, "bytes": 100.0})
+    assert spent.shares == {"time": [2.5, 10.0], "bytes": [90.0, 100.0]}
+    assert spent.fields() == {"budget": spent.shares}
+    assert Spent({"time": 7.0}, {}, {}).fields() == {}
 
 
 def test_a_limit_is_raised_if_it_is_higher_or_gone() -> None:

@@ -13,6 +13,7 @@ from edgeflock.common.errors import CorruptCheckpoint
 from edgeflock.common.payload.layout import Layout, ModelLayouts
 from edgeflock.methods.kit.values import State
 from edgeflock.server.files.checkpoints import Checkpoints, Saved
+from edgeflock.server.files.run_dir import write_small
 
 LAYOUTS = ModelLayouts(
     parameters=Layout.of([("fc.weight", (2, 3)), ("fc.bias", (2,))]),
@@ -133,3 +134,44 @@ def test_the_result_is_replaced_in_one_step(checkpoints: Checkpoints) -> None:
     path = checkpoints.write_result(state(1.0), torch.arange(8.0))
     assert torch.equal(load_file(path)["fc.bias"], torch.tensor([6.0, 7.0]))
     assert os.listdir(checkpoints.run_dir) == ["model.safetensors"]
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was made durable and what was renamed, in its order."""
+    found: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def sync(descriptor: int) -> None:
+        found.append(f"sync {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name}")
+        fsync(descriptor)
+
+    def move(self: Path, target: Path) -> Path:
+        found.append(f"rename {self.name}")
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(Path, "rename", move)
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_what_gets_its_name_is_durable_before_and_its_name_after(tmp_path: Path, done: list[str]) -> None:
+    checkpoints = Checkpoints(tmp_path / "run", LAYOUTS)
+    checkpoints.run_dir.mkdir()
+    checkpoints.save(0, state(1.0, momentum=torch.zeros(8)))
+    files = ["sync model.safetensors", "sync state.safetensors"]
+    assert done == ["sync run", *files, "sync .tmp-000000", "rename .tmp-000000", "sync rounds"]
+    done.clear()
+    checkpoints.save(1, state())
+    assert done == ["sync model.safetensors", "sync .tmp-000001", "rename .tmp-000001", "sync rounds"]
+    done.clear()
+    checkpoints.write_result(state(), torch.zeros(8))
+    assert done == ["sync .tmp-model.safetensors", "rename .tmp-model.safetensors", "sync run"]
+    done.clear()
+    write_small(tmp_path / "run" / "run.toml", "x = 1")
+    assert done == ["sync .tmp-run.toml", "rename .tmp-run.toml", "sync run"]
+    assert (tmp_path / "run" / "run.toml").read_text() == "x = 1"
+    done.clear()
+    checkpoints.forget_after(0)
+    assert (checkpoints.kept(), done) == ([0], ["sync rounds"])

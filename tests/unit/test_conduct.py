@@ -6,7 +6,7 @@ import pytest
 
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.conduct import ConductBook
-from edgeflock.server.core.decisions import Conduct, Released
+from edgeflock.server.core.decisions import Conduct, Released, RoundExtended
 from edgeflock.server.core.effects import Announce, CommitRound, Persist
 from edgeflock.server.core.events import (
     Offended,
@@ -97,7 +97,9 @@ def test_updates_that_the_fold_rejects_are_bad_ones_and_the_next_cohort_knows(ve
     at = desk()
     at.rejected = {3: verdict}
     for _ in range(AFTER):
+        assert at.machine.quarantined(3) is None
         deliver_rest(at)
+    assert at.machine.quarantined(3) is not None, "so it is told why it has no task"
     commit = at.of(CommitRound)[-1]
     assert [(one.seat, one.until, one.reason) for one in commit.conduct] == [
         (3, AFTER + ROUNDS, str(verdict))
@@ -125,8 +127,8 @@ def test_nobody_is_left_out_when_too_few_would_remain(online: bool) -> None:
     offend(at, 1, 50)
     assert at.machine.quarantined(1) is None
     assert at.machine.has_task(1)
-    written = [record for record in at.records() if isinstance(record, Conduct) and record.seat == 1]
-    assert len(written) < 10, "what could go on for ever is written ever more seldom"
+    written = [record.row for record in at.records() if isinstance(record, Conduct) and record.seat == 1]
+    assert written == [1, 2, 3, 4, 8, 16, 32], "what could go on for ever is written ever more seldom"
     deliver_rest(at)
     assert at.machine.round == 2, "an online round does not wait for who is left out"
 
@@ -136,6 +138,37 @@ def test_nobody_is_left_out_where_that_is_off() -> None:
     offend(at, 0, 100)
     assert at.machine.has_task(0)
     assert [record for record in at.records() if isinstance(record, Conduct)] == []
+
+
+def test_it_ends_with_its_last_round_and_that_is_said_with_the_commit() -> None:
+    at = desk()
+    offend(at, 2)
+    for _ in range(ROUNDS):
+        deliver_rest(at)
+        assert (at.machine.quarantined(2) is not None, 2 in at.machine.current.cohort) == (True, False)
+    deliver_rest(at)
+    assert (at.machine.quarantined(2), 2 in at.machine.current.cohort) == (None, True)
+    released = [word for effect in at.of(CommitRound) for word in effect.announcements]
+    why = f"its quarantine ends with round {1 + ROUNDS}"
+    assert [(word.name, word.fields) for word in released] == [
+        ("client_released", {"client": "c2", "reason": why})
+    ]
+
+
+def test_who_is_put_there_while_an_extension_is_being_written_is_not_waited_for() -> None:
+    at = desk(3, cohort=1, min_updates=1)
+    member = at.machine.current.cohort[0]
+    at.holding = (Persist,)
+    (effect,) = at.pass_deadline()
+    assert isinstance(effect, Persist)
+    (extended,) = effect.records
+    assert isinstance(extended, RoundExtended)
+    at.held.clear()
+    at.holding = ()
+    offend(at, extended.added[0])
+    at.carry_out(effect)
+    assert extended.added[0] in at.machine.current.cohort
+    assert [at.machine.has_task(seat) for seat in (member, *extended.added)] == [True, False]
 
 
 def test_an_operator_lets_a_client_in_again() -> None:

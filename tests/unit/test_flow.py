@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeflock.common.wire.transport import CHUNK, SMALL_CHUNK
-from edgeflock.server.service.flow import CreditPool, Stream, Turns
+from edgeflock.server.service.flow import SLOWEST_BYTES_PER_S, CreditPool, Patience, Stream, Turns
 
 SIZES = st.integers(1, 40 * SMALL_CHUNK)
 
@@ -244,3 +244,18 @@ def test_who_waits_goes_on_waiting_while_the_others_are_quick() -> None:
         assert await stage.until("c")
 
     played(scene)
+
+
+# ------------------------------------------------------------------------------- patience
+
+
+def test_one_waits_for_a_chunk_twice_as_long_as_the_slowest_link_takes_and_what_comes_earns_more() -> None:
+    patience = Patience(8 * SLOWEST_BYTES_PER_S)
+    assert patience.most_s == patience.left_s == 16.0
+    patience.waited(10.0)
+    patience.received(2 * SLOWEST_BYTES_PER_S)
+    assert patience.left_s == 8.0
+    patience.received(1 << 30)
+    assert patience.left_s == 16.0, "and never more than that"
+    patience.waited(17.0)
+    assert patience.left_s < 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 
 from edgeflock.common.payload.package import IDENTITY, Kind, Package, Section
 from edgeflock.server.costs.budget import Spent
 from edgeflock.server.costs.ledger import Ledger, MemberCosts
-from edgeflock.server.costs.rows import Costs, LateCosts
+from edgeflock.server.costs.rows import Costs, LateCosts, raised
 from edgeflock.server.costs.traffic import Traffic
 from edgeflock.server.journal.costs import write, write_rows
 from edgeflock.server.journal.schema import connect
@@ -82,6 +83,14 @@ def test_what_comes_after_the_last_commit_is_added_to_its_rows() -> None:
     assert (rows.round, rows.rows[0]["bytes_up"], rows.bundles[0]) == (4, 120, {DELTA_UP: 120})
 
 
+def test_a_further_statement_raises_what_is_known_and_never_lowers_it() -> None:
+    before = {"cpu_s": 2.0, "steps": None, "wait_s": 1.0}
+    assert raised(before, {"cpu_s": 1.5, "steps": 7, "wait_s": None, "train_s": None}) == {
+        "cpu_s": 2.0, "steps": 7, "wait_s": 1.0, "train_s": None
+    }  # fmt: skip
+    assert raised(before, {"cpu_s": 2.5})["cpu_s"] == 2.5
+
+
 def test_a_later_report_lowers_nothing_that_was_stated(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     with contextlib.closing(connect(path)) as journal:
@@ -109,3 +118,14 @@ def test_what_is_said_later_of_a_round_belongs_to_the_epoch_in_which_it_was_held
         write(journal, 1, Costs(LateCosts(late), None, Spent({}, {}, {})))
         found = journal.execute("SELECT epoch, round, cpu_s FROM costs ORDER BY round").fetchall()
         assert found == [(0, 1, 1.0), (1, 2, 2.0)]
+
+
+def test_books_are_whole_when_the_last_of_a_life_is_written_and_not_before(tmp_path: Path) -> None:
+    """Else what a killed server had counted would not be marked as lacking."""
+    with contextlib.closing(connect(tmp_path / "journal.sqlite")) as journal:
+        costs = Costs(LateCosts(), None, Spent({}, {}, {}))
+        found = []
+        for given in (costs, replace(costs, whole=True)):
+            write(journal, 0, given)
+            found.append(journal.execute("SELECT name, value FROM meta").fetchall())
+        assert found == [[], [("books_whole", "1")]]

@@ -46,6 +46,7 @@ def test_a_line_is_broken_in_each_way_that_is_known(source: str, wrongs: set[str
         "if TYPE_CHECKING:\n    import a",
         "f'{a + b}'",
         "assert a",
+        "@dataclass(frozen=True)\nclass A: ...",
         "T = TypeVar('T', bound=True)",
     ],
 )

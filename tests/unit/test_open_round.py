@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from edgeflock.server.engine.open_round import OnDemand, saved
+from edgeflock.common.payload.description import Description
+from edgeflock.common.verdict import Verdict
+from edgeflock.server.core.decisions import Outcome
+from edgeflock.server.costs.budget import Budget
+from edgeflock.server.engine.open_round import OnDemand, OpenRound, saved
+from edgeflock.server.files.checkpoints import Checkpoints
+from edgeflock.server.files.spool import Spool
+from support.tiny_run import layouts, learner, update
 
 
 def test_who_asks_at_the_same_time_gets_the_same_and_who_goes_meanwhile_spoils_nothing() -> None:
@@ -56,3 +66,61 @@ def test_a_round_is_shorter_by_what_tests_of_clients_models_have_held_it_up() ->
     assert saved(came, {1: 30.0}, 100.0) == 10.0
     assert saved({1: 120.0}, {1: 30.0}, 100.0) == 20.0  # no more than it has lasted
     assert saved(came, {}, 100.0) == saved({}, {}, 100.0) == 0.0
+
+
+def opened_in(folder: Path, *seats: int) -> OpenRound:
+    """Return a round that is open for these."""
+    mind = learner(layouts())
+    mind.save(checkpoints := Checkpoints(folder, layouts()), 0)
+    work = mind.open(mind.round(1, seats, {}), checkpoints.model_path(0), folder)
+    return OpenRound(work, Spool(folder / "spool").prepare(1, seats, work.upload_limit), 100.0)
+
+
+def test_what_the_method_may_steer_by_is_the_slowest_and_the_sum_of_what_can_be(tmp_path: Path) -> None:
+    opened = opened_in(tmp_path, 0, 1, 2)
+    opened.state(0, {"train_s": 2.0, "cpu_s": 1.0, "energy_j": 8.0})
+    opened.state(1, {"train_s": 5.0, "cpu_s": 2.0})
+    opened.state(2, {"train_s": math.inf, "cpu_s": -4.0, "energy_j": math.nan})
+    measured = {"round_s": 9.0, "train_s": 5.0, "train_cpu_s": 3.0, "train_energy_j": 8.0}
+    assert opened.measured(9.0) == measured
+    assert opened.told(measured) == measured
+    assert opened.told({"round_s": 11.0}) == measured, "a commit that is tried again"
+    assert opened_in(tmp_path / "empty").measured(1.0)["train_s"] == 0.0
+
+
+def test_what_everybody_has_stated_is_known_of_a_round_that_is_discarded(tmp_path: Path) -> None:
+    opened = opened_in(tmp_path, 0, 1)
+    opened.state(1, {"cpu_s": 2.0, "train_s": 9.0})
+    opened.correct(1, {"cpu_s": 2.5, "energy_j": 7.0})
+    opened.correct(1, {"cpu_s": 1.0})  # nothing that was stated is lowered
+    lost = {"cpu_s": None, "energy_j": None}
+    assert opened.lost() == {0: lost, 1: {"cpu_s": 2.5, "energy_j": 7.0}}
+
+
+def test_allowances_are_for_those_who_will_train_and_a_resource_that_was_too_little_is_known(
+    tmp_path: Path,
+) -> None:
+    opened = opened_in(tmp_path, 0, 1, 2)
+    opened.complete(1, Description(1, update(layouts(), 1).package, 1))
+    opened.allow(Budget({"energy": 50.0}), {"energy": 10.0}, spare=2)
+    assert opened.work.allowances == {"energy": 10.0}  # two still train, and two may come
+    opened.state(0, {}, "cpu")  # of which it was allowed as much as it likes
+    assert opened.used_up == ""
+    opened.state(0, {}, "energy")
+    opened.state(2, {})
+    assert opened.used_up == "energy"
+
+
+def test_outcomes_that_count_say_whether_the_clients_state_has_moved(tmp_path: Path) -> None:
+    opened = opened_in(tmp_path, 0, 1)
+    for seat in (0, 1):
+        opened.complete(seat, Description(1, update(layouts(), seat).package, 1, moved=True))
+    counted, late = Outcome(0, b"a", Verdict.COUNTED), Outcome(1, b"b", Verdict.LATE)
+    assert opened.marked([counted, late]) == (replace(counted, moved=True), late)
+
+
+def test_folding_ahead_is_begun_once_at_a_time(tmp_path: Path) -> None:
+    opened = opened_in(tmp_path, 0)
+    assert [opened.begin_ahead(), opened.begin_ahead()] == [True, False]
+    opened.end_ahead()
+    assert opened.begin_ahead()

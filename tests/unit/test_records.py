@@ -9,22 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.common.scores import Summary
+from edgeflock.common.scores import Score, Summary
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import (
     Ended,
     EndingKind,
     Outcome,
+    Paused,
     Record,
     RoundClosed,
     RoundExtended,
     RoundOpened,
     Seated,
+    Stopping,
 )
+from edgeflock.server.costs.budget import Spent
+from edgeflock.server.costs.rows import Costs, LateCosts, RoundRows, Row
 from edgeflock.server.journal import costs, scores
 from edgeflock.server.journal import decisions as records
 from edgeflock.server.journal.decisions import write
-from edgeflock.server.journal.past import Past, Resumed
+from edgeflock.server.journal.past import Past, PastScores, Resumed
 from edgeflock.server.journal.schema import check_seals, connect
 
 SEATED = Seated(((0, "c0"), (1, "c1"), (2, "c2"), (3, "c3")))
@@ -296,3 +300,65 @@ def test_a_loss_that_is_not_a_number_is_written_all_the_same(connection: sqlite3
     connection.execute("UPDATE evaluations SET seal = 0")
     with pytest.raises(sqlite3.DatabaseError, match="a row of evaluations is not what was written"):
         check_seals(connection)
+
+
+def test_what_the_lives_before_have_used_and_whether_one_was_cut_off(connection: sqlite3.Connection) -> None:
+    assert (resume(connection).used, resume(connection).cut) == ({}, False)
+    spent = Spent({"time": 2.5, "bytes": 10.0}, {"time": 0.5}, {})
+    costs.write(connection, 0, Costs(LateCosts(), None, spent))
+    assert not resume(connection).cut, "no round is open"
+    resumed = tell(connection, SEATED, RoundOpened(1, (0, 1)))
+    assert (resumed.used, resumed.cut) == ({"time": 2.5, "bytes": 10.0}, True)
+    assert costs.read_used(resumed.meta) == {"time": 0.5, "bytes": 10.0}, "the method's own count counts"
+    costs.write(connection, 0, Costs(LateCosts(), None, spent, whole=True))
+    assert not resume(connection).cut
+
+
+def test_a_round_that_a_budget_cuts_short_is_the_last_after_a_restart(connection: sqlite3.Connection) -> None:
+    tell(connection, SEATED, RoundOpened(1, (0, 1)))
+    assert resume(connection).limit == ""
+    assert tell(connection, RoundClosed(1, (0,), "the budget is used up")).limit == "the budget is used up"
+
+
+def test_what_an_operator_has_asked_for_is_known_until_the_run_ends(connection: sqlite3.Connection) -> None:
+    assert (resume(connection).paused, resume(connection).stop) == (False, "")
+    resumed = tell(connection, Paused(True, 1), Stopping("enough"))
+    assert (resumed.paused, resumed.stop) == (True, "enough")
+    assert not tell(connection, Paused(False, 1)).paused
+    resumed = tell(connection, Paused(True, 1), Ended(EndingKind.STOPPED, "enough", 0))
+    assert (resumed.paused, resumed.stop) == (False, "")
+
+
+def test_what_is_written_of_a_round_s_costs_is_read_as_it_was_said(connection: sqlite3.Connection) -> None:
+    tell(connection, SEATED, RoundOpened(1, (0, 1)))
+    rows: dict[int, Row] = {
+        0: {"cpu_s": 1.5, "energy_j": 4.0, "energy_source": 2, "bytes_up": 7},
+        1: {"cpu_s": None},
+    }
+    bundles = {0: {("up", "delta", "int8"): 5, ("up", "buffers", "identity"): 2}}
+    of_round = RoundRows(1, rows, bundles, rows)
+    for _ in range(2):  # a transaction that is tried again
+        costs.write(connection, 0, Costs(LateCosts(), of_round, Spent({}, {}, {})))
+    assert connection.execute("SELECT energy_source FROM costs").fetchall() == [("hwmon",), (None,)]
+    past = Past(connection, 0)
+    assert past.costs(1) == {0: (rows[0], bundles[0]), 1: ({}, {})}
+    none = {"cpu_s": None, "energy_j": None}
+    assert past.stated(1) == {0: {"cpu_s": 1.5, "energy_j": 4.0}, 1: none}
+    assert (past.costs(2), past.stated(2)) == ({}, {})
+
+
+def test_how_the_models_have_done_up_to_a_round(connection: sqlite3.Connection) -> None:
+    assert Past(connection, 0).scores(1) == PastScores(None, 0, None)
+    for round, name, accuracy in ((1, "global", 0.5), (2, "personal", 0.7), (3, "client_local", 0.9)):
+        scores.write_score(connection, 0, round, name, Summary(accuracy, 1.0, 10))
+    assert Past(connection, 0).scores(1) == PastScores((0.5, 1), 2, 0.5)
+    assert Past(connection, 0).scores(2) == PastScores((0.5, 1), 2, None)
+    assert Past(connection, 1).scores(1) == PastScores((0.5, 1), 0, None)
+
+
+def test_scores_of_clients_stand_by_seat_and_name(connection: sqlite3.Connection) -> None:
+    tell(connection, SEATED)
+    told = {0: {"client_local": Score(0.5, 1.0, 10)}, 2: {"client_pooled": Score(0.25, 2.0, 4)}}
+    scores.write_client_scores(connection, 0, 3, told)
+    found = connection.execute("SELECT * FROM client_scores ORDER BY seat").fetchall()
+    assert found == [(0, 3, 0, "client_local", 10, 0.5, 1.0), (0, 3, 2, "client_pooled", 4, 0.25, 2.0)]

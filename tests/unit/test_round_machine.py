@@ -100,6 +100,25 @@ def test_an_extended_round_that_stays_short_pauses_and_names_who_is_missing() ->
     ]
 
 
+def test_so_many_may_still_join_a_round_as_an_extension_could_bring() -> None:
+    """The budgets' shares are cut for them, too."""
+    desk = Desk(5, cohort=2, min_updates=2).gather()
+    assert desk.machine.current.spare == 2
+    assert Desk(3, cohort=2, min_updates=2).gather().machine.current.spare == 1, "nobody else is there"
+    desk.pass_deadline()
+    assert desk.machine.current.spare == 0, "it is extended once"
+    last = Desk(4, cohort=2, min_updates=2, rounds=1, closes=True).gather()
+    last.deliver(*last.machine.current.cohort)
+    assert (bool(last.machine.over), last.machine.current.spare) == (True, 0)
+    assert Desk(1, central=True).gather().machine.current.spare == -1
+
+
+def test_a_script_is_followed_also_where_too_few_deliver() -> None:
+    desk = Desk(3, cohort=2, min_updates=2, script=(("c0", "c1"),) * 2).gather()
+    desk.pass_deadline()
+    assert desk.machine.current.cohort == (0, 1)
+
+
 def test_a_paused_round_closes_by_itself_as_soon_as_there_are_enough() -> None:
     desk = Desk(3, min_updates=2).gather()
     desk.pass_deadline()
@@ -255,6 +274,19 @@ def test_an_open_round_goes_on_with_what_the_spool_holds() -> None:
     assert [desk.machine.has_task(seat) for seat in range(3)] == [True, False, True]
     desk.deliver(0, 2)
     assert desk.machine.committed == 1
+
+
+def test_a_round_of_a_life_before_is_deserted_until_one_of_its_members_is_heard_of() -> None:
+    opened = ResumedRound(1, (0, 1))
+    assert back(opened).machine.deserted
+    for event, deserted in (
+        (Ready(2, 10, 0.0), True),  # it is no member
+        (Ready(1, 10, 0.0), False),
+        (UpdateReceived(1, 1, b"x", 0.0), False),
+    ):
+        desk = back(opened)
+        desk.post(event)
+        assert desk.machine.deserted == deserted
 
 
 def test_a_round_whose_updates_are_all_in_the_spool_closes_at_once() -> None:

@@ -339,6 +339,25 @@ def test_a_stop_forgets_what_waited_for_space_and_its_own_record_waits() -> None
     assert [ending.kind for ending in desk.exits() if ending] == [EndingKind.STOPPED]
 
 
+def test_nothing_is_tried_again_once_a_run_has_ended() -> None:
+    """Its loop would wake for it for ever."""
+    desk = Desk(2).gather()
+    desk.post(SpaceMissing(PrepareRound(1, (0, 1)), FULL, desk.now))
+    assert not desk.machine.is_over
+    desk.holding = (Persist,)
+    desk.post(StopAsked("enough", desk.now))
+    desk.release()
+    assert (desk.machine.phase, desk.machine.is_over, desk.machine.wake_at) == (Phase.ENDED, True, None)
+    for reason in ("full", "locked"):  # of the end itself, and of a score beside it
+        desk.machine.space.wait(
+            SpaceMissing(Persist((Ended(EndingKind.STOPPED, reason, 1),)), reason, 0.0), 1
+        )
+    desk.machine.space.forget()
+    assert len(desk.machine.space.retries(RETRY_S)) == 2
+    desk.machine.space.forget()
+    assert desk.machine.wake_at is None
+
+
 def test_what_an_operator_wants_holds_as_soon_as_it_is_written() -> None:
     desk = Desk(2, rounds=5).gather()
     desk.holding = (Persist,)
@@ -402,6 +421,16 @@ def test_a_stop_that_was_asked_for_before_a_crash_ends_the_run_after_it(
     committed = counted is not None and not torn
     assert (ending.kind, ending.reason, desk.machine.committed) == (EndingKind.STOPPED, "enough", committed)
     assert len(ending.discarded) == (0 if committed else 2)
+
+
+def test_a_stop_that_was_asked_for_between_two_rounds_opens_none_after_a_crash() -> None:
+    desk = Desk(2, rounds=5)
+    desk.post(Started(0.0, SEATS[:2], 1, stop="enough", samples={0: 10, 1: 10}))
+    assert desk.exits() == [Ended(EndingKind.STOPPED, "enough", 1)]
+    assert desk.of(PrepareRound) == []
+    over = Desk(2, rounds=5)  # what training was over for, before that word came
+    over.post(Started(0.0, SEATS[:2], 2, over="all 1 rounds are done", stop="enough"))
+    assert over.exits() == [Ended(EndingKind.COMPLETED, "all 1 rounds are done", 2)]
 
 
 # ---------------------------------------------------------------------------------------- what fails

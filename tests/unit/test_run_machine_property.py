@@ -434,6 +434,7 @@ class World(RuleBasedStateMachine):
         assert not set(machine.roster.coming) & set(machine.roster.seat_of)
         assert len(machine.roster.names) + len(machine.roster.coming) <= self.run.clients
         assert (machine.ending is not None) == (machine.phase is Phase.ENDED)
+        assert machine.ending is None or machine.wake_at is None  # its loop would turn for ever
         assert not current.last or current.last == machine.over
         if machine.phase in (Phase.GATHERING, Phase.COMMITTED) and not self.gone:
             assert current.cohort == ()

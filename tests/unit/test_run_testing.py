@@ -129,6 +129,42 @@ def test_a_last_score_that_finds_a_full_disk_is_written_before_the_end() -> None
     assert scores(desk) == {1}
 
 
+def test_a_score_that_waits_for_space_when_the_end_is_decided_is_written_before_it() -> None:
+    desk = desk_that_tests()
+    desk.deliver(0, 1)
+    desk.holding = (TestModel, Persist)
+    (persist,) = desk.score(1)
+    desk.post(SpaceMissing(persist, FULL, desk.now))
+    desk.holding = ()
+    desk.post(StopAsked("enough", desk.now))
+    assert (desk.machine.phase, desk.machine.is_over, desk.exits()) == (Phase.ENDING, True, [])
+    desk.pass_time(RETRY_S)
+    assert [ending.reason for ending in desk.exits() if ending] == ["enough"]
+    assert scores(desk) == {1}
+
+
+def test_the_best_model_is_the_earliest_with_the_highest_accuracy_and_is_kept() -> None:
+    desk = desk_that_tests()
+    assert desk.machine.testing.kept == set()
+    for number, accuracy in ((1, 0.2), (2, 0.7), (3, 0.7), (4, 0.6)):
+        desk.deliver(0, 1)
+        assert number in desk.machine.testing.kept, "until it is tested"
+        desk.score(number, accuracy)
+    assert (desk.machine.testing.best, desk.machine.testing.kept) == ((0.7, 2), {2})
+
+
+def test_a_score_is_said_with_its_record_and_of_a_group_how_far_its_members_are_apart() -> None:
+    one, group = Summary(0.5, 1.0, 10), Summary(0.4, 1.5, 20, members=2, deviation=0.1, worst_tenth=0.3)
+    desk = desk_that_tests()
+    told = desk.machine.announcements(Scored(1, (("global", one), ("personal", group))))
+    own = {"round": 1, "accuracy": 0.5, "loss": 1.0}
+    theirs = {"round": 1, "accuracy": 0.4, "loss": 1.5, "members": 2, "deviation": 0.1, "worst_tenth": 0.3}
+    assert told == (
+        Announce("evaluated", {"model": "global", **own}, written=True),
+        Announce("evaluated", {"model": "personal", **theirs}, written=True),
+    )
+
+
 def failing(desk: Desk) -> list[Effect]:
     return desk.post(TestFailed(1, "ValueError: no such layer", desk.now))
 

@@ -51,6 +51,24 @@ def test_what_is_entered_leaves_the_other_and_all_adds_up() -> None:
     assert taken[2] == {"select_s": 0.5}
 
 
+def test_the_line_of_the_round_before_is_known_and_older_ones_are_forgotten() -> None:
+    line = RoundTimes(Clock())
+    for number in (1, 2, 3):
+        line.add(number, "fold_s", 0.5)
+        line.add(number, "fold_busy", 0.25)  # which stands beside the line
+    assert (line.of(2), line.of(1), line.of(3), line.of(2)) == ({"fold_s": 0.5},) * 4
+    assert line.of(1) == {}
+    assert line.take()[1] == {"fold_s": 0.5, "fold_busy": 0.25}, "it is written all the same"
+
+
+def test_what_is_noted_of_a_long_round_stays_small() -> None:
+    line = RoundTimes(Clock())
+    for _ in range(1000):
+        line.add(1, "fold_s", 0.5)
+    assert len(line._noted) < 100
+    assert line.counted_s == 500.0
+
+
 def test_what_a_failed_transaction_took_is_written_by_the_next() -> None:
     clock = Clock()
     line = RoundTimes(clock)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import ssl
@@ -10,6 +11,7 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -347,3 +349,63 @@ def test_a_key_within_options_that_is_none_is_not_repeated(tmp_path: Path) -> No
     with pytest.raises(UsageError, match="the text in the file of options") as refused:
         Trust.of(resolve_client(options_of(path)))
     assert "SECRET" not in str(refused.value)
+
+
+# ----------------------------------------------------------------------------------- whose a certificate is
+
+
+class Seen:
+    """A call as gRPC has seen its certificate."""
+
+    def __init__(self, common: tuple[bytes, ...], *others: bytes) -> None:
+        self._seen = {"x509_common_name": common, "x509_subject_alternative_name": others}
+
+    def auth_context(self) -> dict[str, tuple[bytes, ...]]:
+        return {name: found for name, found in self._seen.items() if found}
+
+
+@pytest.mark.parametrize(
+    ("client_id", "allowed"),
+    [
+        ("pi", True),
+        ("pi-7", True),  # hosted there
+        ("a.b", True),
+        ("pi-", False),
+        ("pi-7x", False),
+        ("pi2", False),
+        ("axb", False),
+        ("xpi", False),
+    ],
+)
+def test_a_certificate_is_for_its_names_and_for_whom_they_host(client_id: str, allowed: bool) -> None:
+    context: Any = Seen((b"pi",), b"a.b")
+    assert certificates.names_of(context) == ["pi", "a.b"]
+    assert certificates.allows(context, client_id) == allowed
+    nobody: Any = Seen(())
+    assert (certificates.names_of(nobody), certificates.allows(nobody, client_id)) == ([], False)
+
+
+def test_an_operator_hears_once_that_a_certificate_ends(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = pair_of(folder, "server")
+    monkeypatch.setattr(certificates, "_SOON", pair.ends - NOW + timedelta(days=1))
+    monkeypatch.setattr(certificates, "_LOOK_EVERY_S", 0.0)
+    told: list[str] = []
+
+    async def look() -> None:
+        watching = asyncio.create_task(certificates.watch(pair, told.append))
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert not watching.done()
+        watching.cancel()
+
+    asyncio.run(look())
+    assert told == [certificates.notice(pair, NOW)]
+
+
+def test_what_the_log_says_of_the_transport_is_whether_clients_show_certificates(folder: Path) -> None:
+    pair = pair_of(folder, "server")
+    found = [certificates.Certificates(pair, given) for given in (None, (folder / "ca.pem").read_bytes())]
+    assert [one.words for one in found] == ["tls", "tls, with certificates of clients"]
+    assert all(isinstance(one.credentials(), grpc.ServerCredentials) for one in found)

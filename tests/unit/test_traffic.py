@@ -88,3 +88,23 @@ def test_the_running_total_is_what_all_clients_have_moved_since_the_last_commit(
     book.strike("b")
     stranger.sent(50, 50)  # it is still there, and counts for nobody
     assert (book.moved, book.of("b")) == (7, Traffic())
+
+
+def test_what_goes_down_for_a_test_of_clients_models_alone_stands_apart_and_is_no_cost() -> None:
+    book = TrafficBook()
+    mine = book.of("a")
+    book.test(True)
+    assert book.testing
+    for _ in range(2):
+        mine.sent(49, 40, PACKAGE)
+    mine.sent(5)
+    mine.received(30, 20, PACKAGE)  # scores are small, but who sends more is counted
+    book.test(False)
+    mine.sent(60, 50, PACKAGE)
+    assert (book.moved, book.moving()) == (70, ["a"])
+    counted = mine.counted()
+    assert [counted[name] for name in ("bytes_down", "bytes_up", "exam_bytes")] == [50, 20, 80]
+    assert counted["message_bytes_down"] == 9 + 9 + 5 + 60
+    assert mine.bundles["down", "delta", "int8+zstd"] == 50
+    mine.forget()
+    assert (mine, book.moved, book.moving()) == (Traffic(), 0, [])

@@ -84,6 +84,32 @@ STRATA: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "start, commands, pages": (("server", "common", "client", "lab"), ("tests/faults/test_bad_input.py",)),
 }
 
+# What runs in processes alone beyond that, and the tests that start these: the first that fits.
+PROCESSES: dict[str, tuple[str, ...]] = {
+    "server/edgeflock/server/service/central.py": ("tests/methods/test_centralized.py",),
+    "server/edgeflock/server/service/certificates.py": ("tests/faults/test_tls.py",),
+    "server/edgeflock/server/web/standing.py": ("tests/wire/test_dashboard_stays.py",),
+    "server/edgeflock/server/web": ("tests/wire/test_dashboard.py", "tests/wire/test_dashboard_stays.py"),
+    "server/edgeflock/server/console": ("tests/wire/test_console.py", "tests/wire/test_lab_demo.py"),
+    "server/edgeflock/server/start/children.py": (
+        "tests/wire/test_tensorboard.py",
+        "tests/wire/test_dashboard.py",
+    ),
+    "server": (
+        "tests/wire/test_console.py",
+        "tests/wire/test_lab_run.py",
+        "tests/faults/test_run_directory.py",
+        "tests/faults/test_sigterm.py",
+        "tests/faults/test_run_ends.py",
+    ),
+}
+
+
+def processes(path: str) -> tuple[str, ...]:
+    """Return the tests that reach a module in processes, where no line is seen."""
+    beyond = next((tests for place, tests in PROCESSES.items() if path.startswith(place)), ())
+    return tuple(dict.fromkeys((*beyond, *STRATA[stratum(path)][1])))
+
 
 def stratum(path: str) -> str:
     return next(name for name, (places, _) in STRATA.items() if path.startswith(places))
@@ -144,7 +170,7 @@ def try_out(copy: Copy, reach: Reach, change: Change) -> Tried:
     tried = copy.tried(change, near, _LIMIT_S)
     if tried.killed:
         return tried
-    return copy.tried(change, STRATA[stratum(change.path)][1], _LIMIT_S)
+    return copy.tried(change, processes(change.path), _LIMIT_S)
 
 
 def _within(tests: Iterable[str], seconds: dict[str, float]) -> Iterator[str]:

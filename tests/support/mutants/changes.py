@@ -134,6 +134,8 @@ def _is_left_out(node: ast.AST) -> bool:
         node, ast.Assert | ast.Import | ast.ImportFrom | ast.JoinedStr
     ):  # nor what is in a sentence
         return True
+    if isinstance(node, ast.keyword) and node.arg == "frozen":  # what is written to is for mypy to see
+        return True
     called = node.func if isinstance(node, ast.Call) else None
     return isinstance(called, ast.Name) and called.id in _TYPES
 

@@ -41,7 +41,6 @@ class Departure:
     def leave(self, ending: Ended) -> list[Effect]:
         """The end is durable."""
         self._position.become(Phase.ENDED)
-        self._space.forget(ended=True)
         self.ending, self.gone = ending, True
         return [Publish(), Exit(ending)]
 

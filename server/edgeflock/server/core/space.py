@@ -40,9 +40,9 @@ class Space:
         self.missing = ""
         return [Announce("run_resumed", {"round": round})]
 
-    def forget(self, *, ended: bool = False) -> None:
+    def forget(self) -> None:
         """What waits is wanted no more, but for what the end waits for."""
-        self._starved = [] if ended else list(filter(is_wanted_at_the_end, self._starved))
+        self._starved = list(filter(is_wanted_at_the_end, self._starved))
         self.retry_at = self.retry_at if self._starved else None
 
 

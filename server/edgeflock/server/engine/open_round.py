@@ -75,9 +75,8 @@ class OpenRound:
 
     # ------------------------------------------------------------------------------- opening
 
-    def restore(self) -> tuple[tuple[int, bytes], ...]:
-        """Take the updates that a previous process had received; return seat and digest of each."""
-        found = []
+    def restore(self) -> None:
+        """Take the updates that a previous process had received."""
         for seat, entry in self.entries.items():
             described = entry.description(self.number)
             if described is None or not self.begat(described):
@@ -85,8 +84,6 @@ class OpenRound:
             package = described.package
             if entry.held == package.size_bytes and entry.running == package.crc32c:
                 self.complete(seat, described)
-                found.append((seat, package.digest))
-        return tuple(found)
 
     def allow(self, budget: Budget, used: Mapping[str, float], *, spare: int) -> None:
         """Share what is left of the budgets among those who will train; so many may still come."""

@@ -76,9 +76,6 @@ class Fold:
         self.counters = torch.zeros(layouts.counters.elements, dtype=torch.int64)
         self.folded: list[int] = []  # roster indices; Invariant: what the sums hold, in this order
         self.malformed: set[int] = set()  # of the open round: nothing of ours has encoded these
-        self.loss = 0.0
-        self.samples = 0
-        self.steps = 0  # of who has done most
 
     def open(self, state: State, round: Round) -> None:
         """Begin a round."""
@@ -90,7 +87,8 @@ class Fold:
         self.sums.reset()
         self.counters.zero_()
         self.folded.clear()
-        self.loss, self.samples, self.steps = 0.0, 0, 0
+        self.loss, self.samples = 0.0, 0  # of all together
+        self.steps = 0  # of who has done most
 
     def advance(self, cohort: Collection[int], updates: Mapping[int, SpooledUpdate]) -> None:
         """Fold ahead: as far as the members of the cohort are here without a gap."""
@@ -98,8 +96,7 @@ class Fold:
             try:
                 return self._advance(sorted(set(cohort) - self.malformed), updates)
             except CorruptPayload:  # of the update that was about to be added
-                self.malformed.add(self.folded[-1])
-                self.reset()
+                self.malformed.add(self.folded[-1])  # with which nothing is expected that begins so
 
     def _advance(self, expected: list[int], updates: Mapping[int, SpooledUpdate]) -> None:
         if self.folded != expected[: len(self.folded)]:

@@ -1,0 +1,71 @@
+"""Sessions: one for each client, what a publication wakes, and strangers who shall not fill the memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgeflock.server.costs.traffic import TrafficBook
+from edgeflock.server.service import sessions as module
+from edgeflock.server.service.sessions import DuplicateId, Session, Sessions
+
+
+def session(client_id: str, instance: bytes = b"i", *, watching: int = 0, life: bytes = b"") -> Session:
+    return Session(client_id, instance, "test", {}, life=life, watching=watching)
+
+
+def test_a_newer_session_takes_over_the_traffic_and_the_upload_and_wakes_the_older_one() -> None:
+    book = TrafficBook()
+    all_of_them = Sessions(book)
+    old = all_of_them.admit(session("a"))
+    old.sent(20, 10)
+    new = all_of_them.admit(session("a"))
+    assert (old.superseded, old.changed.is_set(), new.superseded) == (True, True, False)
+    assert new.traffic is old.traffic is book.of("a")
+    assert (all_of_them.find(old.token), all_of_them.find(new.token)) == (None, new)
+    assert all_of_them.by_id("a") is new
+    all_of_them.remove(old)  # late
+    assert all_of_them.by_id("a") is new
+    all_of_them.remove(new)
+    assert (all_of_them.by_id("a"), list(all_of_them)) == (None, [])
+
+
+def test_a_living_id_of_another_instance_is_refused_and_one_that_does_not_watch_is_not() -> None:
+    all_of_them = Sessions(TrafficBook())
+    all_of_them.admit(session("a", b"1", watching=1))
+    with pytest.raises(DuplicateId, match="another living client uses the id 'a'"):
+        all_of_them.admit(session("a", b"2"))
+    all_of_them.admit(session("b", b"1"))
+    all_of_them.admit(session("b", b"2"))
+
+
+def test_a_publication_wakes_every_session() -> None:
+    all_of_them = Sessions(TrafficBook())
+    both = [all_of_them.admit(session(name)) for name in ("a", "b")]
+    all_of_them.publish()
+    assert [one.changed.is_set() for one in both] == [True, True]
+
+
+def test_of_too_many_strangers_the_oldest_that_does_not_watch_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MOST_STRANGERS", 2)
+    book = TrafficBook()
+    all_of_them = Sessions(book)
+
+    def here() -> list[str]:
+        all_of_them.forget_strangers(lambda client_id: client_id.startswith("seated"))
+        return [one.client_id for one in all_of_them]
+
+    for name in ("seated-1", "watching", "x1"):
+        all_of_them.admit(session(name, watching=name == "watching"))
+        book.of(name).sent(9, 5)
+    assert here() == ["seated-1", "watching", "x1"]
+    all_of_them.admit(session("seated-2"))
+    assert len(here()) == 4, "whoever has a seat is no stranger"
+    all_of_them.admit(session("x2"))
+    assert here() == ["seated-1", "watching", "seated-2", "x2"]
+    assert book.moved == 2 * 5, "what a stranger has moved is nobody's"
+    all_of_them.admit(session("x3", watching=1))
+    assert here() == ["seated-1", "watching", "seated-2", "x3"]
+    all_of_them.admit(session("x4", watching=1))
+    assert len(here()) == 5, "who watches may still take a seat"
