@@ -451,6 +451,37 @@ def test_training_stops_when_nobody_waits_for_it_any_more(tmp_path: Path) -> Non
     asyncio.run(scenario())
 
 
+def test_a_fetch_ends_with_its_round(tmp_path: Path) -> None:
+    """A client behind a slow link would spend its bytes on what nobody waits for."""
+
+    class Stalled(Rehearsal):
+        stalls, left = True, False
+
+        async def Fetch(self, request: pb.FetchRequest, context: Any) -> AsyncIterator[pb.FetchResponse]:  # noqa: N802
+            try:
+                async for answer in super().Fetch(request, context):
+                    yield answer
+                    if self.stalls:
+                        await self.nudge()
+                        await asyncio.Event().wait()
+            finally:
+                self.left = True
+                await self.nudge()
+
+    async def scenario() -> None:
+        server = Stalled(Script(chunk=64), *packed(model()), run_of())
+        async with stage(tmp_path, server) as on, on.living():
+            await server.show(view(server, 1))
+            await server.until(lambda: bool(server.sizes and server.sizes[0]))
+            server.stalls = False
+            await server.show(view(server))
+            await server.until(lambda: server.left)
+            await on.round(2)
+            assert [header.round for header in server.headers] == [2]
+
+    asyncio.run(scenario())
+
+
 def test_steps_and_seconds_are_told_while_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(participation, "PROGRESS_EVERY_S", 0.01)
 
