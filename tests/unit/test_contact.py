@@ -343,7 +343,8 @@ def test_a_silence_that_ends_with_the_line_was_waiting(ends: Exception | None) -
             if ends is not None:
                 raise ends
             first.lose(Interrupted("the watch has noticed"))
-            return await asyncio.get_running_loop().create_future()
+            never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            return await never
 
         contact.attach(first)
         job = asyncio.create_task(contact.attempt(operation, lambda: 0, update))

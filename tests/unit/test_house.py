@@ -9,7 +9,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -116,6 +116,32 @@ def test_every_wing_has_faces_and_no_ring() -> None:
     packages = {f"edgeflock.{name}" for name in (*WINGS, "methods")}
     assert {".".join(name.split(".")[:2]) for name in protected} == packages
     assert free == packages
+
+
+VALUES = ("client/deciding/", "client/protocol.py", "client/costs.py", "server/core/", "server/costs/",
+          "common/payload/", "methods/")  # fmt: skip
+MOVING = {"Backoff", "Budget", "Moved", "Packed", "State", "Traffic"}  # something is done to these
+
+
+def decorated(path: Path) -> Iterator[tuple[ast.ClassDef, set[str]]]:
+    """Yield a module's dataclasses with what their decorators turn on."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for mark in node.decorator_list:
+            if ast.unparse(mark).startswith("dataclass"):
+                words = mark.keywords if isinstance(mark, ast.Call) else []
+                yield node, {str(word.arg) for word in words if ast.unparse(word.value) == "True"}
+
+
+def test_what_is_decided_told_or_chosen_is_a_value_that_nobody_changes() -> None:
+    """Whoever holds it may go on later; the options of a method are given by name."""
+    places = [path for path in written_modules() if any(f"edgeflock/{part}" in str(path) for part in VALUES)]
+    found = [(node, turned_on) for path in places for node, turned_on in decorated(path)]
+    assert len(found) > 90
+    assert {node.name for node, turned_on in found if "frozen" not in turned_on} == MOVING
+    options = [(node, turned_on) for node, turned_on in found if node.name.endswith("Params")]
+    assert [node.name for node, turned_on in options if "kw_only" not in turned_on] == []
 
 
 def test_the_name_of_a_class_is_used_once() -> None:

@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
+import torch
+from structlog.testing import capture_logs
 
 from edgeflock.client.config import ClientConfig
+from edgeflock.client.training import device
 from edgeflock.client.training.setup import Setup
 from edgeflock.client.training.trainer import Trainer
 
@@ -108,3 +111,47 @@ def test_tests_of_own_models_hold_up_each_slot_by_its_share() -> None:
     trainer.examined(1.0)
     trainer.close()
     assert trainer.held_up_s == 0.75
+
+
+def test_who_closes_waits_for_no_work_and_lets_none_begin(trainer: Trainer) -> None:
+    """A step that takes long cannot be interrupted, and nothing of it would be lost."""
+    ends, done = threading.Event(), list[str]()
+
+    async def scenario() -> None:
+        busy = [asyncio.create_task(trainer.run(ends.wait, WAIT_S)) for _ in range(2)]
+        late = asyncio.create_task(trainer.run(done.append, "late"))
+        for _ in range(9):
+            await asyncio.sleep(0)
+        trainer.close()
+        assert not ends.is_set()
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            await trainer.run(done.append, "too late")
+        await asyncio.wait([late], timeout=WAIT_S)
+        assert late.cancelled()
+        ends.set()
+        assert await asyncio.gather(*busy) == [True, True]
+
+    asyncio.run(scenario())
+    assert done == []
+
+
+def test_the_memory_of_a_gpu_is_asked_of_its_device(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(device, "forget_peak", lambda where: asked.append(("forget", str(where))))
+    monkeypatch.setattr(device, "peak_bytes", lambda where: 700)
+    trainer.forget_gpu_peak()
+    assert (trainer.gpu_peak_bytes(), asked) == (700, [("forget", "cpu")])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_another_number_of_threads_than_one_is_said_for_it_gives_other_bits(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", told.append)
+    with capture_logs() as lines:
+        Trainer(ClientConfig(threads=threads)).close()
+    assert told == [threads]
+    assert [line["event"] for line in lines] == ["threads_change_bits"] * (threads - 1)

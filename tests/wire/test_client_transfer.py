@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import grpc
@@ -26,6 +26,7 @@ from edgeflock.common.payload.pack import Packed, pack
 from edgeflock.common.payload.package import IDENTITY, CodecChoice, Kind, Package, Scope
 from edgeflock.common.verdict import Verdict
 from edgeflock.v1 import aggregator_pb2 as pb
+from edgeflock.v1 import bundle_pb2
 from support.rehearsal import Rehearsal, Script, dialled, serving
 
 LAYOUT = Layout.single("w", 9 * GRANULE // 4 + 1234)
@@ -121,6 +122,38 @@ def test_a_damaged_chunk_is_not_taken_and_asked_for_again() -> None:
     server, incoming, _ = fetched(Script(flips=[2 * GRANULE + 5, None]))
     assert server.offsets == [0, 2 * GRANULE]
     assert incoming.received_bytes == len(server.payload) + GRANULE
+
+
+def test_a_stream_that_is_given_up_is_ended_at_the_server_too() -> None:
+    """Else it goes on sending what nobody reads, as long as somebody holds the error."""
+
+    class Endless(Rehearsal):
+        left = False
+
+        async def Fetch(  # noqa: N802
+            self,
+            request: pb.FetchRequest,
+            context: grpc.aio.ServicerContext[pb.FetchRequest, pb.FetchResponse],
+        ) -> AsyncIterator[pb.FetchResponse]:
+            try:
+                yield pb.FetchResponse(chunk=bundle_pb2.Chunk(offset=7, data=b"not the next"))
+                await asyncio.Event().wait()
+            finally:
+                self.left = True
+                await self.nudge()
+
+    async def scenario() -> None:
+        _, encoded = packed()
+        server = Endless(Script())
+        incoming = Incoming(1, Scope.SHARED, encoded.package, Room().target)
+        async with serving(server) as target, dialled(target) as channel:
+            with pytest.raises(Interrupted) as caught:
+                await fetch(channel.stub, SESSION, incoming)
+            await server.until(lambda: server.left)
+            assert (channel.stub.cut, incoming.interrupted) == (True, True)
+            assert caught.value.__traceback__ is not None
+
+    asyncio.run(scenario())
 
 
 def test_chunks_that_end_between_granules_are_resumed_at_a_granule() -> None:

@@ -34,7 +34,7 @@ def write(path: Path, state: State, generation: Generation) -> None:
     for piece in pieces:
         checksum = extend(checksum, piece)
     write_pieces(
-        path, [header.replace(_NO_CHECKSUM.encode(), f'"crc32c":"{checksum:08x}"'.encode(), 1), *pieces]
+        path, [header.replace(_NO_CHECKSUM.encode(), f'"crc32c":"{checksum:08x}"'.encode()), *pieces]
     )
 
 
@@ -75,7 +75,7 @@ def _header(vectors: Mapping[str, Tensor], scalars: Mapping[str, float], generat
 
 
 def _check(header: bytes, data: bytearray, stated: str) -> None:
-    plain = header.replace(f'"crc32c":"{stated}"'.encode(), _NO_CHECKSUM.encode(), 1)
+    plain = header.replace(f'"crc32c":"{stated}"'.encode(), _NO_CHECKSUM.encode())
     if extend(extend(0, plain), data) != int(stated, 16):
         raise ValueError("it has another checksum")
 

@@ -74,7 +74,6 @@ class Contact:
 
     def detach(self) -> None:
         self._line = None
-        self._up.clear()
 
     # ------------------------------------------------------------------------------- transfers
 

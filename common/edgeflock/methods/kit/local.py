@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -269,10 +268,6 @@ class Local:
             "steps": float(self.steps_done),
             "loss": self.mean_loss(),
         }
-
-    def finite(self) -> bool:
-        """Whether training stayed finite: loss and parameters."""
-        return math.isfinite(self.mean_loss()) and bool(torch.isfinite(self.params).all())
 
 
 def _moved(state: State, device: torch.device) -> State:
