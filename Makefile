@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run demo test test-long faults hour promises mutants lint format bench stubs check-stubs check-wire compose pi clean distclean
+.PHONY: help setup run demo test test-long faults hour promises papers mutants lint format bench stubs check-stubs check-wire compose pi clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -63,6 +63,9 @@ mutants: $(STAMP)  ## hours: break the code a little, MUTANTS=300 times, and lis
 	[ -d build/mutants/reach ] || PYTHONPATH=tests $(BIN)/python -m support.mutants reach
 	PYTHONPATH=tests $(BIN)/python -m support.mutants try --sample $(or $(MUTANTS),300) $(MUTANTS_ARGS)
 	PYTHONPATH=tests $(BIN)/python -m support.mutants table
+
+papers: $(STAMP)  ## renew docs/papers.md and the README's summary from papers/*.toml and papers/results
+	$(BIN)/python -m edgeflock.lab.papers.page docs/papers.md README.md
 
 lint: check-stubs check-wire
 	$(BIN)/ruff format --check .

@@ -27,6 +27,11 @@ def package_files() -> set[Path]:
     return {name for name, path in found.items() if path.is_file() and "__pycache__" not in name.parts}
 
 
+def paper_files() -> list[Path]:
+    """Return the papers' files and results, which a wheel carries among its modules."""
+    return [path for path in (ROOT / "papers").rglob("*") if path.is_file()]
+
+
 def written_modules() -> list[Path]:
     """Return the modules that people wrote: all but the generated ones."""
     modules = [path for wing in WINGS for path in sorted((ROOT / wing).rglob("*.py"))]
@@ -179,7 +184,11 @@ def test_the_wheel_carries_every_part_of_the_product(tmp_path: Path) -> None:
     assert build.returncode == 0, build.stderr
     (wheel,) = tmp_path.glob("*.whl")
     carried = {Path(name) for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert carried == package_files()
+    papers = {
+        Path("edgeflock/lab/papers/files") / path.relative_to(ROOT / "papers") for path in paper_files()
+    }
+    assert carried == package_files() | papers
+    assert papers
     assert any(name.name == "digits.npz" for name in carried)
 
 

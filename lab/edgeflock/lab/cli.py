@@ -22,6 +22,7 @@ _COMMANDS = {
         "edgeflock.lab.testbed.command:testbed",
         "Run a grid on emulated devices, each with a core's share, behind one Wi-Fi.",
     ),
+    "paper": ("edgeflock.lab.papers.command:paper", "Run a paper's table or figure, beside its own values."),
     "export": (
         "edgeflock.lab.export.command:export",
         "Write a run's model for other programs: safetensors, ONNX ...",

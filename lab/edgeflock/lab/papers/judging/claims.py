@@ -1,0 +1,224 @@
+"""The claims of a paper's file: what each says, the rule that judges it, and the verdict over all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgeflock.common.command.options import unknown
+from edgeflock.common.errors import BadValue, UsageError
+from edgeflock.lab.papers.judging.quantity_name import QuantityName, read_quantity
+from edgeflock.lab.papers.judging.rules import RULES, Evidence, Ruling, Word
+from edgeflock.lab.papers.judging.sheet import NumberPlace, Sheet
+
+_KEYS = ("says", "rule", "quantity", "case", "row", "aside")
+_PLACE = ("row", "case", "quantity")
+_GOES = ("falls", "rises", "stays")
+
+Rows = Mapping[str, Sequence[str]]  # the rows of every case; one without a name where there are no cases
+
+
+@dataclass(frozen=True)
+class PlaceName:
+    """One place of a claim: what it does not say is the claim's."""
+
+    row: str = ""
+    case: str = ""
+    quantity: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.row, self.case, self.quantity)))
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says of its figures, and the rule that decides whether ours say it, too."""
+
+    says: str
+    rule: str
+    quantity: QuantityName
+    cases: tuple[str, ...]
+    row: str
+    aside: bool  # told, and no part of the verdict: a control
+    asked: Mapping[str, Any]
+    places: Mapping[str, PlaceName]  # by how they are named in `asked`
+
+    def quantities(self) -> list[QuantityName]:
+        """Return every figure that it needs."""
+        others = (place.quantity for place in self.places.values() if place.quantity)
+        return [self.quantity, *(read_quantity(text, "quantity") for text in others)]
+
+
+@dataclass(frozen=True)
+class ClaimVerdict:
+    """The word on a claim, over its cases."""
+
+    claim: Claim
+    word: Word
+    by_case: Mapping[str, Ruling] = field(default_factory=dict)
+
+    @property
+    def ground(self) -> str:
+        """What it stands on, in words: the cases that decided, first."""
+        deciding = [(case, ruling) for case, ruling in self.by_case.items() if ruling.word == self.word]
+        told = "; ".join(f"{case}: {ruling.ground}" if case else ruling.ground for case, ruling in deciding)
+        share = f"{len(deciding)} of {len(self.by_case)} cases: " if len(self.by_case) > 1 else ""
+        return share + told
+
+
+def judged(claim: Claim, found: Sheet) -> ClaimVerdict:
+    """Return the verdict on one claim."""
+    by_case = {case: _ruled(claim, found, case) for case in claim.cases}
+    tried = [ruling.word for ruling in by_case.values() if ruling.word != Word.NOT_TRIED]
+    return ClaimVerdict(claim, worst(tried), by_case)
+
+
+def verdict(claims: Sequence[ClaimVerdict]) -> Word:
+    """Return the word on a paper's file: the worst of its claims, those aside left out."""
+    return worst([one.word for one in claims if not one.claim.aside and one.word != Word.NOT_TRIED])
+
+
+def worst(words: Sequence[Word]) -> Word:
+    return max(words, key=list(Word).index, default=Word.NOT_TRIED)
+
+
+def _ruled(claim: Claim, found: Sheet, case: str) -> Ruling:
+    rows = {
+        name: found.at(
+            NumberPlace(
+                place.case or case,
+                place.row or claim.row,
+                place.quantity or claim.quantity.text,
+            )
+        )
+        for name, place in claim.places.items()
+    }
+    missing = [name for name, numbers in rows.items() if not numbers]
+    if missing:
+        return Ruling(Word.NOT_TRIED, f"no numbers of {', '.join(missing[:3])}")
+    quantity, asked = claim.quantity, _of_case(claim, case)
+    if not isinstance(asked.get("of"), list):
+        return RULES[claim.rule].judge(Evidence(rows, quantity.is_cost, quantity.less_is_better, asked))
+    each = [
+        RULES[claim.rule].judge(
+            Evidence(rows, quantity.is_cost, quantity.less_is_better, {**asked, "of": one})
+        )
+        for one in asked["of"]
+    ]
+    word = worst([ruling.word for ruling in each])
+    return Ruling(word, "; ".join(ruling.ground for ruling in each if ruling.word == word))
+
+
+def _of_case(claim: Claim, case: str) -> dict[str, Any]:
+    """Return what is asked in a case: of a list of the paper's values, its own."""
+    place = claim.cases.index(case)
+    return {
+        key: value[place] if key == "paper" and isinstance(value, list) else value
+        for key, value in claim.asked.items()
+    }
+
+
+# ---------------------------------------------------------------------------------- from a paper's file
+
+
+def read_claim(table: Any, rows: Rows, where: str) -> Claim:
+    """Return a claim of a file, checked: its rule, its keys, and whether the grid runs what it names."""
+    if not isinstance(table, dict):
+        raise BadValue(where, table, "a table, [[claim]]")
+    rule = _text(table, "rule", where)
+    if rule not in RULES:
+        raise BadValue(f"rule in {where}", rule, ", ".join(RULES))
+    kind = RULES[rule]
+    known = {*_KEYS, *kind.needs, *kind.takes}
+    for key in table:
+        if key not in known:
+            raise unknown(f"key in {where}", key, known)
+    cases = _cases(table, rows, where)
+    asked = {key: table[key] for key in (*kind.needs, *kind.takes) if key in table}
+    if rule == "best":
+        asked.setdefault("over", list(rows[cases[0]]))
+    for key in kind.needs:
+        if key not in asked:
+            raise UsageError(f"{where} has no {key}: the rule {rule} needs {', '.join(kind.needs)}")
+    _check_numbers(asked, len(cases), where)
+    named, places = _named(asked, kind.names, where)
+    claim = Claim(
+        says=_text(table, "says", where),
+        rule=rule,
+        quantity=read_quantity(_text(table, "quantity", where), f"quantity in {where}"),
+        cases=cases,
+        row=str(table.get("row", "")),
+        aside=table.get("aside") is True,
+        asked=named,
+        places=places,
+    )
+    _check_places(claim, rows, where)
+    return claim
+
+
+def _text(table: Mapping[str, Any], key: str, where: str) -> str:
+    value = table.get(key)
+    if value is None:
+        raise UsageError(f"{where} has no {key}")
+    if not isinstance(value, str) or not value:
+        raise BadValue(f"{key} in {where}", value, "a text")
+    return value
+
+
+def _cases(table: Mapping[str, Any], rows: Rows, where: str) -> tuple[str, ...]:
+    given = table.get("case", list(rows))
+    cases = given if isinstance(given, list) else [given]
+    for case in cases:
+        if case not in rows:
+            raise BadValue(f"case in {where}", case, f"a case of the grid: {', '.join(rows)}")
+    if not cases:
+        raise BadValue(f"case in {where}", given, "one case at least")
+    return tuple(cases)
+
+
+def _check_numbers(asked: Mapping[str, Any], cases: int, where: str) -> None:
+    paper = asked.get("paper", 0)
+    if isinstance(paper, list) and len(paper) != cases:
+        raise BadValue(f"paper in {where}", paper, f"a number, or {cases} of them, one of each case")
+    numbers = [("paper", one) for one in (paper if isinstance(paper, list) else [paper])]
+    numbers += [(key, asked[key]) for key in ("least", "most", "margin", "alike") if key in asked]
+    for key, value in numbers:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadValue(f"{key} in {where}", value, "a number")
+    if asked.get("goes", _GOES[0]) not in _GOES:
+        raise BadValue(f"goes in {where}", asked["goes"], ", ".join(_GOES))
+
+
+def _named(
+    asked: Mapping[str, Any], keys: Sequence[str], where: str
+) -> tuple[dict[str, Any], dict[str, PlaceName]]:
+    """Return what is asked with a name for every place, and the places by these names."""
+    places: dict[str, PlaceName] = {}
+
+    def name(value: Any, key: str) -> Any:
+        if isinstance(value, list):
+            return [name(entry, key) for entry in value]
+        if isinstance(value, str):
+            place = PlaceName(row=value)
+        elif isinstance(value, dict) and value and value.keys() <= set(_PLACE):
+            place = PlaceName(**{part: str(text) for part, text in value.items()})
+        else:
+            raise BadValue(f"{key} in {where}", value, "a row's name, or a table of row, case and quantity")
+        places[str(place)] = place
+        return str(place)
+
+    return {key: name(value, key) if key in keys else value for key, value in asked.items()}, places
+
+
+def _check_places(claim: Claim, rows: Rows, where: str) -> None:
+    """Refuse a claim of a case, a row or a figure that there is not."""
+    for place in claim.places.values():
+        if place.quantity:
+            read_quantity(place.quantity, f"quantity in {where}")
+        for case in (place.case,) if place.case else claim.cases:
+            if case not in rows:
+                raise BadValue(f"case in {where}", case, f"a case of the grid: {', '.join(rows)}")
+            row = place.row or claim.row
+            if row not in rows[case]:
+                raise unknown(f"row in {where}, which the grid does not run", row, rows[case])
