@@ -7,6 +7,8 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,7 @@ def test_a_missing_package_is_one_sentence_with_the_line_that_installs_it(
 
 def test_the_line_is_typed_as_it_works_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In the clone and elsewhere, with pip and in an environment of uv, which has none."""
+    monkeypatch.setitem(sys.modules, "pip", module_from_spec(ModuleSpec("pip", None)))
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("PATH", f"{Path(sys.prefix, 'bin')}:{os.environ['PATH']}")
     assert extras.install_line("lab").endswith("install -c constraints.txt -e '.[lab]'")

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from edgeflock.common.errors import MissingData, UsageError
 from edgeflock.lab.history import read
-from edgeflock.lab.plots.album import Album
+from edgeflock.lab.plots.album import Album, Plot
 from edgeflock.lab.report.exam import examine
 from edgeflock.lab.report.subject import scores, subjects
 from edgeflock.server.console.summary import rows
@@ -55,22 +55,41 @@ class Reader(html.parser.HTMLParser):
         return " ".join(text for text in self.texts if text)
 
 
-def page_of(folder: Path, *run_dirs: Path) -> Reader:
-    album = Album(folder / "plots")
+class Captions(Album):
+    """Plots that are not drawn: what a page says needs no pictures, and they take most of its seconds."""
+
+    def add(self, stem: str, title: str, caption: str, *_: object) -> Plot:
+        self.count += 1
+        return Plot(stem, title, caption, "")
+
+
+def page_of(folder: Path, *run_dirs: Path, drawn: bool = True) -> Reader:
+    album = (Album if drawn else Captions)(folder / "plots")
     album.begin()
     found = subjects([read(run_dir, bundles=True) for run_dir in run_dirs], None)
     return Reader(render(found, album))
 
 
+@pytest.fixture(scope="module")
+def drawn_page(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    """The page of a run with all its plots."""
+    folder = tmp_path_factory.mktemp("drawn")
+    return page_of(folder, told_run(folder / "run"))
+
+
+def text_of(folder: Path, *run_dirs: Path) -> str:
+    return page_of(folder, *run_dirs, drawn=False).text
+
+
 def test_the_page_tells_what_the_journal_holds(tmp_path: Path) -> None:
-    page = page_of(tmp_path, told_run(tmp_path / "run", rounds=8, seed=5, lr=0.25))
-    assert "fedavg with 2 clients; mlp on digits, iid; 1 epoch per round" in page.text
-    assert "learning rate 0.25; seed 5." in page.text
-    assert "Completed: all 8 rounds are done." in page.text
-    assert "final accuracy 0.8000" in page.text
-    assert "bytes 30.4 kB 16 kB down, 14.4 kB up" in page.text
-    assert "--seed=5" in page.text
-    assert "[model]  # identity" in page.text
+    text = text_of(tmp_path, told_run(tmp_path / "run", rounds=8, seed=5, lr=0.25))
+    assert "fedavg with 2 clients; mlp on digits, iid; 1 epoch per round" in text
+    assert "learning rate 0.25; seed 5." in text
+    assert "Completed: all 8 rounds are done." in text
+    assert "final accuracy 0.8000" in text
+    assert "bytes 30.4 kB 16 kB down, 14.4 kB up" in text
+    assert "--seed=5" in text
+    assert "[model]  # identity" in text
 
 
 def test_budgets_and_the_target_stand_on_the_first_screen(tmp_path: Path) -> None:
@@ -79,23 +98,23 @@ def test_budgets_and_the_target_stand_on_the_first_screen(tmp_path: Path) -> Non
         "target": {"accuracy": "0.985"},
     }
     run_dir = told_run(tmp_path / "run", rounds=2, **limits)
-    assert "Target: accuracy 0.985, not reached." in page_of(tmp_path / "1", run_dir).text
+    assert "Target: accuracy 0.985, not reached." in text_of(tmp_path / "1", run_dir)
     used = {"bytes": [250_000, 1_000_000], "energy": [0.0, 50_000.0]}
     with writing(run_dir) as journal:
         write_event(journal, "run_ended", {"kind": "completed", "reason": "", "budget": used}, 2.0)
-    text = page_of(tmp_path / "2", run_dir).text
+    text = text_of(tmp_path / "2", run_dir)
     assert "Used of the budgets: bytes 250 kB of 1 MB; energy not known of 50 kJ: no client stated" in text
     going = told_run(tmp_path / "going", rounds=2, ended=False, **limits)
-    assert "Target: accuracy 0.985, not reached yet." in page_of(tmp_path / "3", going).text
+    assert "Target: accuracy 0.985, not reached yet." in text_of(tmp_path / "3", going)
     met = told_run(tmp_path / "met", rounds=2, target={"accuracy": "0.15"})
-    assert "Target: accuracy 0.15, reached in round 2." in page_of(tmp_path / "4", met).text
+    assert "Target: accuracy 0.15, reached in round 2." in text_of(tmp_path / "4", met)
 
 
 def test_a_pause_is_told_apart_from_the_time_of_the_rounds(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / "run")
     with writing(run_dir) as journal:
         insert(journal, "round_costs", {"epoch": 0, "round": 2, "name": "paused_s", "value": 30.0})
-    assert "time 45 s of the rounds, 30 s of it paused" in page_of(tmp_path, run_dir).text
+    assert "time 45 s of the rounds, 30 s of it paused" in text_of(tmp_path, run_dir)
     assert ("time", "45 s of rounds, 30 s of them paused") in rows(run_dir, [])
 
 
@@ -118,40 +137,40 @@ def test_names_of_any_kind_are_shown_and_never_run(tmp_path: Path) -> None:
 def test_a_damaged_file_of_the_lab_costs_the_command_alone(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / "run")
     (run_dir / "lab.toml").write_text("proc")
-    text = page_of(tmp_path / "report", run_dir).text
+    text = text_of(tmp_path / "report", run_dir)
     assert "The command that repeats it: the configuration file" in text
     assert "The whole configuration (run.toml)" in text
 
 
-def test_the_page_loads_nothing(tmp_path: Path) -> None:
-    page = page_of(tmp_path, told_run(tmp_path / "run"))
+def test_the_page_loads_nothing(drawn_page: Reader) -> None:
     loading = [
         (tag, name, value)
-        for tag, name, value in page.attributes
+        for tag, name, value in drawn_page.attributes
         if name in ("src", "href", "xlink:href", "action", "data", "srcset")
         and not value.startswith(("#", "data:"))
     ]
     assert loading == []
-    policies = [value for tag, name, value in page.attributes if "default-src 'none'" in value]
+    policies = [value for tag, name, value in drawn_page.attributes if "default-src 'none'" in value]
     assert len(policies) == 1
 
 
-def test_ids_on_the_page_are_unique_and_references_are_met(tmp_path: Path) -> None:
-    page = page_of(tmp_path, told_run(tmp_path / "run"))
-    ids = [value for _, name, value in page.attributes if name == "id"]
+def test_ids_on_the_page_are_unique_and_references_are_met(drawn_page: Reader) -> None:
+    ids = [value for _, name, value in drawn_page.attributes if name == "id"]
     assert len(ids) == len(set(ids)) > 100
-    used = {value[1:] for _, name, value in page.attributes if name == "xlink:href"}
-    clips = {value for _, name, text in page.attributes for value in re.findall(r"url\(#([^)]+)\)", text)}
+    used = {value[1:] for _, name, value in drawn_page.attributes if name == "xlink:href"}
+    clips = {
+        value for _, name, text in drawn_page.attributes for value in re.findall(r"url\(#([^)]+)\)", text)
+    }
     assert used | clips <= set(ids)
 
 
 def test_what_is_not_there_is_said_and_not_left_out(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / "run", ended=False)
-    page = page_of(tmp_path / "report", run_dir)
-    assert "Not finished: 3 of 3 rounds are committed." in page.text
-    assert f"Confusion matrix: {run_dir}/rounds/000003/model.safetensors is gone." in page.text
+    text = text_of(tmp_path / "report", run_dir)
+    assert "Not finished: 3 of 3 rounds are committed." in text
+    assert f"Confusion matrix: {run_dir}/rounds/000003/model.safetensors is gone." in text
     samples = "the clients' numbers of samples are not those of the partition"
-    assert f"Labels of the clients: {samples}" in page.text
+    assert f"Labels of the clients: {samples}" in text
 
 
 def test_a_run_that_goes_on_is_examined_by_the_model_that_it_has_by_now(tmp_path: Path) -> None:
@@ -164,7 +183,7 @@ def test_a_run_that_goes_on_is_examined_by_the_model_that_it_has_by_now(tmp_path
     save_file(net.state_dict(), folder / "model.safetensors")
     found = examine(history, None)
     assert (found.round, found.final, found.journalled) == (5, False, None)
-    assert "Of the model of round 5, " in page_of(tmp_path / "report", run_dir).text
+    assert "Of the model of round 5, " in text_of(tmp_path / "report", run_dir)
 
 
 def test_no_heading_is_deeper_than_the_one_above_it_allows(tmp_path: Path) -> None:
@@ -172,7 +191,7 @@ def test_no_heading_is_deeper_than_the_one_above_it_allows(tmp_path: Path) -> No
     with writing(other) as journal:
         journal.execute("DELETE FROM evaluations")
     for number, run_dirs in enumerate([(one,), (other,), (one, other)]):
-        levels = page_of(tmp_path / str(number), *run_dirs).levels
+        levels = page_of(tmp_path / str(number), *run_dirs, drawn=False).levels
         assert levels[0] == 1
         assert [pair for pair in pairwise(levels) if pair[1] > pair[0] + 1] == []
 
@@ -191,12 +210,12 @@ def test_a_run_without_rounds_or_evaluations_has_a_page_too(tmp_path: Path) -> N
 def test_the_band_around_a_mean_of_models_is_explained(tmp_path: Path) -> None:
     run_dir = told_run(tmp_path / "run")
     band = "Around a mean of several models: one standard deviation over them."
-    assert band not in page_of(tmp_path / "1", run_dir).text
+    assert band not in text_of(tmp_path / "1", run_dir)
     several = {"epoch": 0, "model": "client_local", "members": 2, "deviation": 0.1, "samples": 50}
     with writing(run_dir) as journal:
         rows = ({**several, "round": round, "accuracy": 0.5, "loss": 1.0} for round in (1, 2, 3))
         insert(journal, "evaluations", *rows)
-    assert page_of(tmp_path / "2", run_dir).text.count(band) == 3  # against rounds, bytes and seconds
+    assert text_of(tmp_path / "2", run_dir).count(band) == 3  # against rounds, bytes and seconds
 
 
 def test_labels_are_those_that_the_clients_have_told(tmp_path: Path) -> None:
@@ -219,6 +238,7 @@ def test_several_runs_are_laid_over_each_other(tmp_path: Path) -> None:
 
 def test_a_comparison_stands_for_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("edgeflock.lab.plots.album.Album", Captions)
     grid = Path("compare")
     told_run(grid / "cells" / "fedavg-0123456789ab", seed=10)
     told_run(grid / "cells" / "fedavg-ba9876543210", seed=2)
