@@ -21,6 +21,7 @@ from edgeflock.client.training.bench import Progress, Result
 from edgeflock.client.training.desk import Desk
 from edgeflock.client.training.gauge import Gauge
 from edgeflock.client.training.meter import Meter, peak_rss_bytes
+from edgeflock.client.training.span import Span, Spans
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.payload.pack import pack
 from edgeflock.common.payload.package import Package, Scope
@@ -49,6 +50,9 @@ class Hands:
     seen: State | None = None
     allowed: tuple[dict[str, float], dict[str, float]] = ({}, {})
 
+    def __post_init__(self) -> None:
+        self.spans = Spans(2, lambda: self.seconds)
+
     @asynccontextmanager
     async def bench(self, setup: Any) -> AsyncIterator[Any]:
         self.said.append("slot")
@@ -64,6 +68,9 @@ class Hands:
 
     async def slot_wanted(self) -> None:
         pass
+
+    def span(self, setup: Any, round: int) -> Span:
+        return self.spans.of("run1", round)
 
     def examined(self, seconds: float) -> None:
         self.said.append(f"exam {seconds:g}")
@@ -152,6 +159,7 @@ def test_what_a_training_took_goes_with_its_update_and_its_test_is_no_part_of_it
     assert (cost.train_s, cost.cpu_s, cost.fetch_s) == (6.0, 5.0, 2.0)
     assert (cost.samples_done, cost.forward_samples, cost.backward_samples) == (30, 60, 30)
     assert (cost.exam_s, cost.exam_cpu_s, cost.held_up_s) == (4.0, 3.0, 1.5 + 4.0)
+    assert cost.busy_s == 10 - 4 / 2  # of two slots one was testing
     assert (cost.used_up, cost.readings.peak_gpu_bytes) == ("cpu", 700)
     assert (cost.readings.energy_j, cost.readings.exam_j) == (2.0 * 8, 2.0 * 4)
     assert 0 < cost.peak_rss_bytes <= peak_rss_bytes()
