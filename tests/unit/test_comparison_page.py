@@ -18,6 +18,7 @@ from edgeflock.lab.plots import theme
 from edgeflock.lab.report.command import report
 from edgeflock.lab.report.headline import proper_name, title
 from edgeflock.lab.report.page import warning
+from support.captions import Captions
 from support.told_run import told_run, writing
 
 GRID = """
@@ -58,6 +59,12 @@ def page(out: Path) -> str:
     return (out / "report" / "index.html").read_text("utf-8")
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgeflock.lab.plots.album.Album", Captions)
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_the_report_of_a_comparison_is_the_comparison(tmp_path: Path) -> None:
     text = page(comparison(tmp_path / "c"))
     told = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", text))
@@ -89,6 +96,7 @@ def test_a_method_has_its_colour_in_legends_tables_and_plots(tmp_path: Path) -> 
         assert all(theme.HUES[number][0] in drawn for number in range(3)), stem
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_runs_without_a_result_are_named_on_the_page(tmp_path: Path) -> None:
     text = page(comparison(tmp_path / "c", unfinished="fedprox seed=1", never="fedtrip seed=0"))
     assert "fedprox seed=1 has no result: its run is not over: 4 of 4 rounds are committed." in text
@@ -97,6 +105,7 @@ def test_runs_without_a_result_are_named_on_the_page(tmp_path: Path) -> None:
     assert "4 of 6 runs finished" in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_runs_that_the_grid_does_not_ask_for_are_named_and_left_out(tmp_path: Path) -> None:
     out = comparison(tmp_path / "c")
     told_run(out / "cells" / "moon-0123456789ab", method="moon")

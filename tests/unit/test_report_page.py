@@ -14,12 +14,13 @@ from safetensors.torch import save_file
 
 from edgeflock.common.errors import MissingData, UsageError
 from edgeflock.lab.history import read
-from edgeflock.lab.plots.album import Album, Plot
+from edgeflock.lab.plots.album import Album
 from edgeflock.lab.report.exam import examine
 from edgeflock.lab.report.subject import scores, subjects
 from edgeflock.server.console.summary import rows
 from edgeflock.server.journal.events import write_event
 from edgeflock.server.start.build import build_net, load_test_set
+from support.captions import Captions
 from support.told_run import insert, told_run, writing
 
 pytest.importorskip("matplotlib", reason="edgeflock[lab] is not installed")
@@ -53,14 +54,6 @@ class Reader(html.parser.HTMLParser):
     @property
     def text(self) -> str:
         return " ".join(text for text in self.texts if text)
-
-
-class Captions(Album):
-    """Plots that are not drawn: what a page says needs no pictures, and they take most of its seconds."""
-
-    def add(self, stem: str, title: str, caption: str, *_: object) -> Plot:
-        self.count += 1
-        return Plot(stem, title, caption, "")
 
 
 def page_of(folder: Path, *run_dirs: Path, drawn: bool = True) -> Reader:
