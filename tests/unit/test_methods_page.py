@@ -19,7 +19,12 @@ def test_the_generated_parts_are_up_to_date() -> None:
 
 def test_every_method_has_its_section_with_its_facts_and_no_other_has() -> None:
     parts = {match["what"] for match in MARKED.finditer(TEXT)}
-    assert parts == {"methods", "method options of all", *(f"method:{name}" for name in names())}
+    assert parts == {
+        "methods",
+        "method costs",
+        "method options of all",
+        *(f"method:{name}" for name in names()),
+    }
     sections = re.findall(r"^## (\w+)$", TEXT, re.MULTILINE)
     assert sorted(sections) == names()
     for name in names():

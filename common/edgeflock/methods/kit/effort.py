@@ -30,7 +30,7 @@ class Effort:
 
     def training(self) -> float:
         """Return the operations of the passes that every method has."""
-        return float(self.samples) * (self.forward + self.backward)
+        return self.samples * (self.forward + self.backward)
 
     def vectors(self, count: float) -> float:
         """Return the operations of so many vector operations in every step."""
@@ -46,7 +46,7 @@ class Effort:
 
     def walk(self, *, backward: bool = False) -> float:
         """Return the operations of one pass over the whole local set."""
-        return float(self.held) * (self.forward + (self.backward if backward else 0))
+        return self.held * (self.forward + (self.backward if backward else 0))
 
     def first_batch(self, count: float) -> float:
         """Return the operations of so many further passes on one batch."""

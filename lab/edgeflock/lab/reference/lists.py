@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
 from edgeflock.common import listing
+from edgeflock.common.errors import UsageError
+from edgeflock.lab.reference import samples_like
 
 
 def _methods(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -15,12 +19,20 @@ def _methods(ctx: click.Context, parameter: click.Parameter, incomplete: str) ->
 
 @click.command()
 @click.argument("name", required=False, metavar="[NAME]", shell_complete=_methods)
-def methods(name: str | None) -> int:
-    """List the methods, or the options of the method NAME."""
+@click.option("--costs", is_flag=True, help="What each adds to a client's round of FedAvg, as counted here.")
+@click.option("--model", default="lenet5", show_default=True, metavar="NAME", help="--costs: of this model.")
+@samples_like.options("mnist")
+@click.option("--steps", type=click.IntRange(1), default=12, show_default=True, help="--costs: K of a round.")
+@click.option("--batch-size", type=click.IntRange(1), default=50, show_default=True, help="--costs: M.")
+@click.option("--samples", type=click.IntRange(1), default=600, show_default=True, help="--costs: n, held.")
+def methods(name: str | None, costs: bool, **told: Any) -> int:
+    """List the methods, or the options of the method NAME, or with --costs what they cost."""
     from edgeflock.methods.kit import registry as known
     from edgeflock.server.start.describe import describe_method
 
-    if name:
+    if costs:
+        click.echo("\n".join(_costs(name, **told)))
+    elif name:
         click.echo(describe_method(name))
     else:
         for entry in known.names():
@@ -28,17 +40,52 @@ def methods(name: str | None) -> int:
     return 0
 
 
-@click.command()
-def models() -> int:
-    """List the models with their arguments (--model-arg KEY=VALUE)."""
-    from edgeflock.common.models.kit import registry as known
+def _costs(
+    name: str | None,
+    *,
+    model: str,
+    dataset: str,
+    shape: str | None,
+    classes: int | None,
+    arguments: tuple[str, ...],
+    **work: int,
+) -> Iterator[str]:
+    """Yield what a round costs with each method, or that of the name."""
+    from edgeflock.common.models.kit import registry
+    from edgeflock.lab.reference import method_costs
 
-    for name in known.names():
-        module = known.find(name)
-        arguments = getattr(module, "ARGUMENTS", {}).items()
-        click.echo(f"{name:<14} {(module.__doc__ or '').partition(chr(10))[0].removeprefix(f'{name}: ')}")
-        for key, argument in arguments:
-            click.echo(f"    {key}={argument.default}  {argument.allowed}")
+    like = samples_like.found(dataset, shape, classes)
+    net = registry.build(
+        model,
+        input_shape=like.shape,
+        classes=like.classes,
+        arguments=samples_like.pairs(arguments),
+        seed=0,
+    )
+    return method_costs.lines(name, model, method_costs.values(net, like.shape, like.classes, **work))
+
+
+def _models(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in listing.models() if name.startswith(incomplete)]
+
+
+@click.command()
+@click.argument("name", required=False, metavar="[NAME]", shell_complete=_models)
+@samples_like.options("cifar10")
+def models(
+    name: str | None, dataset: str, shape: str | None, classes: int | None, arguments: tuple[str, ...]
+) -> int:
+    """List the models, or the model NAME, with their sizes for samples like these, and their arguments."""
+    from edgeflock.common.models.kit import registry as known
+    from edgeflock.lab.reference import models_list
+
+    if name:
+        known.find(name)
+    elif arguments:
+        raise UsageError("--model-arg is an argument of one model: name it, as in fl-lab models resnet18")
+    like, given = samples_like.found(dataset, shape, classes), samples_like.pairs(arguments)
+    names = [name] if name else known.names()
+    click.echo("\n".join(models_list.lines(names, like.shape, like.classes, given)))
     return 0
 
 

@@ -1,7 +1,8 @@
 """The generated parts of docs/methods.md: the overview, and facts and options of every method, from the code.
 
 `python -m edgeflock.lab.reference.methods_page FILE...` renews what stands between the markers
-`<!-- methods -->`, `<!-- method:NAME -->`, `<!-- method options of all -->` and `<!-- /method -->`.
+`<!-- methods -->`, `<!-- method costs -->`, `<!-- method:NAME -->`, `<!-- method options of all -->` and
+`<!-- /method -->`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Iterable
 
 from edgeflock.lab import markdown
+from edgeflock.lab.reference import method_costs
 from edgeflock.methods.kit.base import Method
 from edgeflock.methods.kit.options import Params
 from edgeflock.methods.kit.registry import load, names
@@ -25,7 +27,8 @@ from edgeflock.server.start.describe import (
 )
 
 MARKED = re.compile(
-    r"(<!-- (?P<what>methods|method:\w+|method options of all) -->\n)(?P<part>.*?)(<!-- /method -->)",
+    r"(<!-- (?P<what>methods|method:\w+|method options of all|method costs) -->\n)"
+    r"(?P<part>.*?)(<!-- /method -->)",
     re.DOTALL,
 )
 _COMMON = {field.name: field.default for field in dataclasses.fields(Params)}
@@ -52,6 +55,13 @@ def common() -> str:
     return _options([option for option in option_texts(load("fedavg")) if option.name in _COMMON])
 
 
+def costs() -> str:
+    """Return the table of what every method adds to a client's round of FedAvg."""
+    found = [method_costs.of(load(name)) for name in names()]
+    rows = [(f"[{row.method}](#{row.method})", str(row.operations), str(row.numbers)) for row in found]
+    return _table(("method", "operations", "numbers sent"), rows)
+
+
 def renewed(text: str) -> str:
     """Return the page with every marked part as it must be."""
     return MARKED.sub(lambda match: f"{match[1]}{_part(match['what'])}{match[4]}", text)
@@ -60,6 +70,8 @@ def renewed(text: str) -> str:
 def _part(what: str) -> str:
     if what == "methods":
         return overview()
+    if what == "method costs":
+        return costs()
     return common() if what == "method options of all" else facts(what.removeprefix("method:"))
 
 

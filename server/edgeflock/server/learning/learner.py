@@ -122,12 +122,12 @@ class Learner:
             return {}
         elements, features = self.setting.layout.elements, self.setting.features
         effort = Effort(elements, features, *self._terms.passes, steps=steps, samples=samples, held=held)
-        passes = self.method.extra_flops(self.params, effort.bare()) if steps else 0.0
-        vectors = self.method.extra_flops(self.params, effort.still()) if steps else 0.0
+        passes = float(self.method.extra_flops(self.params, effort.bare())) if steps else 0.0
+        vectors = float(self.method.extra_flops(self.params, effort.still())) if steps else 0.0
         if forward:
             passes = float(forward) * effort.forward + float(backward) * effort.backward - effort.training()
         own = passes + vectors
-        return {"flops": effort.training() + own, "method_flops": own, "method_pass_flops": passes}
+        return {"flops": float(effort.training()) + own, "method_flops": own, "method_pass_flops": passes}
 
     # --------------------------------------------------------------------------------- opening
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.models.kit import registry as models
+from edgeflock.common.models.kit.base import Net
 from edgeflock.common.payload.package import Kind
 from edgeflock.methods.kit.base import Method, Round, Setting, State
 from edgeflock.methods.kit.options import Params, shown
@@ -119,14 +120,25 @@ def moves(method: Method) -> str:
 def _bundles(method: Method, number: int) -> tuple[list[Kind], list[Kind]]:
     """Return the kinds of a round, asked of the server half with a small model at its start."""
     net = models.build("mlp", input_shape=(1, 2, 2), classes=2, arguments={"hidden": "2"}, seed=0)
+    down, up = exchanged(method, number, net, 2)
+    return list(down), list(up)
+
+
+def exchanged(method: Method, number: int, net: Net, classes: int) -> tuple[dict[Kind, int], dict[Kind, int]]:
+    """Return the bundles that a client gets and sends in a round, with how many numbers each holds.
+
+    Asked of the server half with its default options and that model at its start; what only some fetch is
+    left out.
+    """
     flat = FlatModel(net)
-    setting = Setting(flat.layout, classes=2, features=net.features, clients=2, seed=0, head=net.head_names())
+    setting = Setting(flat.layout, classes, net.features, clients=2, seed=0, head=net.head_names())
     half, state = method.server(method.params(), setting), State()
     state.vectors.update(model=flat.params, buffers=flat.buffers, counters=flat.counters)
     half.begin(state)
     round = Round(number, 0.1, (0, 1), {0: 1, 1: 1})
     down = [*half.broadcast(state, round), *half.personal_kinds(round)]
-    return down, list(half.uploads(round))
+    sizes = [{kind: half.layout(kind).elements for kind in kinds} for kinds in (down, half.uploads(round))]
+    return sizes[0], sizes[1]
 
 
 def _listed(kinds: Iterable[Kind]) -> str:
