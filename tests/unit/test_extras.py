@@ -18,7 +18,7 @@ from edgeflock.common.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 _BLOCKED = "import sys; sys.modules.update(dict.fromkeys({!r})); from edgeflock.{}.cli import main; main()"
-_PACKAGES = {"grpc_reflection": "grpcio-reflection", "PIL": "torchvision"}
+_PACKAGES = {"sklearn": "scikit-learn", "grpc_reflection": "grpcio-reflection", "PIL": "torchvision"}
 
 
 def without(modules: tuple[str, ...], command: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -14,16 +14,20 @@ from typing import Any
 import pytest
 import torch
 
+from edgeflock.client.keeping import statefile
+from edgeflock.client.protocol import Generation
 from edgeflock.common.command import extras
 from edgeflock.common.command.units import amount, size
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.models.kit.registry import build, names
 from edgeflock.lab.cli import group
+from edgeflock.lab.export import features as made_features
 from edgeflock.lab.export import files
 from edgeflock.lab.export.command import ONNX, SUFFIXES
 from edgeflock.lab.export.model import Classifier, Taken, take
 from edgeflock.lab.history import read
 from edgeflock.lab.report.key_figures import figures
+from edgeflock.methods.kit.values import State
 from edgeflock.server.console import summary
 from edgeflock.server.costs.catalogue import BY_CLIENT, BY_ROUND, NUMBERS, TIME_LINE, together
 from edgeflock.server.costs.catalogue import names as names_of
@@ -268,3 +272,54 @@ def test_onnx_that_is_missing_is_named(run_dir: Path, monkeypatch: pytest.Monkey
     assert refusal(run_dir, "--format", "onnx").startswith(
         "--format onnx needs onnx, which is not installed: "
     )
+
+
+# ------------------------------------------------------------------------------------ maps of features
+
+
+def features(*arguments: str | Path) -> None:
+    group.main(["features", *map(str, arguments)], prog_name="fl-lab", standalone_mode=False)
+
+
+def keep_own_model(run_dir: Path, client: str, *rounds: int) -> None:
+    """Write what a client of the lab keeps: here the run's final model, after these rounds."""
+    folder = run_dir / "clients" / "0" / "clients" / client / "runs" / read(run_dir).run_id
+    folder.mkdir(parents=True)
+    taken = take(run_dir, "final").classifier.net
+    flat = torch.cat([parameter.detach().flatten() for parameter in taken.parameters()])
+    for round in rounds:
+        state = State({"history": flat}, {"round": float(round)})
+        statefile.write(folder / f"state-{round:06d}.safetensors", state, Generation(round, b"x" * 32))
+
+
+def test_features_are_drawn_for_the_global_model_and_for_a_client(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not extras.installed("matplotlib", "sklearn"):
+        pytest.skip("edgeflock[lab] is not installed")
+    keep_own_model(run_dir, "c1", 2, 3)
+    features(run_dir, "--client", "c1", "--samples", "40", "--out", tmp_path / "map")
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert first.removeprefix("global model, round 3") == second.removeprefix("c1, round 3")
+    assert "prefers-color-scheme: dark" in (tmp_path / "map.svg").read_text("utf-8")
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+    found = made_features.kept_models(read(run_dir), "c1")
+    assert [made_features.as_of(found, "c1", round).round for round in (None, 2, 9)] == [3, 2, 3]
+    with pytest.raises(EdgeflockError, match="c1 keeps its models of rounds 2, 3, not that of round 1"):
+        made_features.as_of(found, "c1", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--round", "1"], "round 1 of .* is not kept, kept are 0, .*: --keep-every 1 would have kept it"),
+        (["--client", "nobody"], "the clients of this run are c0, c1"),
+        (["--client", "c0"], "c0 has kept no model of its own"),
+        (["--round", "3", "--round", "0"] * 7, "at most 12 maps"),
+    ],
+)
+def test_a_map_that_cannot_be_drawn_is_refused(run_dir: Path, arguments: list[str], words: str) -> None:
+    if not extras.installed("matplotlib", "sklearn"):
+        pytest.skip("edgeflock[lab] is not installed")
+    with pytest.raises(EdgeflockError, match=words):
+        features(run_dir, *arguments)

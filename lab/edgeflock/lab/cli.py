@@ -35,6 +35,10 @@ _COMMANDS = {
         "edgeflock.lab.report.command:report",
         "Write a report of a run, or of several, as a page and plots.",
     ),
+    "features": (
+        "edgeflock.lab.export.features_command:features",
+        "Draw how a run's models see its test samples, as t-SNE maps.",
+    ),
     "partition": ("edgeflock.lab.reference.partition:partition", "Show how a data set is cut into shards."),
     "methods": ("edgeflock.lab.reference.lists:methods", "List the methods, or the options of one."),
     "models": ("edgeflock.lab.reference.lists:models", "List the models."),

@@ -25,6 +25,7 @@ EXTRAS = {
     "jinja2": "lab",
     "matplotlib": "lab",
     "rich": "lab",
+    "sklearn": "lab",
     "onnx": "onnx",
     "onnxscript": "onnx",
     "pyarrow": "parquet",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from edgeflock.common.errors import BadData, CorruptCheckpoint, UsageError
+from edgeflock.common.errors import BadData, CorruptCheckpoint, MissingData, UsageError
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.models.kit.base import Net
 from edgeflock.server.config import ServerConfig
@@ -49,29 +50,66 @@ class Taken:
         return logits
 
 
-def take(run_dir: Path, which: str, data_root: Path | None = None) -> Taken:
-    """Return the final or best model of a run. Raises UsageError, MissingData or BadData with a sentence."""
+@dataclass(frozen=True)
+class OpenedRun:
+    """What a run's models are read with: its options, its test samples and its mathematics."""
+
+    config: ServerConfig
+    test: build.TestSet
+    learner: Any  # as `build` makes it: of the lab nobody knows its type
+
+    def net(self) -> Net:
+        return build.build_net(self.config, self.test)
+
+    def load(self, run_dir: Path, round: int, digests: tuple[str, str]) -> Net:
+        """Return the global model after a round. Raises UsageError or BadData with a sentence."""
+        if not self.learner.half.has_global:
+            raise UsageError(
+                f"{self.config.method} leaves every client its own head: there is no global model to export"
+            )
+        try:
+            build.load_round(self.learner, run_dir, round, digests)
+        except CorruptCheckpoint as error:
+            raise BadData(str(error)) from None
+        net = self.net()
+        fill(FlatModel(net), self.learner.result(), self.learner.result_state().vectors)
+        return net
+
+
+def opened(run_dir: Path, data_root: Path | None = None) -> OpenedRun:
+    """Return a run's options, test samples and mathematics, before any of its rounds."""
     config = from_toml(run_dir / rundir.RUN_TOML)
     if data_root is not None:
         config = replace(config, data_root=data_root)
     test = build.load_test_set(config)
     learner, _ = build.build_learner(config, test)
-    if not learner.half.has_global:
-        raise UsageError(
-            f"{config.method} leaves every client its own head: there is no global model to export"
-        )
+    return OpenedRun(config, test, learner)
+
+
+def take(run_dir: Path, which: str, data_root: Path | None = None) -> Taken:
+    """Return the final or best model of a run. Raises UsageError, MissingData or BadData with a sentence."""
+    run = opened(run_dir, data_root)
     round, digests, closing = _find(run_dir, which)
-    try:
-        build.load_round(learner, run_dir, round, digests)
-    except CorruptCheckpoint as error:
-        raise BadData(str(error)) from None
-    net = build.build_net(config, test)
-    _fill(FlatModel(net), learner.result(), learner.result_state().vectors)
-    about = _about(config, test, which, round)
-    return Taken(Classifier(net).eval(), round, test.x[:_SAMPLES], about, closing)
+    net = run.load(run_dir, round, digests)
+    about = _about(run.config, run.test, which, round)
+    return Taken(Classifier(net).eval(), round, run.test.x[:_SAMPLES], about, closing)
 
 
-def _fill(flat: FlatModel, parameters: Tensor, vectors: Mapping[str, Tensor]) -> None:
+def of_round(run: OpenedRun, run_dir: Path, round: int) -> Net:
+    """Return the global model after a round that is kept. Raises MissingData with those that are."""
+    with snapshot(run_dir) as reader:
+        digests = reader.digests(round)
+    folders = (run_dir / "rounds").glob("[0-9]*")
+    kept = sorted(int(path.name) for path in folders if path.name.isdigit())
+    if digests is None or round not in kept:
+        raise MissingData(
+            f"round {round} of {run_dir} is not kept, kept are {', '.join(map(str, kept))}: "
+            f"--keep-every {max(1, round)} would have kept it"
+        )
+    return run.load(run_dir, round, digests)
+
+
+def fill(flat: FlatModel, parameters: Tensor, vectors: Mapping[str, Tensor]) -> None:
     flat.params.copy_(parameters)
     flat.buffers.copy_(vectors["buffers"])
     flat.counters.copy_(vectors["counters"])

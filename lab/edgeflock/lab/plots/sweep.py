@@ -59,7 +59,8 @@ def _line(axes: Axes, places: Sequence[float], line: Swept, name: str) -> None:
         if found.more:  # hollow: it is more than that
             axes.plot([place], [found.value], marker=look.shape or "o", markersize=5, color=look.colour,
                       markerfacecolor=PAPER, zorder=5)  # fmt: skip
-        whisker(axes, place, found, look.colour, lying=False)
+        else:
+            whisker(axes, place, found, look.colour, lying=False)
 
 
 def _places(axes: Axes, labels: Sequence[str]) -> Sequence[float]:

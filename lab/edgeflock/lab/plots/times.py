@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from edgeflock.common.command.units import Scale
 from edgeflock.lab.plots.names import elided
 from edgeflock.lab.plots.theme import FAINT, INK, Stroke, figure
-from edgeflock.lab.plots.whiskers import Estimate, bar
+from edgeflock.lab.plots.whiskers import Estimate, bar, filled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,7 +18,8 @@ _BAR = 0.3  # inches
 _GAP = 1.0  # bars between two groups
 _LEAST, _MOST = 3.2, 12.0  # inches of the plot
 _HEIGHT = 2.6
-_LEGEND_ROW, _LEGEND_WIDTH = 0.2, 26
+_LEGEND_ROW = 0.2
+_LETTERS = 14  # in an inch of the legend
 _CROWDED = 12  # bars: their numbers stand upright then
 
 
@@ -35,13 +36,13 @@ def times(groups: Sequence[str], bars: Sequence[Bars], label: str, unit: Scale) 
     """Return the groups side by side, with as many bars each; call it inside `styled`."""
     count = len(groups) * (len(bars) + _GAP)
     width = min(_MOST, max(_LEAST, _BAR * count + 0.7))
-    columns = max(1, int(width / 1.7))
+    columns = max(1, min(len(bars), int(width / (0.5 + max(len(one.name) for one in bars) / _LETTERS))))
     made = figure(width, _HEIGHT + _LEGEND_ROW * -(-len(bars) // columns))
     axes = made.subplots()
+    names = elided([one.name for one in bars], int(width / columns * _LETTERS))
     steep = len(groups) * len(bars) > _CROWDED
     for place, one in enumerate(bars):
-        name = elided([other.name for other in bars], _LEGEND_WIDTH)[place]
-        axes.bar([0], [0], color=one.look.colour, linewidth=0, label=name)
+        axes.bar([0], [0], label=names[place], **filled(one.look))
         for group, found in enumerate(one.found):
             x = group * (len(bars) + _GAP) + place
             if found is None:

@@ -37,12 +37,14 @@ class Estimate:
 def bar(axes: Axes, place: float, found: Estimate, look: Stroke, width: float, *, lying: bool) -> None:
     """Draw a bar: solid with whiskers, or pale where it is a lower bound."""
     draw: Any = axes.barh if lying else axes.bar
-    hatched = "" if look.dash == "-" else _HATCHES[DASHES.index(look.dash) % len(_HATCHES)]
-    draw(
-        place, found.value, width, color=look.colour, edgecolor=PAPER, linewidth=0, hatch=hatched,
-        alpha=_PALE if found.more else None,
-    )  # fmt: skip
+    draw(place, found.value, width, alpha=_PALE if found.more else None, **filled(look))
     whisker(axes, place, found, INK, lying=lying)
+
+
+def filled(look: Stroke) -> dict[str, Any]:
+    """Return how a bar looks: what is a dashed line elsewhere is hatched."""
+    hatch = _HATCHES[DASHES.index(look.dash)] if look.dash in DASHES else ""
+    return {"color": look.colour, "edgecolor": PAPER, "linewidth": 0, "hatch": hatch}
 
 
 def whisker(axes: Axes, place: float, found: Estimate, colour: str, *, lying: bool) -> None:
