@@ -81,6 +81,14 @@ def test_bytes_are_taken_up_to_what_the_codec_can_need() -> None:
     assert caught.value.reason is Reason.TOO_LARGE
 
 
+@pytest.mark.parametrize(("digest", "elements"), [(b"x" * 16, 3), (LAYOUT.digest, 4)])
+def test_numbers_of_another_layout_are_refused_whatever_of_it_is_other(digest: bytes, elements: int) -> None:
+    section = Section(Kind.DELTA, digest, IDENTITY, elements, 12)
+    with pytest.raises(Unfit, match="has not the layout that the task names") as caught:
+        check_package(Package((section,), {"samples": 1.0, "steps": 1.0, "loss": 0.5}), [SPEC])
+    assert caught.value.reason is Reason.WRONG_LAYOUT
+
+
 def test_what_a_method_needs_must_be_there_if_a_step_was_made() -> None:
     check_package(package(drift=0.5), [SPEC], ("drift",))
     check_package(package(steps=0.0), [SPEC], ("drift",))  # no hook was called that could know it

@@ -14,8 +14,10 @@ from safetensors.torch import load_file
 from structlog.testing import capture_logs
 
 from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.reason import Reason
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.console.console import ServerConsole
+from edgeflock.server.core.refusal import Refused
 from edgeflock.server.daemon import run
 from edgeflock.server.service.central import CentralTrainer
 from edgeflock.server.start.resolve import combine
@@ -84,6 +86,7 @@ def test_a_run_that_a_signal_parks_in_mid_round_goes_on_to_the_same_bits(
         def train(self: CentralTrainer, work: Any) -> Any:
             if work.round.number == 2:
                 os.kill(os.getpid(), signal.SIGTERM)
+                assert self._stopped.wait(20), "it is not waited for"
             return of(self, work)
 
         return train
@@ -110,3 +113,25 @@ def test_a_run_that_fails_ends_the_process_with_its_reason(tmp_path: Path) -> No
     journal = tmp_path / "run" / "journal.sqlite"
     assert rows(journal, "SELECT value FROM meta WHERE name = 'ended_kind'") == [("failed",)]
     assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("reason", [Reason.BUSY, Reason.DRAINING, Reason.LATE])
+def test_what_passes_is_tried_again_and_what_does_not_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: Reason
+) -> None:
+    """The server's own update is refused as a client's may be."""
+    deliver, refused = CentralTrainer._deliver, [Refused(reason, "not now")]
+
+    async def once(self: CentralTrainer, *given: Any) -> Refused | None:
+        return refused.pop() if refused else await deliver(self, *given)
+
+    monkeypatch.setattr(CentralTrainer, "_deliver", once)
+    config = central(tmp_path / "run", rounds=1)
+    if reason is Reason.LATE:
+        with capture_logs(), pytest.raises(EdgeflockError, match=r"^not now$"):
+            run(config, ServerConsole())
+    else:
+        assert serve(config)[0] == 0
+    journal = tmp_path / "run" / "journal.sqlite"
+    found = rows(journal, "SELECT value FROM meta WHERE name = 'ended_kind'")
+    assert found == ([] if reason is Reason.LATE else [("completed",)]), "a broken process is no end of a run"

@@ -12,12 +12,13 @@ import pytest
 from edgeflock.common.errors import JournalBroken
 from edgeflock.common.payload.checksum import extend
 from edgeflock.common.payload.description import Description
+from edgeflock.common.payload.package import Scope
 from edgeflock.common.reason import Reason
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import Outcome
 from edgeflock.server.core.refusal import Refused
 from edgeflock.server.engine.intake import Settled
-from edgeflock.server.engine.transfer import Header, Slot
+from edgeflock.server.engine.transfer import Download, Header, Slot
 from edgeflock.server.engine.views import RunState
 from edgeflock.server.journal.past import Past
 from edgeflock.server.service.views import view_to_wire
@@ -208,3 +209,51 @@ def test_a_view_names_where_the_clients_state_must_be_also_after_a_restart(tmp_p
 
     asyncio.run(asyncio.wait_for(play(), 3 * WAIT_S))
     asyncio.run(asyncio.wait_for(restarted(), 3 * WAIT_S))
+
+
+def test_an_update_that_is_not_wanted_is_told_why_and_when_to_come_again(tmp_path: Path) -> None:
+    home = Home(tmp_path, clients=3, rounds=3)
+
+    def header(round: int, seat: int = 0) -> Header:
+        return Header(Description(round, update(home.layouts, seat).package, samples=1))
+
+    async def play() -> None:
+        async with home.run() as run:
+            await run.gather()
+
+            async def refused(client_id: str, header: Header) -> Refused:
+                found = await run.intake.offer(client_id, header)
+                assert isinstance(found, Refused)
+                return found
+
+            assert await refused("x", header(1)) == Refused(
+                Reason.NO_SUCH_TASK, "you have no seat in this run"
+            )
+            assert await refused("c0", header(7)) == Refused(Reason.NO_SUCH_TASK, "round 7 is not open")
+            opened, run.engine.opened = run.engine.opened, None
+            assert await refused("c0", header(1)) == Refused(Reason.BUSY, "round 1 is being opened", 100)
+            run.engine.opened = opened
+            slot = await run.intake.offer("c1", header(1, 1))
+            package = await run.intake.download("c1", 1, Scope.SHARED)
+            assert isinstance(slot, Slot)
+            assert isinstance(package, Download)
+            assert await package.message(0, 1 << 20) == await package.message(0, 1 << 20)
+            await run.deliver(update(home.layouts, 0), 0)
+            late = "another update of yours is complete in round 1"
+            assert await refused("c0", header(1, 2)) == Refused(Reason.LATE, late)
+            assert isinstance(await run.intake.offer("c0", header(1)), Slot), "it is asked for again"
+            run.intake.refused("c1", 1, "no data today")
+            gone = "you have no task in round 1"
+            assert await refused("c1", header(1, 1)) == Refused(Reason.NO_SUCH_TASK, gone)
+            assert await run.intake.download("c1", 1, Scope.SHARED) is None
+            for word in (await slot.begin(), await slot.append(0, b"", 0), slot.complete()):
+                assert word is not None
+                assert word.reason is Reason.BUSY
+            run.engine.opened = None
+            assert isinstance(await package.message(0, 1 << 20), Refused)
+            run.engine.opened = opened
+            run.intake.drain()
+            going = Refused(Reason.DRAINING, "the server is going down", 1000)
+            assert (await refused("c2", header(1, 2)), run.intake.join("c2")) == (going, going)
+
+    asyncio.run(asyncio.wait_for(play(), 3 * WAIT_S))

@@ -136,6 +136,15 @@ def test_a_job_that_is_wrong_fails_alone(journal: Journal) -> None:
     assert [name for (name,) in rows(journal.path, "SELECT name FROM events")] == ["before", "after", "later"]
 
 
+def test_of_two_jobs_the_wrong_one_fails_alone(journal: Journal) -> None:
+    gate = Gate(journal)
+    bad, good = journal.note("unwritable", value=object()), journal.note("good")
+    gate.open.set()
+    good.result(WAIT_S)
+    assert bad.exception(WAIT_S) is not None
+    assert [name for (name,) in rows(journal.path, "SELECT name FROM events")] == ["good"]
+
+
 def test_an_outcome_of_somebody_without_a_seat_is_refused(journal: Journal) -> None:
     insert = "INSERT INTO outcomes VALUES (0, 1, 7, x'00', 'counted', NULL, 0)"
     future: Future[Any] = submit(journal, lambda connection: connection.execute(insert))

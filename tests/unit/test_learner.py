@@ -99,7 +99,7 @@ def test_there_is_a_closing_task_if_the_method_has_one_or_clients_are_to_be_test
     assert learner.wants_no(learner.round(3, range(3), SAMPLES, closing=True)) == no
     assert learner.wants_no(learner.round(3, range(3), SAMPLES)) == ""
     plan = learner.plan(learner.round(3, range(3), SAMPLES, closing=True))
-    assert plan.steps == 0
+    assert (plan.steps, plan.lr) == (0, 0.0 if tests and closes else 0.1)
 
 
 def test_a_rate_that_decays_has_a_floor_unless_it_was_lower_or_none() -> None:

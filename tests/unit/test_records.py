@@ -175,6 +175,15 @@ def test_the_last_words_to_every_client(connection: sqlite3.Connection) -> None:
     assert found[1][2] == Outcome(1, b"2", Verdict.COUNTED)
 
 
+def test_of_two_clients_the_last_two_words_are_known(connection: sqlite3.Connection) -> None:
+    tell(connection, Seated(((0, "c0"), (1, "c1"))))
+    for number in (1, 2, 3):
+        tell(connection, RoundOpened(number, (0, 1)))
+        commit(connection, number, *(Outcome(seat, b"x", Verdict.COUNTED) for seat in (0, 1)))
+    found = Past(connection, 0).last_outcomes(3)
+    assert {seat: sorted(mine) for seat, mine in found.items()} == {0: [2, 3], 1: [2, 3]}
+
+
 def test_an_epoch_knows_the_words_up_to_its_base_and_its_own(connection: sqlite3.Connection) -> None:
     tell(connection, SEATED)
     for epoch, first, last in ((0, 1, 3), (1, 3, 4), (2, 3, 3)):  # epoch 1 goes on from 2, epoch 2 as well

@@ -400,6 +400,20 @@ def test_when_nothing_is_intact_a_sentence_says_so_and_nothing_is_changed(home: 
     assert home.resume().committed == 3
 
 
+@pytest.mark.parametrize(("begun", "knows"), [(True, "no round after 0"), (False, "no round")])
+def test_rounds_that_no_crash_can_have_made_the_journal_forget_are_touched_by_nobody(
+    tmp_path: Path, begun: bool, knows: str
+) -> None:
+    home = Home(tmp_path)
+    if begun:
+        home.assemble()
+    least = home.run_dir / "rounds" / ("000002" if begun else "000001")
+    least.mkdir(parents=True)
+    with pytest.raises(CorruptCheckpoint, match=f"but the journal knows {knows}: it is damaged or too old"):
+        home.assemble()
+    assert least.exists()
+
+
 def test_a_round_that_the_journal_does_not_name_is_removed(home: Home) -> None:
     """A crash between the rename and the transaction."""
     play(home, 2)

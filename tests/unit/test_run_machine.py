@@ -363,9 +363,9 @@ def test_what_an_operator_wants_holds_as_soon_as_it_is_written() -> None:
     desk.holding = (Persist,)
     desk.post(PauseAsked(desk.now))
     assert desk.held == [Persist((Paused(True, 1),))]
-    assert (desk.machine.paused, desk.machine.heeds(pause=True)) == (False, False)
+    assert (desk.machine.wishes.paused, desk.machine.wishes.heeds(pause=True)) == (False, False)
     desk.release()
-    assert desk.machine.heeds(pause=True)
+    assert desk.machine.wishes.heeds(pause=True)
     assert desk.post(PauseAsked(desk.now)) == []
     desk.deliver(0, 1)
     assert desk.machine.pause == "paused by the operator"
@@ -378,10 +378,10 @@ def test_a_pause_that_a_full_disk_holds_back_is_overtaken_by_the_resume_after_it
     desk.post(SpaceMissing(desk.held.pop(), FULL, desk.now))
     desk.post(ResumeAsked(desk.now))
     desk.release()
-    assert not desk.machine.heeds(pause=False)
+    assert not desk.machine.wishes.heeds(pause=False)
     desk.pass_time(RETRY_S)
     assert [record for record in desk.records() if isinstance(record, Paused)][-1] == Paused(False, 1)
-    assert desk.machine.heeds(pause=False)
+    assert desk.machine.wishes.heeds(pause=False)
     desk.deliver(0, 1)
     assert (desk.machine.phase, desk.machine.round) == (Phase.OPEN, 2)
 

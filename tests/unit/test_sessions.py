@@ -6,7 +6,7 @@ import pytest
 
 from edgeflock.server.costs.traffic import TrafficBook
 from edgeflock.server.service import sessions as module
-from edgeflock.server.service.sessions import DuplicateId, Session, Sessions
+from edgeflock.server.service.sessions import CONTEST_S, TAKEOVERS, Contests, DuplicateId, Session, Sessions
 
 
 def session(client_id: str, instance: bytes = b"i", *, watching: int = 0, life: bytes = b"") -> Session:
@@ -21,6 +21,8 @@ def test_a_newer_session_takes_over_the_traffic_and_the_upload_and_wakes_the_old
     new = all_of_them.admit(session("a"))
     assert (old.superseded, old.changed.is_set(), new.superseded) == (True, True, False)
     assert new.traffic is old.traffic is book.of("a")
+    new.received(9, 5)
+    assert book.moved == 15
     assert (all_of_them.find(old.token), all_of_them.find(new.token)) == (None, new)
     assert all_of_them.by_id("a") is new
     all_of_them.remove(old)  # late
@@ -69,3 +71,45 @@ def test_of_too_many_strangers_the_oldest_that_does_not_watch_is_forgotten(
     assert here() == ["seated-1", "watching", "seated-2", "x3"]
     all_of_them.admit(session("x4", watching=1))
     assert len(here()) == 5, "who watches may still take a seat"
+
+
+def test_takeovers_of_a_minute_make_a_contest_which_lasts_a_minute() -> None:
+    now = 1000.0
+    contests = Contests(lambda: now)
+    for _ in range(TAKEOVERS - 1):
+        contests.take("a")
+    now += CONTEST_S  # as long ago as may be
+    assert "a" not in contests
+    contests.take("a")
+    assert "a" in contests
+    assert "b" not in contests
+    now += CONTEST_S - 1
+    assert "a" in contests
+    now += 1
+    assert "a" not in contests
+    contests.take("a")
+    assert "a" in contests, "the next time once is enough"
+
+
+def test_takeovers_that_are_seldom_make_none() -> None:
+    now = 1000.0
+    contests = Contests(lambda: now)
+    for _ in range(3 * TAKEOVERS):
+        now += CONTEST_S / (TAKEOVERS - 1.5)
+        contests.take("a")
+        assert "a" not in contests
+
+
+def test_in_a_contest_nobody_is_let_in_until_the_run_is_over() -> None:
+    all_of_them = Sessions(TrafficBook())
+    for number in range(TAKEOVERS):
+        all_of_them.admit(session("a", watching=1, life=b"%d" % number))
+    with pytest.raises(DuplicateId, match="two living clients with the id 'a' take it from each other"):
+        all_of_them.admit(session("a", watching=1, life=b"x"))
+    all_of_them.admit(session("a", watching=1, life=b"y"), over=True)
+
+
+def test_a_client_that_comes_back_takes_its_own_session_over_as_often_as_it_likes() -> None:
+    all_of_them = Sessions(TrafficBook())
+    for _ in range(3 * TAKEOVERS):
+        all_of_them.admit(session("a", watching=1, life=b"1"))

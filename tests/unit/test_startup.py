@@ -10,17 +10,23 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from edgeflock.common.errors import CorruptCheckpoint, JournalBroken, UsageError
+from edgeflock.common.verdict import Verdict
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.core.decisions import Ended, EndingKind, Seated
+from edgeflock.server.core.decisions import Ended, EndingKind, Outcome, Seated
+from edgeflock.server.engine.verdicts import Verdicts
 from edgeflock.server.files.run_toml import to_toml
+from edgeflock.server.journal import costs
+from edgeflock.server.journal import decisions as records
 from edgeflock.server.journal.journal import Journal
 from edgeflock.server.journal.schema import connect
+from edgeflock.server.start import motion
 from edgeflock.server.start.resolve import resolve
 from edgeflock.server.start.room import when_there_is_room
 from edgeflock.server.start.startup import already_over, asks_more, build, clear, taken_up
@@ -124,6 +130,28 @@ def test_a_run_is_taken_up_as_the_run_that_it_is(tmp_path: Path) -> None:
     (tmp_path / "run.toml").unlink()  # which would have said so before
     with pytest.raises(UsageError, match=words), taken_up(replace(built, config=other), tmp_path):
         pass
+
+
+def test_of_each_clients_last_rounds_more_may_be_stated_to_the_next_life(tmp_path: Path) -> None:
+    """What it had stated by then is charged already; of a round that it had no part in nothing is taken."""
+    with contextlib.closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        journal.decide([Seated(((0, "c0"), (1, "c1")))]).result()
+        with contextlib.closing(connect(tmp_path / "journal.sqlite")) as connection:
+            for round, seats in ((1, (0, 1)), (2, (0,))):
+                records.write_outcomes(
+                    connection, 0, round, [Outcome(seat, b"", Verdict.COUNTED) for seat in seats]
+                )
+                costs.write_rows(connection, 0, {(round, seat): {"cpu_s": 2.0} for seat in (0, 1)})
+        resumed: Any = SimpleNamespace(seats=((0, "c0"), (1, "c1")), used={"cpu": 8.0})
+        parts: Any = SimpleNamespace(
+            built=SimpleNamespace(config=replace(CONFIG, budget={"cpu": "1h"})),
+            resumed=resumed,
+            journal=journal,
+        )
+        budget = motion._budget(parts, Verdicts(journal, 2))
+    assert budget.limits == {"cpu": 3600.0}
+    taken = [budget.correct(round, seat, {"cpu_s": 2.5}) for round in (1, 2) for seat in (0, 1)]
+    assert (taken, budget.used()["cpu"]) == ([True, True, True, False], 8.0 + 3 * 0.5)
 
 
 # -------------------------------------------------------------------------------------- a full disk

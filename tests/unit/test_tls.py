@@ -167,6 +167,7 @@ def test_a_server_does_not_start_with_an_expired_certificate(tmp_path: Path) -> 
 def test_the_operator_hears_of_the_end_before_and_after_it(folder: Path) -> None:
     pair = pair_of(folder, "server")
     assert not certificates.notice(pair, NOW)
+    assert not certificates.notice(pair, pair.ends - timedelta(days=14))
     assert certificates.notice(pair, pair.ends - timedelta(days=13)).startswith("ends on 20")
     assert certificates.notice(pair, pair.ends + timedelta(days=1)).startswith("has expired on 20")
 

@@ -38,6 +38,7 @@ from edgeflock.server.core.round import RoundMachine
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.core.space import Space, is_wanted_at_the_end
 from edgeflock.server.core.testing import Testing
+from edgeflock.server.core.wishes import Wishes
 
 # What still matters once the end is decided.
 _LAST_EVENTS = (
@@ -55,8 +56,10 @@ class RunMachine:
         self.roster = Roster(rules, self.conduct)
         self.space = Space()
         self.testing = Testing(rules.tests)
+        self.wishes = Wishes()
         self._departure = Departure(self._position, self.space)
-        # Invariant: committed <= round <= committed + 1; between two rounds nobody is in the current one.
+        # Invariant: committed <= round <= committed + 1; between two rounds, once the test that the next one
+        # waits for is over, nobody is in the current one.
         self.committed = 0
         self.current = self._round(RoundOpened(0, ()))  # the last one opened
         # Invariant: once the last round is opened, over is its reason.
@@ -64,12 +67,7 @@ class RunMachine:
         self.limit = ""  # the budget that is used up: no round follows the one at hand
         self._held = False  # between two rounds nothing may be opened
         self.deserted = False  # the round at hand is of a life before, and none of its members is back
-        self.paused = False  # by an operator
-        self.stopping = ""  # an operator's reason to end the run
         self._gather_until: float | None = None
-        self._pause_wanted = False  # the operator's last word
-        self._pause_due = 0  # words of theirs that are on their way to the journal
-        self._resuming = False  # that word is to be followed by what a resume does
         self._commit: CommitRound | None = None  # the running one, or the last
         self._untested: events.Committed | None = None  # its round is to be tested before anything follows
 
@@ -102,10 +100,6 @@ class RunMachine:
         """Whether nothing is decided any more in this process."""
         return self._departure.gone
 
-    def heeds(self, *, pause: bool) -> bool:
-        """Whether an operator's last word was this, and the journal has it."""
-        return self.paused == pause and not self._pause_due
-
     @property
     def is_over(self) -> bool:
         """Whether the end is decided, if not yet durable."""
@@ -125,12 +119,12 @@ class RunMachine:
         """Why no round is opened between two; empty if one may be."""
         if not self._held:
             return ""
-        return "paused by the operator" if self.paused else "too few clients are online"
+        return "paused by the operator" if self.wishes.paused else "too few clients are online"
 
     @property
     def paused_by_operator(self) -> bool:
         """Whether it is the operator for whom the next round waits."""
-        return self._held and self.paused
+        return self._held and self.wishes.paused
 
     @property
     def wake_at(self) -> float | None:
@@ -228,9 +222,9 @@ class RunMachine:
     def _obey(self, event: events.FromOperator) -> list[Effect]:
         match event:
             case events.PauseAsked():
-                return self._wish(pause=True)
+                return self.wishes.ask_to_pause(self.round)
             case events.ResumeAsked(now=now):
-                return self._ask_to_resume(now)
+                return self.wishes.ask_to_resume(self.round) or self._resume(now)
             case events.StopAsked(reason=reason):
                 return [Persist((decisions.Stopping(reason),))]
             case events.DrainAsked():
@@ -279,8 +273,7 @@ class RunMachine:
         self.roster.samples.update(event.samples)
         self.conduct.take(event.conduct)
         self.testing.resume(event.scored, event.best)
-        self.paused = self._pause_wanted = event.paused
-        self.stopping = event.stop
+        self.wishes.recall(paused=event.paused, stop=event.stop)
         self.committed, self.over, self.limit = event.committed, event.over, event.limit
         self.current = self._round(RoundOpened(event.committed, (), event.over))
         self._gather_until = event.now + self.rules.gather_s
@@ -293,8 +286,8 @@ class RunMachine:
         """Go on where the life before was."""
         prepare = [] if event.open is None else self._go_on_with(event.open)
         decided = event.open is not None and event.open.counted is not None  # its commit comes first
-        if self.stopping and not event.over and not decided:
-            return self._end(EndingKind.STOPPED, self.stopping)
+        if self.wishes.stopping and not event.over and not decided:
+            return self._end(EndingKind.STOPPED, self.wishes.stopping)
         reached = self.rules.tests.target.reached(self.committed, event.accuracy)
         if reason := event.over or reached or ("" if prepare else event.limit):
             return self._end(EndingKind.COMPLETED, reason)
@@ -305,7 +298,7 @@ class RunMachine:
         if prepare:
             return prepare
         self._position.become(Phase.COMMITTED if self.committed else Phase.GATHERING)
-        return self._between_rounds() if self.paused else self._proceed()
+        return self._between_rounds() if self.wishes.paused else self._proceed()
 
     def _go_on_with(self, known: events.ResumedRound) -> list[Effect]:
         """Open the round of a life before again."""
@@ -349,7 +342,7 @@ class RunMachine:
 
     def _proceed(self) -> list[Effect]:
         """Decide to open the next round if nothing stands in the way."""
-        if not self._between_two or self.draining or self.paused:
+        if not self._between_two or self.draining or self.wishes.paused:
             return []
         number = self.committed + 1
         if self.over:
@@ -402,8 +395,8 @@ class RunMachine:
         self.current.take(event.received)
         if self.current.counted is not None:  # decided in a life before
             return self.current.close(self.limit)
-        if self.stopping:  # that set was torn
-            return self._end(EndingKind.STOPPED, self.stopping)
+        if self.wishes.stopping:  # that set was torn
+            return self._end(EndingKind.STOPPED, self.wishes.stopping)
         return self._cut() if self.limit else self.current.open(event.now)
 
     def _tick(self, now: float) -> list[Effect]:
@@ -457,7 +450,7 @@ class RunMachine:
 
     def _following(self) -> RoundOpened | None:
         over = self.over or self.limit or self.round >= self.rules.rounds
-        held = self.draining or self.paused or self.stopping
+        held = self.draining or self.wishes.paused or self.wishes.stopping
         if over or held or not self.roster.complete(self.committed):
             return None
         return self.roster.choose(self.round + 1)
@@ -477,8 +470,8 @@ class RunMachine:
         return [*said, *test, *self._after(self._commit, event)]
 
     def _after(self, commit: CommitRound, event: events.Committed) -> list[Effect]:
-        if self.stopping and not self.over:
-            return self._end(EndingKind.STOPPED, self.stopping)
+        if self.wishes.stopping and not self.over:
+            return self._end(EndingKind.STOPPED, self.wishes.stopping)
         if reason := self.over or self.limit:
             return self._end(EndingKind.COMPLETED, reason)
         if event.stop or self.committed >= self.rules.rounds:
@@ -533,36 +526,20 @@ class RunMachine:
             return []  # of a round that the end discards
         return self.space.wait(event, self.round)
 
-    def _wish(self, *, pause: bool) -> list[Effect]:
-        """Write an operator's word down, unless it is what is known or on its way."""
-        if pause == self._pause_wanted:
-            return []
-        self._pause_wanted = pause
-        return self._write_wish()
-
-    def _write_wish(self) -> list[Effect]:
-        self._pause_due += 1
-        return [Persist((Paused(self._pause_wanted, self.round),))]
-
-    def _ask_to_resume(self, now: float) -> list[Effect]:
-        self._resuming = True
-        return self._wish(pause=False) or ([] if self._pause_due else self._resume(now))
-
     def _told(self, record: Paused, now: float) -> list[Effect]:
         """An operator's word is durable; another one may have been said meanwhile."""
-        self._pause_due -= 1
-        self.paused = record.on
-        if self._pause_due:
-            return []
-        if record.on != self._pause_wanted:  # a full disk has held this one back for longer than the last
-            return self._write_wish()
+        again = self.wishes.take(record, self.round)
+        if not self.wishes.heeds(pause=record.on):
+            return again
         if not record.on:
-            return self._resume(now) if self._resuming else []
+            return self._resume(now)
         said = self.announcements(record)
         return [*said, *(self._hold() if self._between_two else [])]
 
     def _resume(self, now: float) -> list[Effect]:
-        self._resuming = False
+        """Go on, if that was asked for and the journal has it."""
+        if not self.wishes.resumes():
+            return []
         self._held = self._held and self.phase is Phase.COMMITTED
         resumed = Announce("run_resumed", {"round": self.round})
         again = self.current.offer_again(self.current.cohort)
@@ -574,7 +551,7 @@ class RunMachine:
         return [resumed, *(self._proceed() or [Publish()])]
 
     def _stop(self, reason: str) -> list[Effect]:
-        self.stopping = reason
+        self.wishes.stopping = reason
         return [] if self._busy else self._end(EndingKind.STOPPED, reason)
 
     def _drain(self) -> list[Effect]:

@@ -290,17 +290,21 @@ class Intake:
     async def pause(self) -> bool:
         """Finish the open round and open no other until `resume`; return whether the journal says so."""
         self._engine.post(PauseAsked(time.monotonic()))
-        return await self._engine.until(lambda: self._machine.heeds(pause=True) or self._machine.is_over)
+        return await self._engine.until(
+            lambda: self._machine.wishes.heeds(pause=True) or self._machine.is_over
+        )
 
     async def resume(self) -> bool:
         """Go on; return whether the journal says so."""
         self._engine.post(ResumeAsked(time.monotonic()))
-        return await self._engine.until(lambda: self._machine.heeds(pause=False) or self._machine.is_over)
+        return await self._engine.until(
+            lambda: self._machine.wishes.heeds(pause=False) or self._machine.is_over
+        )
 
     async def stop(self, reason: str) -> bool:
         """End the run; return whether the journal says that it is to end."""
         self._engine.post(StopAsked(reason, time.monotonic()))
-        return await self._engine.until(lambda: bool(self._machine.stopping) or self._machine.is_over)
+        return await self._engine.until(lambda: bool(self._machine.wishes.stopping) or self._machine.is_over)
 
     def drain(self) -> None:
         """Leave with the run as it is."""

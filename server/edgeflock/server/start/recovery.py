@@ -60,7 +60,7 @@ def check_known(checkpoints: Checkpoints, committed: int) -> None:
     if newest > committed + 1:
         knows = f"no round after {committed}" if committed >= 0 else "no round"
         raise CorruptCheckpoint(
-            f"{checkpoints.root} holds round {newest}, but the journal {knows}: "
+            f"{checkpoints.root} holds round {newest}, but the journal knows {knows}: "
             "it is damaged or too old, restore a backup of the run directory"
         )
 

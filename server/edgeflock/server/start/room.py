@@ -67,7 +67,6 @@ def _is_full(folder: Path) -> bool:
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(_LITTLE))
-            file.flush()
     except OSError as error:
         return error.errno in FULL
     return False
