@@ -105,6 +105,24 @@ def test_a_round_of_some_of_many_is_told_with_the_next_or_the_end() -> None:
     assert len(scene.screen.lines()) == 2
 
 
+@pytest.mark.parametrize(("hosted", "who"), [(1, ""), (2, "c0: ")])
+def test_who_it_was_is_said_where_there_is_more_than_one(hosted: int, who: str) -> None:
+    scene = Scene(hosted)
+    scene.tell("quarantined", "warning", client_id="c0", until_round=9, reason="bad updates")
+    assert scene.screen.lines() == [f"TT  {who}in quarantine up to round 9: bad updates"]
+
+
+def test_what_is_left_of_a_round_is_told_before_the_end_of_its_run() -> None:
+    scene = Scene(hosted=2)
+    scene.settle("c0", 1)
+    for client in ("c0", "c1"):
+        scene.tell("run_over", client_id=client, reason="done", failed=client == "c1")
+    assert [line.partition("  ")[0] for line in scene.screen.lines()] == [
+        "round 1",
+        "the run is over: failed, done; 1 round, 1 counted, 60.0 kB up",
+    ]
+
+
 def test_warnings_and_errors_of_many_stay_visible() -> None:
     scene = Scene(hosted=100)
     scene.tell("task_refused", "error", client_id="c5", round=3, reason="out of memory")

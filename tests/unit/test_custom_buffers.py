@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from edgeflock.common.foreign import ForeignError, foreign
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.custom import adapt
-from edgeflock.common.payload.constant import compare
+from edgeflock.common.payload.constant import Constant, compare
 from edgeflock.common.payload.package import Kind
 from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.base import ClientHalf, Params, Plan
@@ -199,3 +201,32 @@ def test_a_model_that_cannot_be_made_or_tried_is_refused_with_its_line() -> None
         BadValue, match=r"takes an input of shape \(4,\) \(KeyError: 1 \(test_custom_buffers.py:"
     ):
         adapt(Wrong(), (4,), "mine:factory")
+
+
+@pytest.mark.parametrize(
+    ("other", "alike"),
+    [
+        ({}, True),
+        ({"digest": b"last bits"}, True),
+        ({"digest": b"last bits", "total": 1.0 + 1e-7}, True),
+        ({"digest": b"others", "total": 1.1}, False),
+        ({"digest": b"others", "special": b"a NaN elsewhere"}, False),
+        ({"digest": b"others", "shape": (3,)}, False),
+        ({"name": "another"}, False),
+    ],
+)
+def test_constants_are_the_same_but_for_the_last_bits_of_their_numbers(
+    other: dict[str, Any], alike: bool
+) -> None:
+    mine = Constant("table", (2,), b"digest", b"special", 1.0, 1.0)
+    for one, its in ((mine, replace(mine, **other)), (replace(mine, **other), mine)):
+        if alike:
+            compare([one], [its])
+        else:
+            with pytest.raises(LayoutMismatch, match="differ in the constant buffer"):
+                compare([one], [its])
+
+
+def test_zeros_of_another_sign_are_the_same_constants() -> None:
+    mine = Constant("table", (2,), b"digest", b"special", 0.0, 0.0)
+    compare([mine], [replace(mine, digest=b"minus zero")])

@@ -90,6 +90,23 @@ def test_a_folder_and_those_above_it_are_their_owner_s_and_last(
     assert len(flushed) == 2
 
 
+def test_a_folder_that_another_process_makes_at_the_same_moment_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_dir, looked = Path.is_dir, list[Path]()
+
+    def look(path: Path) -> bool:
+        looked.append(path)
+        if len(looked) > 1:
+            return is_dir(path)
+        path.mkdir()  # by the other one, who has come a moment too late to be seen
+        return False
+
+    monkeypatch.setattr(Path, "is_dir", look)
+    make_folder(tmp_path / "a")
+    assert looked[0] == tmp_path / "a"
+
+
 def test_pieces_that_are_written_in_part_go_on_where_they_were_and_the_file_ends_with_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

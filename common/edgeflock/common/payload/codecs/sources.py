@@ -49,8 +49,6 @@ class FileSource:
             self._left -= count
 
     def read(self, n: int) -> memoryview:
-        if n > self._left:
-            raise too_short(n, self._left)
         if len(self._buffer) < n:
             self._buffer = bytearray(n)
         view = memoryview(self._buffer)[:n]
