@@ -130,3 +130,12 @@ def test_lines_are_smoothed_by_run_before_they_are_averaged(found: Findings) -> 
 )
 def test_values_of_an_axis_stand_by_their_size(label: str, value: float | None) -> None:
     assert number(label) == value
+
+
+def test_what_methods_say_of_their_rounds_is_a_table(found: Findings) -> None:
+    table = found.over_seeds()[-1]
+    assert (table.title, table.columns) == (
+        "What the methods say, mean over the rounds",
+        ("", "tau", "runs"),
+    )
+    assert table.rows[0] == ("fedavg", "2.000 ± 0.000", "2/2")

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from edgeflock.lab.findings.figures import figure
+from edgeflock.lab.findings.figures import by_seed, figure
 from edgeflock.lab.findings.groups import Figure, Group, extras
 from edgeflock.lab.findings.outcome import COSTS
-from edgeflock.lab.findings.paired import LEVEL
-from edgeflock.lab.findings.quantity import DASH, RATIO, bounded, interval, middle, quantity
+from edgeflock.lab.findings.paired import LEVEL, spread
+from edgeflock.lab.findings.quantity import DASH, METRIC, RATIO, bounded, interval, middle, quantity
 from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.grid.grid import Grid
 from edgeflock.lab.grid.options import METHOD
@@ -51,6 +51,25 @@ def over_seeds(found: Sequence[Group], grid: Grid) -> list[Block]:
         if any(figure in group.ratios for group in found for _, figure in ways):
             tables.append(_ratios(target, ways, found, grid.baseline))
     return [*tables, _spreads("The whole run", whole, found)]
+
+
+def said(results: Sequence[CellResult], found: Sequence[Group]) -> list[Block]:
+    """Return what the methods say of their rounds, as means over these: tau, mu_bar, B_k ...
+
+    Nothing where none says more than its training loss.
+    """
+    histories = [result.history for result in results if result.history is not None]
+    told = dict.fromkeys(name for one in histories for round in one.training for name in round.metrics)
+    names = [name for name in told if name != "loss"]
+    rows = []
+    for group in found:
+        known = [by_seed(results, group.labels, f"mean_{name}") for name in names]
+        each = [spread([one.value for one in mine.values() if one.value is not None]) for mine in known]
+        if any(each):
+            cells = [quantity(METRIC, one) for one in each]
+            rows.append((group.name, *cells, f"{max(map(len, known))}/{group.cells}"))
+    title = "What the methods say, mean over the rounds"
+    return [Block(title, ("", *names, "runs"), tuple(rows))] if rows else []
 
 
 def met(found: Sequence[Group], grid: Grid) -> list[float]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgeflock.lab.findings import notes
-from edgeflock.lab.findings.blocks import Block, every_run, over_seeds
+from edgeflock.lab.findings.blocks import Block, every_run, over_seeds, said
 from edgeflock.lab.findings.groups import Group, groups
 from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.findings.verdict import SettingVerdict, verdicts
@@ -32,8 +32,8 @@ class Findings:
         return every_run(self.results, self.groups, self.grid)
 
     def over_seeds(self) -> list[Block]:
-        """Return the tables of means and differences over seeds."""
-        return over_seeds(self.groups, self.grid)
+        """Return the tables of means, medians and differences over seeds, what the methods say at the end."""
+        return [*over_seeds(self.groups, self.grid), *said(self.results, self.groups)]
 
     def blocks(self) -> list[Block]:
         """Return the tables: every run where there are several seeds, then those over seeds."""

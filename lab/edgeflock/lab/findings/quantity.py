@@ -10,7 +10,7 @@ from edgeflock.lab.findings.paired import Difference, Spread
 
 _UNKNOWN = "unknown"
 DASH, UNLIMITED = "-", "\N{INFINITY}"
-RATIO = "ratio"
+RATIO, METRIC = "ratio", "metric"
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _UNITS = {"bytes": "B", "flops": "", "energy_j": "J"}
 
@@ -73,6 +73,8 @@ def _scale(name: str, value: float) -> tuple[float, str, int]:
     """Return what to divide by, the unit behind the number, and how many decimals are shown."""
     if "accuracy" in name or "loss" in name:
         return 1.0, "", 4
+    if name == METRIC:
+        return 1.0, "", 4 if abs(value) < 1 else 3 if abs(value) < 10 else 1
     if name == RATIO:
         return 1.0, "", 2
     if name in ("seconds", "simulated_s"):

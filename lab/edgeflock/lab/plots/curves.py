@@ -162,6 +162,7 @@ def _line(history: History, model: str, label: str, what: str, axis: Against, lo
 
 MODELS = {
     GLOBAL: "global model",
+    "global-train": "global model, training data",
     "client_local": "clients' own models, own test data",
     "client_pooled": "clients' own models, all test data",
     "personal": "personal models",
