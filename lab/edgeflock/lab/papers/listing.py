@@ -33,7 +33,7 @@ def _of(paper: Paper, path: Path, data_root: Path | None) -> Iterator[str]:
     runs = counted(len(grid.runs) * paper.seeds, "run")
     missing = absent(grid, data_root)
     took = f"about {rough(60 * paper.minutes)} on two cores"
-    yield f"{paper.name}: {paper.source}"
+    yield f"{paper.name}: {paper.title}, {paper.source}"
     parts = (
         f"{paper.shows}; {runs}, {took}{', on the testbed, as root' if paper.testbed else ''}",
         f"data: {'; '.join(missing) or 'here'}{f'; {paper.needs}' if paper.needs else ''}",

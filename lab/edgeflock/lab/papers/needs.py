@@ -20,6 +20,7 @@ def absent(grid: Grid, root: Path | None) -> list[str]:
         entry = registry.entries().get(name)
         if entry is None or entry.shipped or entry.folder(place) is not None:
             continue
-        got = "it is downloaded at the first run" if entry.downloads else f"its files come from {entry.home}"
+        got = f"its files come from {entry.home}"
+        got += ", and are downloaded at the first run if that can be reached" if entry.downloads else ""
         found.append(f"{name} is not below {place}: {got}")
     return found

@@ -39,7 +39,7 @@ class Claim:
     rule: str
     quantity: QuantityName
     cases: tuple[str, ...]
-    row: str
+    rows: tuple[str, ...]  # of places that name none: the claim is about each of them
     aside: bool  # told, and no part of the verdict: a control
     asked: Mapping[str, Any]
     places: Mapping[str, PlaceName]  # by how they are named in `asked`
@@ -84,39 +84,46 @@ def worst(words: Sequence[Word]) -> Word:
 
 
 def _ruled(claim: Claim, found: Sheet, case: str) -> Ruling:
-    rows = {
-        name: found.at(
-            NumberPlace(
-                place.case or case,
-                place.row or claim.row,
-                place.quantity or claim.quantity.text,
-            )
-        )
-        for name, place in claim.places.items()
-    }
-    missing = [name for name, numbers in rows.items() if not numbers]
-    if missing:
-        return Ruling(Word.NOT_TRIED, f"no numbers of {', '.join(missing[:3])}")
-    quantity, asked = claim.quantity, _of_case(claim, case)
-    if not isinstance(asked.get("of"), list):
-        return RULES[claim.rule].judge(Evidence(rows, quantity.is_cost, quantity.less_is_better, asked))
-    each = [
-        RULES[claim.rule].judge(
-            Evidence(rows, quantity.is_cost, quantity.less_is_better, {**asked, "of": one})
-        )
-        for one in asked["of"]
-    ]
+    """Return the ruling on a case; of a claim on each of several rows, or of several places, the worst."""
+    each = [_ruled_of(claim, found, case, row, asked) for row in claim.rows for asked in _each(claim, case)]
     word = worst([ruling.word for ruling in each])
     return Ruling(word, "; ".join(ruling.ground for ruling in each if ruling.word == word))
 
 
-def _of_case(claim: Claim, case: str) -> dict[str, Any]:
-    """Return what is asked in a case: of a list of the paper's values, its own."""
+def _each(claim: Claim, case: str) -> list[dict[str, Any]]:
+    """Return what is asked in a case, once for each of the places that `of` lists."""
     place = claim.cases.index(case)
-    return {
+    asked = {
         key: value[place] if key == "paper" and isinstance(value, list) else value
         for key, value in claim.asked.items()
     }
+    of = asked.get("of")
+    return [{**asked, "of": one} for one in of] if isinstance(of, list) else [asked]
+
+
+def _ruled_of(claim: Claim, found: Sheet, case: str, row: str, asked: Mapping[str, Any]) -> Ruling:
+    names = _names(asked, RULES[claim.rule].names)
+    rows = {
+        name: found.at(
+            NumberPlace(place.case or case, place.row or row, place.quantity or claim.quantity.text)
+        )
+        for name, place in claim.places.items()
+        if name in names
+    }
+    if missing := [f"{row} {name}".strip() for name, numbers in rows.items() if not numbers]:
+        return Ruling(Word.NOT_TRIED, f"no numbers of {', '.join(missing[:3])}")
+    quantity = claim.quantity
+    ruling = RULES[claim.rule].judge(Evidence(rows, quantity.is_cost, quantity.less_is_better, asked))
+    return Ruling(ruling.word, f"{row}: {ruling.ground}") if len(claim.rows) > 1 else ruling
+
+
+def _names(asked: Mapping[str, Any], keys: Sequence[str]) -> set[str]:
+    """Return the names of all places that are asked of, however they are grouped."""
+
+    def walk(value: Any) -> set[str]:
+        return set().union(*map(walk, value)) if isinstance(value, list) else {value}
+
+    return set[str]().union(*(walk(asked[key]) for key in keys if key in asked))
 
 
 # ---------------------------------------------------------------------------------- from a paper's file
@@ -148,7 +155,7 @@ def read_claim(table: Any, rows: Rows, where: str) -> Claim:
         rule=rule,
         quantity=read_quantity(_text(table, "quantity", where), f"quantity in {where}"),
         cases=cases,
-        row=str(table.get("row", "")),
+        rows=_rows(table.get("row", ""), f"row in {where}"),
         aside=table.get("aside") is True,
         asked=named,
         places=places,
@@ -164,6 +171,13 @@ def _text(table: Mapping[str, Any], key: str, where: str) -> str:
     if not isinstance(value, str) or not value:
         raise BadValue(f"{key} in {where}", value, "a text")
     return value
+
+
+def _rows(value: Any, label: str) -> tuple[str, ...]:
+    rows = value if isinstance(value, list) else [value]
+    if not rows or not all(isinstance(row, str) for row in rows):
+        raise BadValue(label, value, "a row's name, or a list of them")
+    return tuple(rows)
 
 
 def _cases(table: Mapping[str, Any], rows: Rows, where: str) -> tuple[str, ...]:
@@ -219,6 +233,6 @@ def _check_places(claim: Claim, rows: Rows, where: str) -> None:
         for case in (place.case,) if place.case else claim.cases:
             if case not in rows:
                 raise BadValue(f"case in {where}", case, f"a case of the grid: {', '.join(rows)}")
-            row = place.row or claim.row
-            if row not in rows[case]:
-                raise unknown(f"row in {where}, which the grid does not run", row, rows[case])
+            for row in (place.row,) if place.row else claim.rows:
+                if row not in rows[case]:
+                    raise unknown(f"row in {where}, which the grid does not run", row, rows[case])

@@ -75,6 +75,9 @@ def _ratio(found: Evidence) -> Ruling:
     mine = apart(found.rows[found.asked["of"]], found.rows[found.asked["to"]], cost=True)
     if mine is None:
         return no_numbers(f"{found.asked['of']} and {found.asked['to']} together")
+    if "paper" not in found.asked:
+        ruling = _within(mine, found.asked)
+        return Ruling(ruling.word, f"{found.asked['of']} to {found.asked['to']} {ruling.ground}")
     paper = float(found.asked["paper"])
     ground = f"{found.asked['of']} to {found.asked['to']} {mine}, in the paper {paper:g}"
     return Ruling(_sized(mine, paper, _is_as_large_ratio(mine, paper)), ground)
@@ -217,6 +220,16 @@ def _peak(found: Evidence) -> Ruling:
     return Ruling(Word.REPRODUCED if sure else Word.ORDER_ONLY, f"the best is {top}; {told}")
 
 
+def _spread(found: Evidence) -> Ruling:
+    """The worst of the rows takes so many times what the best does."""
+    ranked = found.best(found.asked["rows"])
+    step = found.against(ranked[-1], ranked[0]) if len(ranked) > 1 else None
+    if step is None:
+        return no_numbers(", ".join(found.asked["rows"]))
+    ruling = _within(step, found.asked)
+    return Ruling(ruling.word, f"{ranked[-1]} to {ranked[0]} {ruling.ground}")
+
+
 def _near(found: Evidence) -> Ruling:
     """A row is as good as the best of others that are chosen by looking, up to a margin."""
     mine, others, margin = found.asked["of"], found.asked["best_of"], float(found.asked["margin"])
@@ -255,13 +268,14 @@ def _trend(found: Evidence) -> Ruling:
 
 
 RULES: Mapping[str, ClaimRule] = {
-    "ratio": ClaimRule(("of", "to"), ("of", "to", "paper"), (), _ratio),
+    "ratio": ClaimRule(("of", "to"), ("of", "to"), ("paper", "least", "most"), _ratio),
     "gain": ClaimRule(("of", "over"), ("of", "over"), ("paper", "least", "most"), _gain),
     "bound": ClaimRule(("of",), ("of",), ("least", "most"), _bound),
     "value": ClaimRule(("of",), ("of", "paper", "margin"), (), _value),
     "order": ClaimRule(("rows",), ("rows",), ("alike",), _order),
     "best": ClaimRule(("of", "over"), ("of",), ("over", "alike"), _best),
     "peak": ClaimRule(("rows", "at"), ("rows", "at"), (), _peak),
+    "spread": ClaimRule(("rows",), ("rows",), ("least", "most"), _spread),
     "near": ClaimRule(("of", "best_of"), ("of", "best_of", "margin"), (), _near),
     "trend": ClaimRule(("rows",), ("rows", "goes"), ("margin",), _trend),
 }
