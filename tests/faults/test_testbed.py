@@ -12,8 +12,8 @@ import pytest
 from edgeflock.common.errors import UsageError
 from edgeflock.lab.testbed import laying, owner
 from edgeflock.server.journal.reader import Feed
-from support.commands import processes_of, run, start
-from support.processes import until
+from support.commands import processes_of, run, spawn, start
+from support.processes import Flock, until
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "testbed-small.toml"
 ROUNDS = ("rounds = 40", "rounds = 6")
@@ -98,7 +98,8 @@ def test_pacing_and_control_groups_and_plain_processes_come_to_the_same_bits(tmp
     cut = start("fl-lab", "testbed", bed, "--out", out)
     until(lambda: begun(out) or None, lambda: "a committed round", LIMIT_S)
     cut.send_signal(signal.SIGINT)
-    assert cut.wait(LIMIT_S) == 130
+    cut.communicate(timeout=LIMIT_S)
+    assert cut.returncode == 130
     assert marks(out) == set()
     assert processes_of(out) == []
     run("fl-lab", "testbed", bed, "--out", out, timeout_s=LIMIT_S)
@@ -110,3 +111,29 @@ def test_pacing_and_control_groups_and_plain_processes_come_to_the_same_bits(tmp
         (folder,) = (tmp_path / "plain" / "cells").glob(f"{row['method']}-*")
         kept = subprocess.run(["sha256sum", folder / "model.safetensors"], capture_output=True, check=True)
         assert row["sha256"] == kept.stdout.decode().split()[0]
+
+
+EXTERNAL = """
+[grid]
+method = ["fedavg", "fednag"]
+[run]
+listen = "unix:{socket}"
+clients = 2
+model = "linear"
+rounds = 3
+[devices]
+external = true
+"""
+
+
+@pytest.mark.long
+def test_devices_that_come_by_themselves_take_part_in_one_cell_after_the_other(flock: Flock) -> None:
+    file, out, socket = flock.folder / "bed.toml", flock.folder / "out", flock.folder / "socket"
+    file.write_text(EXTERNAL.format(socket=socket), "utf-8")
+    for name in ("a", "b"):
+        place = (f"--server=unix:{socket}", f"--id={name}", f"--state-dir={flock.folder / name}")
+        spawn(flock, (), "fl-client", "--stay", *place)
+    done = run("fl-lab", "testbed", file, "--out", out, timeout_s=LIMIT_S)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [row["rounds"] for row in rows(out)] == ["3", "3"]
+    assert "Checks" not in (out / "testbed.md").read_text("utf-8")

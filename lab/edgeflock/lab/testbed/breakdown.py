@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgeflock.lab.grid.grid import Cell
-from edgeflock.lab.history import History, RoundHistory
+from edgeflock.lab.history import ITERATIONS, History, RoundHistory
 from edgeflock.server.costs.catalogue import together
 from edgeflock.server.journal.reader import Numbers
 
@@ -24,7 +24,7 @@ class Breakdown:
     method: str
     setting: str  # the labels of all other axes but the seed
     seed: str
-    reached: bool
+    reached: bool  # also where there is no target
     rounds: int
     iterations: float  # of a device
     seconds: float
@@ -49,21 +49,20 @@ class Breakdown:
 
 
 def breakdown(cell: Cell, history: History, target: float | None, measure: str) -> Breakdown:
-    """Return what a cell took until an accuracy was reached, or in all if it was not."""
+    """Return what a cell took until an accuracy was reached; in all if it was not, or none is asked for."""
     point = None if target is None else history.reached(target, measure)
     training = history.training
     kept = [round for round in training if point is None or round.number <= point.round]
     costs, values = together(round.costs for round in kept), together(round.values for round in kept)
-    members = sum(sum(round.verdicts.values()) for round in kept)
     seconds = sum(round.seconds for round in kept)
     found = history.curve(measure)
     return Breakdown(
         method=cell.method,
         setting=setting_of(cell),
         seed=cell.labels.get("seed", ""),
-        reached=point is not None,
+        reached=target is None or point is not None,
         rounds=len(kept),
-        iterations=costs.get("steps", 0.0) / members * len(kept) if members else 0.0,
+        iterations=kept[-1].spent.get(ITERATIONS, 0.0) if kept else 0.0,
         seconds=seconds,
         parts=parts(kept, seconds),
         prepare_s=values.get("prepare_busy", 0.0),
@@ -109,7 +108,7 @@ class SeedGroup:
 
     @property
     def reached(self) -> list[Breakdown]:
-        """Those that came to the target; all of them where there is none."""
+        """Those that came to the target."""
         return [cell for cell in self.cells if cell.reached]
 
 

@@ -43,7 +43,8 @@ def testbed(file: Path | None, out: Path | None, data_root: Path | None, clean: 
 
     plan = make_plan(table, str(file)).with_data(data_root)
     signals.on_leaving(signals.interrupt)
-    trial = Trial(plan, out or Path("runs") / f"testbed-{file.stem}")
+    name = file.stem if file.stem.startswith("testbed") else f"testbed-{file.stem}"
+    trial = Trial(plan, out or Path("runs") / name)
     trial.run()
     return trial.tell()
 

@@ -13,8 +13,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_TICK_S = 0.004
-_SAVED_S = 0.02  # of CPU that a device may have saved while it had nothing to do
+_TICK_S = 0.002
+_SAVED_S = 0.001  # of CPU that a device may have saved while it had nothing to do: a quota of a control group
 _CPU_CLOCK = 2  # of all threads of a process, as the kernel's clock ids have it
 
 

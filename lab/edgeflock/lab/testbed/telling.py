@@ -16,6 +16,7 @@ from edgeflock.lab.testbed.breakdown import Breakdown, SeedGroup, by_method, her
 from edgeflock.lab.testbed.checks import CheckResult, HeldCell, checks, undisturbed
 from edgeflock.lab.testbed.plan import TestbedPlan, describe
 from edgeflock.lab.testbed.sweep import Spot, spots, turns
+from edgeflock.server.console.onward import command
 
 _DASH = "-"
 _MB = 1e6
@@ -44,6 +45,7 @@ def tell(plan: TestbedPlan, out: Path, cells: Sequence[HeldCell], again: Mapping
         *map(str, results),
         lacking,
         f"Written: testbed.md, cells.csv and pictures in {out}",
+        f"next: {command('fl-lab', 'report', out)}",
     ]:
         if line:
             click.echo(line)
@@ -116,16 +118,8 @@ def _blocks(
 def _minutes(title: str, rows: Sequence[SeedGroup], best: str) -> Block:
     """Return rounds and minutes, whose speed-up is told, and where they went."""
     heads = (
-        "",
-        "rounds",
-        "iterations",
-        "minutes",
-        f"/ {best}",
-        *_PARTS,
-        *_SERVER,
-        "S0 beside",
-        "tests beside",
-        "runs",
+        *("", "rounds", "iterations", "minutes", f"/ {best}"),
+        *(*_PARTS, *_SERVER, "S0 beside", "tests beside", "best", "runs"),
     )
     reference = next((row for row in rows if row.method == best), None)
     return Block(title, heads, tuple(_time_row(row, reference) for row in rows))
@@ -143,6 +137,7 @@ def _time_row(row: SeedGroup, reference: SeedGroup | None) -> tuple[str, ...]:
         *(_mean(shown, _seconds_of(part), 1) for part in (*_PARTS, *_SERVER)),
         _mean(shown, lambda cell: cell.prepare_s, 1),
         _mean(shown, lambda cell: cell.tests_beside_s, 1),
+        _mean(row.cells, lambda cell: cell.best, 4),
         f"{len(row.reached)}/{len(row.cells)}",
     )
 
