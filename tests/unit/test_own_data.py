@@ -322,12 +322,12 @@ def test_clients_with_the_same_samples_have_them_once(partition: str, alike: boo
     members = [hosted.member(run, f"c{seat}", seat) for seat in range(3)]
     assert len({member.data.x.data_ptr() for member in members}) == (1 if alike else 3)
     digits = registry.load("digits")
-    for seat, member in enumerate(members):
+    for seat in range(3):
         part = cut(digits, partition=partition, seed=0, shards=3, index=seat)
-        assert torch.equal(member.data.x, torch.from_numpy(part.x))
-        assert torch.equal(member.data.y, torch.from_numpy(part.y))
+        assert torch.equal(members[seat].data.x, torch.from_numpy(part.x))
+        assert torch.equal(members[seat].data.y, torch.from_numpy(part.y))
     assert len(hosted._shards) == (1 if alike else 3)
-    del members, member
+    del members
     assert not hosted._shards
 
 
