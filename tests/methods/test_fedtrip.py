@@ -114,9 +114,14 @@ def test_rounds_with_absent_clients_and_a_lost_update_equal_the_hand_computation
     assert np.abs(expected[-1][0] - without[-1][0]).max() > 1e-4
 
 
-def test_late_joiners_of_first_initial_are_pushed_from_the_model_before_round_1(tmp_path: Path) -> None:
-    """Client 1 comes in round 3 for the first time, where w has left w^0."""
-    cohorts, lost, hand = [(0, 2), (0, 2), (0, 1, 2)], [(), (), ()], Hand(first=True)
+@pytest.mark.parametrize("late", [2, 3])
+def test_late_joiners_of_first_initial_are_pushed_from_the_model_before_round_1(
+    tmp_path: Path, late: int
+) -> None:
+    """Client 1 comes in a later round for the first time, where w has left w^0."""
+    cohorts: list[tuple[int, ...]] = [*[(0, 2)] * (late - 1), (0, 1, 2)]
+    lost: list[tuple[int, ...]] = [()] * late
+    hand = Hand(first=True)
     run = Federation(tmp_path, "fedtrip", {**PRINTED, "first": "initial"}, plan=PLAN)
     expected = hand.rounds(run, cohorts, lost)
     silent = replace(hand, first=False).rounds(run, cohorts, lost)

@@ -270,6 +270,7 @@ def test_every_client_of_a_round_is_scored_on_one_batch_and_every_round_on_anoth
     assert torch.equal(batches[0], SCORED.x[torch.from_numpy(rows)])
     assert torch.equal(batches[0], batches[1])
     assert not torch.equal(batches[0], batches[2])
+    assert len(lone(score_batch="1")[0]._score_samples(1)) == 1
     assert len(lone(score_batch="0")[0]._score_samples(1)) == len(SCORED)
     assert len(lone(score_batch="64")[0]._score_samples(1)) == len(SCORED)  # all there are
 

@@ -35,12 +35,14 @@ Said = list[tuple[str, Any]]
 class Played(Line):
     """A line on which views come as they are played."""
 
-    def __init__(self, shown: list[View | Exception], said: Said) -> None:
+    def __init__(self, shown: list[View | Exception | None], said: Said) -> None:
         super().__init__(cast(Stub, None), b"session", Trust(ADDRESS))
         self._shown, self._said = shown, said
 
     async def views(self) -> AsyncIterator[View]:
         for view in self._shown:
+            if view is None:  # the server has closed it
+                return
             if isinstance(view, Exception):
                 raise view
             yield view
@@ -58,7 +60,7 @@ OVER = View(ending="enough")
 class Connection:
     """What happens on one: it is refused or broken, or views come and the client acts until it ends."""
 
-    shown: list[View | Exception] = field(default_factory=lambda: [View()])
+    shown: list[View | Exception | None] = field(default_factory=lambda: [View()])
     lasts_s: float = 0.0
     end: Finish | BaseException = field(default_factory=lambda: Interrupted("cut"))
     join: Exception | None = None
@@ -376,9 +378,11 @@ def test_the_whole_of_the_layouts_is_asked_for_only_to_say_what_differs() -> Non
         ([View(), ServerRefused(Reason.UNKNOWN_SESSION, "join again")], "join again"),
         ([View(), Interrupted("the server is gone")], "the server is gone"),
         ([OVER, Interrupted("gone after the end")], "gone after the end"),
+        ([None], "the server has closed the watch"),
+        ([View(), None], "the server has closed the watch"),
     ],
 )
-def test_whatever_ends_the_watch_breaks_the_line(shown: list[View | Exception], reason: str) -> None:
+def test_whatever_ends_the_watch_breaks_the_line(shown: list[View | Exception | None], reason: str) -> None:
     on = of(Connection(shown=shown, lasts_s=1000), Connection(end=Finish("enough")))
     end, lines = lived(on)
     assert (end, reasons(lines)) == ("enough", [reason])

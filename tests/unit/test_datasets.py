@@ -160,6 +160,7 @@ def test_a_damaged_idx_file_is_refused(tmp_path: Path, damage: str) -> None:
     [
         (b"", "no idx file|not an idx file"),
         (b"\0\0\x08", "not an idx file"),
+        (b"\0\0\x08\x01", "ends within its header"),
         (b"\0\x01\x08\x01\0\0\0\x01x", "not an idx file"),
         (b"\0\0\x0c\x01\0\0\0\x01\0\0\0\x01", "not an idx file of unsigned bytes"),  # int32
         (b"\0\0\x08\x03\0\0\0\x01\0", "header"),  # cut within its sizes

@@ -87,7 +87,9 @@ def test_what_is_turned_off_costs_nothing() -> None:
 def test_passes_and_vectors_are_all_that_a_method_adds(name: str) -> None:
     """So the journal can tell multiply-adds of passes from operations on vectors."""
     work = effort()
-    passes, vectors = attached(name, work.bare()), attached(name, replace(work, forward=0, backward=0))
+    still = work.still()
+    assert still == replace(work, forward=0, backward=0)
+    passes, vectors = attached(name, work.bare()), attached(name, still)
     assert attached(name, work) == pytest.approx(passes + vectors, rel=1e-12)
 
 

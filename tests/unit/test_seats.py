@@ -27,6 +27,29 @@ def test_living_clients_have_seats_of_their_own_and_a_freed_one_is_taken_again(t
         state.close()
 
 
+@pytest.mark.parametrize(
+    ("server", "where"),
+    [
+        ("127.0.0.1:9300", "port 9300 here"),
+        ("localhost:9300", "port 9300 here"),
+        ("192.0.2.7:9300", "192.0.2.7:9300"),
+        ("unix:/run/fl.sock", "unix:/run/fl.sock"),
+    ],
+)
+def test_a_seat_is_taken_again_by_who_comes_to_the_same_server(
+    tmp_path: Path, server: str, where: str
+) -> None:
+    """Two of one port on other machines are others; one of this machine has several names."""
+    others = ("192.0.2.8:9300", "unix:/run/other.sock")
+    places = [seat(tmp_path, name) for name in (*others, server)]
+    assert (places[2].path / "server").read_text() == where
+    for state in places:
+        state.close()
+    again = seat(tmp_path, server)
+    assert again.path == places[2].path
+    again.close()
+
+
 def test_those_who_start_at_the_same_instant_take_seats_without_a_gap(tmp_path: Path) -> None:
     seat(tmp_path).close()
     together = Barrier(8)
