@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import fcntl
 import math
 from typing import Any
 
@@ -138,3 +139,21 @@ class Touchy(Head):
 
 def touchy(shape: tuple[int, ...], classes: int, *, error: str = "IndexError") -> nn.Module:
     return Touchy(shape, classes, error)
+
+
+class Held(Head):
+    """Its tests on the server wait for a file that somebody has locked."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, gate: str) -> None:
+        super().__init__(shape, classes)
+        self.gate = gate
+
+    def before(self, x: Tensor) -> Tensor:
+        if not self.training and len(x) == 256:
+            with open(self.gate, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+        return x
+
+
+def held(shape: tuple[int, ...], classes: int, *, gate: str) -> nn.Module:
+    return Held(shape, classes, gate)

@@ -254,7 +254,7 @@ class Home:
             samples=machine.roster.samples,
         )
         motion = Motion(machine, means, Sessions(traffic))
-        await motion.engine.begin(startup.started(resumed, PastScores(None, 0, None)))
+        await motion.engine.begin(startup.started(resumed, PastScores(None, {}, None)))
         with loopwatch.watched() as touched:
             try:
                 yield motion

@@ -20,9 +20,11 @@ from edgeflock.server.core.decisions import (
     RoundClosed,
     RoundExtended,
     RoundOpened,
+    Scored,
     Seated,
     Stopping,
 )
+from edgeflock.server.core.effects import TestModel
 from edgeflock.server.costs.budget import Spent
 from edgeflock.server.costs.rows import Costs, LateCosts, RoundRows, Row
 from edgeflock.server.journal import costs, scores
@@ -357,12 +359,23 @@ def test_what_is_written_of_a_round_s_costs_is_read_as_it_was_said(connection: s
 
 
 def test_how_the_models_have_done_up_to_a_round(connection: sqlite3.Connection) -> None:
-    assert Past(connection, 0).scores(1) == PastScores(None, 0, None)
+    assert Past(connection, 0).scores(1) == PastScores(None, {}, None)
     for round, name, accuracy in ((1, "global", 0.5), (2, "personal", 0.7), (3, "client_local", 0.9)):
         scores.write_score(connection, 0, round, name, Summary(accuracy, 1.0, 10))
-    assert Past(connection, 0).scores(1) == PastScores((0.5, 1), 2, 0.5)
-    assert Past(connection, 0).scores(2) == PastScores((0.5, 1), 2, None)
-    assert Past(connection, 1).scores(1) == PastScores((0.5, 1), 0, None)
+    assert Past(connection, 0).scores(1) == PastScores((0.5, 1), {"global": 1, "personal": 2}, 0.5)
+    assert Past(connection, 0).scores(2) == PastScores((0.5, 1), {"global": 1, "personal": 2}, None)
+    assert Past(connection, 1).scores(1) == PastScores((0.5, 1), {}, None)
+
+
+def test_a_test_that_has_begun_is_known_until_it_has_its_scores(connection: sqlite3.Connection) -> None:
+    tests = (TestModel(9), TestModel(10), TestModel(10, ("personal", "global-train")))
+    for test in reversed(tests):
+        scores.write_untested(connection, test.round, test.models)
+    assert Past(connection, 0).resumed().untested == tests
+    tell(connection, Scored(10, (), tests[1].models))
+    assert Past(connection, 0).resumed().untested == (tests[0], tests[2])
+    tell(connection, Scored(10, (), tests[2].models), Scored(9, ()))
+    assert Past(connection, 0).resumed().untested == ()
 
 
 def test_scores_of_clients_stand_by_seat_and_name(connection: sqlite3.Connection) -> None:

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from edgeflock.common.scores import Summary
+from edgeflock.common.scores import GLOBAL, Summary
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import (
     Conduct,
@@ -66,7 +66,7 @@ from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.core.target import Target
-from edgeflock.server.core.testing import GLOBAL, Tests
+from edgeflock.server.core.testing import Tests
 
 NAMES = [f"c{number}" for number in range(5)]  # one more than there are seats
 FULL = "no space left on the disk"
@@ -88,6 +88,7 @@ class World(RuleBasedStateMachine):
         gathered=st.booleans(),
         every=st.integers(0, 2),
         blocking=st.booleans(),
+        beside=st.integers(0, 2),
         wanted=st.sampled_from([None, 0.9]),
         good=st.integers(1, 8),
     )
@@ -103,6 +104,7 @@ class World(RuleBasedStateMachine):
         gathered: bool,
         every: int,
         blocking: bool,
+        beside: int,
         wanted: float | None,
         good: int,
     ) -> None:
@@ -118,7 +120,13 @@ class World(RuleBasedStateMachine):
             closes=closes,
             quarantine_after=strict,
             quarantine_rounds=2,
-            tests=Tests(every, rounds, blocking, target=Target(wanted if every else None)),
+            tests=Tests(
+                every,
+                rounds,
+                blocking,
+                target=Target(wanted if every else None),
+                beside=(("personal", beside),) if beside else (),
+            ),
         )
         self.good = good  # the first round whose model is good enough for a target
         self.now = 0.0
@@ -128,7 +136,8 @@ class World(RuleBasedStateMachine):
         self.spool: dict[tuple[int, int], bytes] = {}
         self.over = False
         self.nothing_to_ask = False  # in a last round
-        self.untested: set[int] = set()  # rounds whose test has failed
+        self.due: set[TestModel] = set()  # of committed rounds, without a score in the journal
+        self.untested: set[TestModel] = set()  # that have failed
         self.boot()
         if gathered:
             self.everybody_comes()
@@ -138,6 +147,7 @@ class World(RuleBasedStateMachine):
     def write(self, *records: Record) -> None:
         """Make decisions durable."""
         self.journal += records
+        self.due -= {TestModel(one.round, one.models) for one in records if isinstance(one, Scored)}
         self.judged |= set(self.conduct())
 
     def limit(self) -> str:
@@ -154,13 +164,15 @@ class World(RuleBasedStateMachine):
         going, over = self.open_round(committed + 1), self.last(committed)
         known = self.seats(), committed, going, over, self.limit(), self.ended(), self.conduct()
         samples = {record.seat: record.samples for record in self.journal if isinstance(record, Samples)}
-        newest = max(self.scores(), default=0)
+        tested = [(name, one.round) for one in self.journal if isinstance(one, Scored) for name in one.models]
+        newest = dict(sorted(tested))
+        cut = tuple(test for test in sorted(self.due, key=str) if test.round < committed)
         asked = self.scores().get(committed), None, self.is_paused(), self.stop()
-        self.post(Started(self.now, *known, samples, newest, *asked))
+        self.post(Started(self.now, *known, samples, newest, *asked, cut))
 
     def scores(self) -> dict[int, float]:
         """How the models do, as the journal has it, by round."""
-        found = [record for record in self.journal if isinstance(record, Scored)]
+        found = [one for one in self.journal if isinstance(one, Scored) and GLOBAL in one.models]
         return {record.round: dict(record.scores)[GLOBAL].accuracy for record in found}
 
     def is_paused(self) -> bool:
@@ -317,10 +329,10 @@ class World(RuleBasedStateMachine):
                 self.post(Folded(round, dict.fromkeys(bad & set(counted), Verdict.NON_FINITE), self.now))
             case CommitRound():
                 self.commit(effect, stop)
-            case TestModel(round=round):
-                assert round == len(self.commits), "the state is that of the last committed round"
+            case TestModel(round=round, models=models):
+                assert round <= len(self.commits), "what is tested is committed"
                 score = Summary(0.95 if round >= self.good else 0.5, 1.0, 10)
-                self.post(Tested(round, ((GLOBAL, score),), self.now))
+                self.post(Tested(round, tuple((name, score) for name in models), self.now, models))
             case _:
                 raise AssertionError(effect)
 
@@ -351,6 +363,7 @@ class World(RuleBasedStateMachine):
             assert item.verdict is not Verdict.COUNTED or item.digest == self.spool[effect.round, item.seat]
         assert tuple(item.seat for item in effect.outcomes) in self.cohorts(effect.round)
         self.commits.append(effect)
+        self.due |= {*self.run.tests.of(effect.round, last=bool(self.last(effect.round)))}
         self.write(*effect.conduct)
         if effect.next is not None and not stop:
             held = {one.seat for one in self.conduct() if one.until > effect.round}
@@ -369,9 +382,9 @@ class World(RuleBasedStateMachine):
             case Persist(records=(RoundOpened(last=last),)):
                 self.nothing_to_ask = self.nothing_to_ask or bool(last)
                 self.post(Done(ENOUGH, self.now))
-            case TestModel(round=round):
-                self.untested.add(round)
-                self.post(TestFailed(round, "ValueError: no such layer", self.now))
+            case TestModel(round=round, models=models):
+                self.untested.add(effect)
+                self.post(TestFailed(round, "ValueError: no such layer", self.now, models))
             case FoldRound(round=round) | CommitRound(round=round):
                 self.post(Diverged(round, "the sum is not finite", self.now))
             case _:
@@ -492,12 +505,15 @@ class World(RuleBasedStateMachine):
         """What the run has come to is known before its end, and a target that was reached is its reason."""
         committed = len(self.commits)
         before = self.journal[: self.journal.index(ending)]
-        known = {record.round for record in before if isinstance(record, Scored)}
-        if self.run.tests.every and committed and ending.kind is not EndingKind.FAILED:
-            assert committed in known | self.untested
+        known = [(one.round, name) for one in before if isinstance(one, Scored) for name in one.models]
+        assert len(known) == len(set(known)), "a model is tested once"
+        if ending.kind is not EndingKind.FAILED:
+            wanted = {*self.run.tests.of(committed, last=True)} | self.due
+            lost = {(test.round, name) for test in self.untested for name in test.models}
+            assert {(test.round, name) for test in wanted for name in test.models} <= {*known} | lost
         trained = committed - bool(self.last(committed))
-        wanted = bool(self.run.tests.target) and trained == committed
-        reached = wanted and self.scores().get(committed, 0.0) >= 0.9
+        decides = bool(self.run.tests.target) and trained == committed
+        reached = decides and self.scores().get(committed, 0.0) >= 0.9
         assert reached == ending.reason.startswith("the target") or ending.kind is EndingKind.STOPPED
 
 

@@ -7,7 +7,7 @@ import pytest
 from edgeflock.common.scores import Summary
 from edgeflock.server.core.decisions import Ended, EndingKind, RoundOpened, Scored
 from edgeflock.server.core.effects import Announce, CommitRound, Effect, Persist, TestModel
-from edgeflock.server.core.events import LimitReached, SpaceMissing, Started, StopAsked, TestFailed
+from edgeflock.server.core.events import LimitReached, SpaceMissing, Started, StopAsked, Tested, TestFailed
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.space import RETRY_S
 from edgeflock.server.core.target import Target
@@ -19,10 +19,15 @@ FULL = "no space left on the disk"
 
 
 def desk_that_tests(
-    every: int = 1, *, target: Target | None = None, blocking: bool = False, rounds: int = 9
+    every: int = 1,
+    *,
+    target: Target | None = None,
+    blocking: bool = False,
+    rounds: int = 9,
+    beside: tuple[tuple[str, int], ...] = (),
 ) -> Desk:
     """Return a desk whose run tests its models, with no test carried out yet."""
-    tests = Tests(every, rounds, blocking, target=target or Target())
+    tests = Tests(every, rounds, blocking, target=target or Target(), beside=beside)
     desk = Desk(2, rounds=rounds, tests=tests)
     desk.holding = (TestModel,)
     return desk.gather()
@@ -108,10 +113,10 @@ def test_a_crash_before_the_last_test_makes_up_for_it() -> None:
 
 def test_a_test_that_a_crash_has_cut_off_is_made_up_for() -> None:
     desk = Desk(3, tests=Tests(1, 9), rounds=9)
-    desk.post(Started(0.0, SEATS, 3, scored=2))
+    desk.post(Started(0.0, SEATS, 3, scored={"global": 2}))
     assert desk.of(TestModel) == [TestModel(3)]
     again = Desk(3, tests=Tests(1, 9), rounds=9)
-    again.post(Started(0.0, SEATS, 3, scored=3))
+    again.post(Started(0.0, SEATS, 3, scored={"global": 3}))
     assert again.of(TestModel) == []
 
 
@@ -208,3 +213,91 @@ def test_a_target_that_is_reached_beside_a_sum_that_diverges_is_the_end_of_the_r
     assert [ending.reason for ending in desk.exits() if ending] == [
         "the target is reached: accuracy 0.9500 of 0.9 in round 1"
     ]
+
+
+# ------------------------------------------------------------------------- models beside the global one
+
+OTHERS = (("teacher", 2), ("personal", 2), ("global-train", 3))
+
+
+def beside(desk: Desk, round: int, *models: str) -> list[Effect]:
+    """A test of other models is over."""
+    found = tuple((name, Summary(0.1, 1.0, 10)) for name in models)
+    return desk.post(Tested(round, found, desk.now, models))
+
+
+def test_other_models_are_tested_apart_each_in_its_own_rounds() -> None:
+    desk = desk_that_tests(beside=OTHERS, rounds=99)
+    for number in range(1, 7):
+        desk.deliver(0, 1)
+        desk.score(number)
+    apart = [test for test in desk.of(TestModel) if test.models != ("global",)]
+    assert apart == [
+        TestModel(2, ("teacher", "personal")),
+        TestModel(3, ("global-train",)),
+        TestModel(4, ("teacher", "personal")),
+        TestModel(6, ("teacher", "personal", "global-train")),
+    ]
+
+
+def test_a_target_waits_for_the_global_model_alone() -> None:
+    desk = desk_that_tests(target=GOAL, beside=OTHERS)
+    desk.deliver(0, 1)
+    desk.score(1, 0.5)
+    desk.deliver(0, 1)
+    desk.score(2, 0.5)
+    desk.deliver(0, 1)
+    assert TestModel(2, ("teacher", "personal")) in desk.machine.testing.begun
+    assert (desk.machine.committed, desk.exits()) == (3, [])
+    assert 2 in desk.machine.testing.kept, "what is tested of it may have to be read again"
+
+
+def test_the_end_waits_for_the_last_test_and_the_last_model_has_them_all() -> None:
+    """Whatever the rounds that its models are tested in."""
+    desk = desk_that_tests(beside=OTHERS, rounds=99)
+    for number in (1, 2, 3, 4):
+        desk.deliver(0, 1)
+        desk.score(number)
+    beside(desk, 2, "teacher", "personal")
+    beside(desk, 4, "teacher", "personal")
+    desk.post(StopAsked("enough", desk.now))
+    assert desk.of(TestModel)[-1] == TestModel(4, ("global-train",))
+    beside(desk, 4, "global-train")
+    assert desk.exits() == []
+    beside(desk, 3, "global-train")
+    assert [ending.reason for ending in desk.exits() if ending] == ["enough"]
+
+
+def test_with_blocking_everything_waits_for_all_tests() -> None:
+    desk = desk_that_tests(blocking=True, beside=(("teacher", 1),))
+    desk.deliver(0, 1)
+    desk.score(1)
+    assert desk.machine.phase is Phase.COMMITTED
+    beside(desk, 1, "teacher")
+    assert (desk.machine.phase, desk.machine.round) == (Phase.OPEN, 2)
+
+
+def test_a_test_of_others_that_fails_is_said_and_ends_no_run_with_a_target() -> None:
+    desk = desk_that_tests(target=GOAL, beside=(("teacher", 1),))
+    desk.deliver(0, 1)
+    (said, *_) = desk.post(TestFailed(1, "ValueError: no", desk.now, ("teacher",)))
+    assert said == Announce("evaluation_failed", {"round": 1, "reason": "teacher: ValueError: no"})
+    assert desk.exits() == []
+    desk.post(StopAsked("enough", desk.now))
+    desk.score(1)
+    assert [ending.reason for ending in desk.exits() if ending] == ["enough"]
+
+
+def test_tests_of_earlier_rounds_that_a_crash_has_cut_off_are_made_up_for() -> None:
+    desk = Desk(3, tests=Tests(1, 9, beside=OTHERS), rounds=9)
+    desk.holding = (TestModel,)
+    known = {"global": 4, "teacher": 2, "personal": 2}
+    desk.post(Started(0.0, SEATS, 4, scored=known, untested=(TestModel(3, ("global-train",)),)))
+    assert desk.of(TestModel) == [TestModel(3, ("global-train",)), TestModel(4, ("teacher", "personal"))]
+    assert desk.machine.testing.kept >= {3, 4}
+    desk.post(StopAsked("enough", desk.now))
+    beside(desk, 3, "global-train")
+    beside(desk, 4, "global-train")
+    assert desk.exits() == []
+    beside(desk, 4, "teacher", "personal")
+    assert [ending.reason for ending in desk.exits() if ending] == ["enough"]

@@ -10,6 +10,7 @@ import torch
 
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.scores import summarise
+from edgeflock.methods.kit.batches import LocalData
 from edgeflock.server.core.decisions import Scored
 from edgeflock.server.core.testing import evaluated
 from edgeflock.server.journal.costs import write_values
@@ -22,12 +23,13 @@ WAIT_S = 20
 
 def test_a_model_whose_loss_is_no_number_has_its_score_in_the_journal(tmp_path: Path) -> None:
     net = models.build("mlp", input_shape=(1, 28, 28), classes=10, seed=1)
-    evaluator = Evaluator(net, torch.ones(4, 1, 28, 28), torch.zeros(4, dtype=torch.long))
+    evaluator = Evaluator(net)
     flat = evaluator._flat
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.fill_(3e38)
-    score = evaluator.load(flat.params.clone(), flat.buffers.clone())()
+    evaluator.load(flat.params.clone(), flat.buffers.clone())
+    score = evaluator.score(LocalData(torch.ones(4, 1, 28, 28), torch.zeros(4, dtype=torch.long)))
     assert score.loss == math.inf
     with contextlib.closing(Journal(tmp_path / "journal.sqlite")) as journal:
         found = summarise([score])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +16,16 @@ from edgeflock.common.errors import UsageError
 from edgeflock.common.scores import Score, Summary
 from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.base import Method, Params, ServerHalf, State
+from edgeflock.methods.kit.batches import LocalData
 from edgeflock.server.core.decisions import Outcome
-from edgeflock.server.core.effects import Announce
+from edgeflock.server.core.effects import Announce, TestModel
 from edgeflock.server.core.events import Tested, TestFailed
 from edgeflock.server.core.testing import Tests
 from edgeflock.server.costs.time_line import RoundTimes
 from edgeflock.server.engine.loop import Threads
 from edgeflock.server.engine.scoring import ClientScores, Scoring
+from edgeflock.server.files.checkpoints import Checkpoints
+from edgeflock.server.learning.evaluator import Testers
 from edgeflock.server.learning.learner import Learner
 from support.tiny_run import layouts, learner
 
@@ -31,17 +36,23 @@ class Marks:
     def __init__(self) -> None:
         self.loaded: list[float] = []
         self.error: Exception | None = None
+        self.held = 0
 
-    def load(self, parameters: Tensor, buffers: Tensor) -> Callable[[], Score]:
-        found = float(parameters[0])
-        self.loaded.append(found)
+    def hold(self) -> None:
+        assert not self.held, "a test begins when the last one is over"
+        self.held += 1
 
-        def run() -> Score:
-            if self.error is not None:
-                raise self.error
-            return Score(found, 2.0, 10)
+    def release(self) -> None:
+        self.held -= 1
 
-        return run
+    def load(self, parameters: Tensor, buffers: Tensor) -> None:
+        self.loaded.append(float(parameters[0]))
+
+    def score(self, samples: LocalData) -> Score:
+        assert self.held
+        if self.error is not None:
+            raise self.error
+        return Score(self.loaded[-1], 2.0, len(samples))
 
 
 class Both(ServerHalf[Params]):
@@ -64,6 +75,36 @@ def mind(half: type[ServerHalf[Params]] = ServerHalf) -> Learner:
     return made
 
 
+def back(half: type[ServerHalf[Params]], folder: Path, *rounds: int) -> tuple[Learner, Checkpoints, Any]:
+    """Return a learner that has come back after the last of these rounds, their files and a journal of them.
+
+    The model of round r holds r / 10.
+    """
+    made, checkpoints = mind(half), Checkpoints(folder, layouts())
+    digests = {}
+    for round in rounds:
+        made.state.model.fill_(round / 10)
+        saved = made.save(checkpoints, round)
+        digests[round] = (saved.model.digest, saved.state_digest)
+    made.load(checkpoints, rounds[-1], digests[rounds[-1]])
+    return made, checkpoints, Books(digests)
+
+
+class Books:
+    """A journal that knows digests."""
+
+    def __init__(self, digests: Mapping[int, tuple[str, str]]) -> None:
+        self.known = digests
+
+    def ask(self, question: Callable[[Any], Any]) -> Future[Any]:
+        answer = Future[Any]()
+        answer.set_result(question(self))
+        return answer
+
+    def digests(self, round: int) -> tuple[str, str] | None:
+        return self.known.get(round)
+
+
 @pytest.fixture(scope="module")
 def threads() -> Iterator[Threads]:
     made = Threads()
@@ -71,14 +112,25 @@ def threads() -> Iterator[Threads]:
     made.shut()
 
 
-def scoring(threads: Threads, marks: Marks | None, *, blocking: bool = False) -> tuple[Scoring, RoundTimes]:
-    line, given = RoundTimes(), Tests(2, 9, blocking)
-    evaluator: Any = marks
-    return Scoring(evaluator, given, line, threads), line
+OTHERS = ("personal", "global-train")
+BESIDE = (("personal", 2), ("global-train", 4))
+SOME, MANY = (LocalData(torch.zeros(n, 1), torch.zeros(n, dtype=torch.long)) for n in (10, 40))
 
 
-def result_of(of: Scoring, round: int, model: Learner) -> Tested | TestFailed:
-    return asyncio.run(of.test(round, model))
+def scoring(
+    threads: Threads, marks: Marks | None, others: Marks | None = None, *, blocking: bool = False
+) -> tuple[Scoring, RoundTimes]:
+    line, given = RoundTimes(), Tests(2, 9, blocking, beside=BESIDE if others else ())
+    result: Any = marks
+    beside: Any = others
+    testers = Testers(result, SOME, beside, MANY) if marks else None
+    return Scoring(testers, given, line, threads), line
+
+
+def result_of(
+    of: Scoring, test: TestModel, model: Learner, checkpoints: Any = None, books: Any = None
+) -> Tested | TestFailed:
+    return asyncio.run(of.test(test, model, checkpoints, books))
 
 
 OWN = ("global", Summary(0.5, 2.0, 10, worst_tenth=0.5))
@@ -88,49 +140,72 @@ def test_the_model_of_a_commit_is_tested_also_when_the_state_has_moved_on(thread
     marks, model = Marks(), mind()
     of, line = scoring(threads, marks)
     of.take(1, model)
-    assert (marks.loaded, of.took_s) == ([], 0.0)  # not every round
-    of.take(2, model)
-    of.take(2, model)  # a commit that is tried again
-    assert marks.loaded == [0.5]
+    assert marks.loaded == []  # not every round
+    assert of.take(2, model) == [TestModel(2)]
+    assert of.take(2, model) == [TestModel(2)]  # a commit that is tried again
+    assert (marks.loaded, marks.held) == ([0.5], 1)
     model.state.model.fill_(0.9)
-    found = result_of(of, 2, model)
+    found = result_of(of, TestModel(2), model)
+    assert marks.held == 0
     assert isinstance(found, Tested)
     assert (found.round, found.scores) == (2, (OWN,))
     assert line.take()[2]["evaluate_busy"] >= 0.0
 
 
-def test_a_test_that_a_crash_has_cut_off_is_of_the_state_as_it_is(threads: Threads) -> None:
-    marks, model = Marks(), mind()
-    of, _ = scoring(threads, marks)
-    found = result_of(of, 3, model)
-    assert isinstance(found, Tested)
-    assert found.scores == (OWN,)
-    of.take(5, model, last=True)
-    assert marks.loaded == [0.5, 0.5]
+def test_a_test_that_a_crash_has_cut_off_is_of_the_state_as_it_is_or_as_the_disk_has_it(
+    threads: Threads, tmp_path: Path
+) -> None:
+    marks, others = Marks(), Marks()
+    of, _ = scoring(threads, marks, others)
+    come = back(Both, tmp_path, 2, 4, 5)
+    for test in (TestModel(5), TestModel(4, OTHERS), TestModel(2)):
+        assert isinstance(result_of(of, test, *come), Tested)
+    assert marks.loaded == pytest.approx([0.5, 0.2])
+    assert others.loaded == pytest.approx([0.25, 0.75, 0.4])
+    assert float(come[0].state.model[0]) == 0.5  # which has not moved
+    for path in tmp_path.rglob("model.safetensors"):
+        path.write_bytes(b"torn")
+    assert isinstance(result_of(of, TestModel(4), *come), TestFailed)
+    assert isinstance(result_of(of, TestModel(3), *come), TestFailed)  # of which nothing is kept
+    assert (marks.held, others.held) == (0, 0)
 
 
 def test_where_the_round_waits_for_its_test_no_busy_seconds_stand_beside_it(threads: Threads) -> None:
     of, line = scoring(threads, Marks(), blocking=True)
-    result_of(of, 2, mind())
+    of.take(2, model := mind())
+    result_of(of, TestModel(2), model)
     assert line.take() == {}
 
 
-def test_other_models_are_tested_at_once_and_summed_up_by_their_name(threads: Threads) -> None:
-    marks = Marks()
-    of, _ = scoring(threads, marks)
-    of.take(2, mind(Both))
-    assert (marks.loaded, of.took_s > 0) == ([0.25, 0.75, 0.5], True)
+def test_other_models_are_tested_apart_of_a_copy_and_summed_up_by_their_name(threads: Threads) -> None:
+    """Before the state moves on they are copied, and no more; the global one then on training data."""
+    marks, others = Marks(), Marks()
+    of, _ = scoring(threads, marks, others)
+    model = mind(Both)
+    assert of.take(4, model) == [TestModel(4), TestModel(4, OTHERS)]
+    assert (marks.loaded, others.loaded, others.held) == ([0.5], [], 1)
+    model.state.model.fill_(0.9)
+    found = result_of(of, TestModel(4, OTHERS), model)
+    assert isinstance(found, Tested)
     group = ("personal", Summary(0.5, 2.0, 20, 2, 0.25, 0.25))
-    for half, expected in ((Both, (group, OWN)), (NoneOfAll, (group,))):
-        found = result_of(of, 2, mind(half))
-        assert isinstance(found, Tested)
-        assert found.scores == expected
+    assert (found.models, found.scores) == (
+        OTHERS,
+        (group, ("global-train", Summary(0.5, 2.0, 40, worst_tenth=0.5))),
+    )
+    assert (marks.held, others.held) == (1, 0)
+
+
+def test_without_a_global_model_there_is_no_score_of_it(threads: Threads) -> None:
+    of, _ = scoring(threads, Marks())
+    of.take(2, model := mind(NoneOfAll))
+    found = result_of(of, TestModel(2), model)
+    assert isinstance(found, Tested)
+    assert found.scores == ()
 
 
 def test_without_an_evaluator_nothing_is_taken(threads: Threads) -> None:
     of, _ = scoring(threads, None)
-    of.take(2, mind())
-    assert of.took_s == 0.0
+    assert of.take(2, mind()) == []
 
 
 @pytest.mark.parametrize(
@@ -142,17 +217,20 @@ def test_without_an_evaluator_nothing_is_taken(threads: Threads) -> None:
         (RuntimeError("x" * 999), f"RuntimeError: {'x' * 300}"),
     ],
 )
-@pytest.mark.parametrize("half", [ServerHalf, Both])
+@pytest.mark.parametrize("models", [("global",), OTHERS])
 def test_what_a_model_raises_is_said_in_a_line(
-    threads: Threads, half: type[ServerHalf[Params]], error: Exception, words: str
+    threads: Threads, models: tuple[str, ...], error: Exception, words: str
 ) -> None:
     marks = Marks()
     marks.error = error
-    of, _ = scoring(threads, marks)
-    found = result_of(of, 2, mind(half))
+    of, _ = scoring(threads, marks, marks) if models == OTHERS else scoring(threads, marks)
+    model = mind(Both)
+    test = TestModel(4, models)
+    of._taken[test] = of._take(test, model.half, model.state)
+    found = result_of(of, test, model)
     assert isinstance(found, TestFailed)
-    assert (found.round, found.reason) == (2, words)
-    assert isinstance(result_of(of, 4, mind(half)), TestFailed)  # nothing of it is left
+    assert (found.round, found.models, found.reason) == (4, models, words)
+    assert (marks.held, of._taken) == (0, {})  # nothing of it is left
 
 
 def test_clients_scores_are_those_of_the_counted_members_by_the_models_names() -> None:

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+GLOBAL = "global"  # the model that targets and curves mean
+GLOBAL_TRAIN = "global-train"  # the same, on what the clients train on
 LOCAL, POOLED = "client_local", "client_pooled"
 
 WISHES = {"off": (), "local": (LOCAL,), "both": (LOCAL, POOLED)}  # what an operator or a method asks for

@@ -20,7 +20,7 @@ BatchNorm: x_r has statistics of its own, personal models the plain average. No 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -235,10 +235,15 @@ class PFedMoServer(FedNagServer[PFedMoParams]):
 
     def models(self, state: State) -> Iterator[tuple[str, Tensor]]:
         yield TEACHER, state.vectors[TEACHER]
-        model = torch.empty_like(state.model)
+        model = torch.empty_like(state.vectors["mean"])
         for name in state.scalars:
             if name.startswith("score "):
                 yield "personal", self._model(state, self.params.pi * state.scalars[name], model)
+
+    def made_of(self, state: State) -> Iterable[str]:
+        momenta = ("momentum", f"{TEACHER} momentum") if self._sign else ()
+        names = ("mean", TEACHER, "buffers", f"{TEACHER} buffers", *momenta)
+        return [name for name in names if name in state.vectors]
 
     def buffers(self, state: State, name: str) -> Tensor:
         own = state.vectors.get(f"{TEACHER} buffers") if name == TEACHER else None

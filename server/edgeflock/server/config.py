@@ -284,6 +284,22 @@ class ServerConfig:
     eval_every: int = option(
         1, INTEGER, "evaluate every k-th round; 0 is never", group=_ROUND, allowed=at_least(0, "an integer")
     )
+    eval_models: int = option(
+        1,
+        INTEGER,
+        "test a method's other models (pFedMo's) in evaluated rounds that k divides and the last; 0: never",
+        group=_ROUND,
+        allowed=at_least(0, "an integer"),
+        metavar="K",
+    )
+    eval_train: int = option(
+        0,
+        INTEGER,
+        "the same for the global model on the training samples of all shards of the named data set",
+        group=_ROUND,
+        allowed=at_least(0, "an integer"),
+        metavar="K",
+    )
     eval_clients: str = option(
         "auto",
         TEXT,

@@ -7,7 +7,7 @@ Hooks are named in METHODS order: S0 prepare ... S7 result, C1 begin ... C6 end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -132,9 +132,14 @@ class ServerHalf(Generic[P]):
         """S6: models to test beside the result (which is `global`), one after the other, each with its name.
 
         Those of the same name are summarised: mean, deviation, worst tenth. Each vector is used before the
-        next one is asked for.
+        next one is asked for. It is asked beside the next rounds, in any thread, of a copy of what they are
+        made of, and of nothing else.
         """
         yield from ()
+
+    def made_of(self, state: State) -> Iterable[str]:
+        """S6: the vectors of which `models`, with their `buffers`, are made; scalars always are."""
+        return state.vectors
 
     def buffers(self, state: State, name: str) -> Tensor:
         """S6: the float buffers (BatchNorm) of the models of that name."""

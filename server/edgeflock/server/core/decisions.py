@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from edgeflock.common.scores import Summary
+from edgeflock.common.scores import GLOBAL, Summary
 from edgeflock.common.verdict import Verdict
 
 
@@ -104,10 +104,11 @@ class Released:
 
 @dataclass(frozen=True)
 class Scored:
-    """The models of a committed round were tested."""
+    """Models of a committed round were tested."""
 
     round: int
     scores: tuple[tuple[str, Summary], ...]  # each with the name of its model
+    models: tuple[str, ...] = (GLOBAL,)  # which were to be: of one there may be nothing
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from edgeflock.common.scores import GLOBAL
 from edgeflock.server.core.decisions import Conduct, Ended, Outcome, Record, RoundOpened
 
 
@@ -45,11 +46,12 @@ class CommitRound:
 
 @dataclass(frozen=True)
 class TestModel:
-    """Test the models of the last committed round beside all else; answer Tested or TestFailed."""
+    """Test models of a committed round beside all else; answer Tested or TestFailed."""
 
     __test__ = False  # not a pytest class
 
     round: int
+    models: tuple[str, ...] = (GLOBAL,)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edgeflock.common.scores import Summary
+from edgeflock.common.scores import GLOBAL, Summary
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import Conduct, Ended, Record
-from edgeflock.server.core.effects import Effect
+from edgeflock.server.core.effects import Effect, TestModel
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,12 @@ class Started:
     ended: Ended | None = None  # the run is over, but not every client may have heard
     conduct: tuple[Conduct, ...] = ()  # of clients with bad updates
     samples: Mapping[int, int] = field(default_factory=dict)  # n_i by seat
-    scored: int = 0  # the newest round whose scores are known
+    scored: Mapping[str, int] = field(default_factory=dict)  # of each model the newest round that has a score
     accuracy: float | None = None  # of the last one committed
     best: tuple[float, int] | None = None  # the best accuracy, and its round
     paused: bool = False  # by an operator
     stop: str = ""  # an operator's reason to end the run
+    untested: tuple[TestModel, ...] = ()  # of earlier rounds: tests that were cut off
 
 
 @dataclass(frozen=True)
@@ -147,24 +148,26 @@ class LimitReached:
 
 @dataclass(frozen=True)
 class Tested:
-    """The models of that round have these scores, each with a name."""
+    """Models of that round have these scores, each with a name."""
 
     __test__ = False  # not a pytest class
 
     round: int
     scores: tuple[tuple[str, Summary], ...]
     now: float
+    models: tuple[str, ...] = (GLOBAL,)  # which were to be tested
 
 
 @dataclass(frozen=True)
 class TestFailed:
-    """The models of that round cannot be tested."""
+    """Models of that round cannot be tested."""
 
     __test__ = False  # not a pytest class
 
     round: int
     reason: str
     now: float
+    models: tuple[str, ...] = (GLOBAL,)
 
 
 @dataclass(frozen=True)

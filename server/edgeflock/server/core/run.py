@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
+from edgeflock.common.scores import GLOBAL
 from edgeflock.server.core import announcements, decisions, events
 from edgeflock.server.core.conduct import ConductBook
 from edgeflock.server.core.decisions import (
@@ -184,8 +185,8 @@ class RunMachine:
                 return self.space.found(self.round) + self._committed(event)
             case events.LimitReached(reason=reason):
                 return self._limit_reached(reason)
-            case events.Tested(round=round, scores=scores):
-                return [Persist((Scored(round, scores),))]
+            case events.Tested(round=round, scores=scores, models=models):
+                return [Persist((Scored(round, scores, models),))]
             case events.TestFailed():
                 return self._not_tested(event)
             case events.SpaceMissing():
@@ -279,8 +280,9 @@ class RunMachine:
         self._gather_until = event.now + self.rules.gather_s
         if event.ended is not None:
             return self._departure.leave(event.ended)
+        cut = self.testing.make_up(event.untested)
         test = self.testing.begin(self.committed, last=bool(event.over))  # a crash may have cut it off
-        return [*test, *self._go_on(event)]
+        return [*cut, *test, *self._go_on(event)]
 
     def _go_on(self, event: events.Started) -> list[Effect]:
         """Go on where the life before was."""
@@ -502,9 +504,11 @@ class RunMachine:
 
     def _not_tested(self, event: events.TestFailed) -> list[Effect]:
         """A target that nobody can look for would never be reached."""
-        self.testing.fail(event.round)
-        said = Announce("evaluation_failed", {"round": event.round, "reason": event.reason})
-        if self.rules.tests.target and self.phase is not Phase.ENDING:
+        self.testing.fail(event.round, event.models)
+        decisive = GLOBAL in event.models
+        about = "" if decisive else f"{', '.join(event.models)}: "
+        said = Announce("evaluation_failed", {"round": event.round, "reason": about + event.reason})
+        if decisive and self.rules.tests.target and self.phase is not Phase.ENDING:
             words = f"whether round {event.round} has reached the target is not known: {event.reason}"
             return [said, *self._end(EndingKind.FAILED, words)]
         return [said, *self._after_test()]
@@ -515,6 +519,8 @@ class RunMachine:
             return self._conclude()
         if (committed := self._untested) is None:
             return self._commit_if_decided()
+        if self.testing.begun:
+            return []
         assert self._commit is not None
         self._untested = None
         return self._after(self._commit, committed)

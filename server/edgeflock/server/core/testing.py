@@ -1,15 +1,18 @@
-"""Which committed models are tested, what is known of the tests, and the score that ends a run. Pure."""
+"""Which committed models are tested, what is known of the tests, and the score that ends a run. Pure.
+
+The global model's test decides over a target. All others are made apart from it: nothing waits for them but
+the end of the run, and the commit of a later round that is to have such tests, too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from edgeflock.common.scores import Summary
+from edgeflock.common.scores import GLOBAL, GLOBAL_TRAIN, Summary
 from edgeflock.server.core.decisions import Scored
 from edgeflock.server.core.effects import Announce, Effect, TestModel
 from edgeflock.server.core.target import Target
-
-GLOBAL = "global"  # the model that targets and curves mean
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class Tests:
     blocking: bool = False  # the next round waits for the test
     clients: tuple[str, ...] = ()  # what clients test their own models on
     target: Target = field(default_factory=Target)
+    beside: tuple[tuple[str, int], ...] = ()  # other models, each with its own number of rounds, from 1
 
     def includes(self, round: int) -> bool:
         return self.every > 0 and (round % self.every == 0 or round == self.last)
@@ -30,6 +34,18 @@ class Tests:
     def wishes(self, round: int, *, last: bool) -> tuple[str, ...]:
         """Return what clients are asked to test their own models on in a round."""
         return self.clients if self.includes(round) or (last and self.every) else ()
+
+    def of(self, round: int, *, last: bool = False) -> list[TestModel]:
+        """Return the tests of a committed round; `last`: no round of training is to come after it."""
+        if not round or not (self.includes(round) or (last and self.every > 0)):
+            return []
+        whole = last or round == self.last
+        others = tuple(name for name, every in self.beside if whole or round % every == 0)
+        return [TestModel(round), *([TestModel(round, others)] if others else [])]
+
+    def knows(self, test: TestModel) -> bool:
+        """Whether there are such models, all of them."""
+        return self.every > 0 and {*test.models} <= {GLOBAL, *(name for name, _ in self.beside)}
 
 
 class Testing:
@@ -41,41 +57,58 @@ class Testing:
         self.tests = tests
         self.best: tuple[float, int] | None = None  # accuracy and round
         # Invariant: what is begun is of a committed round, and neither known nor failed.
-        self.begun: set[int] = set()
-        self._known = 0  # the newest round whose scores the journal holds
-        self._failed = 0  # the newest round whose test failed in this life
+        self.begun: set[TestModel] = set()
+        self._over: dict[str, int] = {}  # by model: the newest round that has a score, or failed in this life
 
-    def resume(self, known: int, best: tuple[float, int] | None) -> None:
+    def resume(self, known: Mapping[str, int], best: tuple[float, int] | None) -> None:
         """The journal holds this of the lives before."""
-        self._known, self.best = known, best
+        self._over, self.best = dict(known), best
 
     def begin(self, round: int, *, last: bool = False) -> list[Effect]:
-        """Begin the test of a committed round, unless there is none, or it is begun already.
+        """Begin the tests of a committed round that it is to have and that were not begun before.
 
         `last`: no round of training is to come after it.
         """
-        wanted = self.tests.includes(round) or (last and self.tests.every > 0)
-        if not round or not wanted or round in self.begun or round <= max(self._known, self._failed):
+        found: list[Effect] = []
+        for test in self.tests.of(round, last=last):
+            found += self._begin(round, tuple(name for name in test.models if not self._has(round, name)))
+        return found
+
+    def make_up(self, cut: Iterable[TestModel]) -> list[Effect]:
+        """Begin tests of earlier rounds again that a crash has cut off."""
+        return [test for one in cut for test in self._begin(one.round, one.models)]
+
+    def _begin(self, round: int, models: tuple[str, ...]) -> list[Effect]:
+        test = TestModel(round, models)
+        if not models or test in self.begun:
             return []
-        self.begun.add(round)
-        return [TestModel(round)]
+        self.begun.add(test)
+        return [test]
+
+    def _has(self, round: int, model: str) -> bool:
+        """Whether a model of the newest round is tested or being tested."""
+        return round <= self._over.get(model, 0) or any(
+            test.round == round and model in test.models for test in self.begun
+        )
 
     def take(self, scored: Scored) -> None:
         """The journal holds these scores."""
-        self.begun.discard(scored.round)
-        self._known = max(self._known, scored.round)
+        self._end(scored.round, scored.models)
         score = dict(scored.scores).get(GLOBAL)
         if score is not None and (self.best is None or score.accuracy > self.best[0]):
             self.best = (score.accuracy, scored.round)
 
-    def fail(self, round: int) -> None:
-        """There will be no scores of that round in this life."""
-        self.begun.discard(round)
-        self._failed = max(self._failed, round)
+    def fail(self, round: int, models: tuple[str, ...]) -> None:
+        """There will be no scores of these in this life."""
+        self._end(round, models)
+
+    def _end(self, round: int, models: tuple[str, ...]) -> None:
+        self.begun.discard(TestModel(round, models))
+        self._over |= {name: max(round, self._over.get(name, 0)) for name in models}
 
     def decides(self, round: int) -> bool:
         """Whether it is not known yet if the run ends with that round."""
-        return bool(self.tests.target) and round in self.begun
+        return bool(self.tests.target) and TestModel(round) in self.begun
 
     def reached(self, scored: Scored) -> str:
         """Return why the run ends with these scores; empty if it does not."""
@@ -85,14 +118,14 @@ class Testing:
     @property
     def kept(self) -> set[int]:
         """Rounds whose checkpoints must stay: the best one, and those being tested."""
-        return {*self.begun, *([self.best[1]] if self.best else [])}
+        return {*(test.round for test in self.begun), *([self.best[1]] if self.best else [])}
 
 
 def evaluated(round: int, model: str, found: Summary) -> Announce:
     """Return what is said of an evaluation, in the transaction that writes it."""
     fields: dict[str, object] = {"round": round, "model": model}
     fields |= {"accuracy": found.accuracy, "loss": found.loss}
-    if found.members > 1 or model != GLOBAL:
+    if found.members > 1 or model not in (GLOBAL, GLOBAL_TRAIN):
         group = {"members": found.members, "deviation": found.deviation, "worst_tenth": found.worst_tenth}
         fields |= group
     return Announce("evaluated", fields, written=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
 
 from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.base import Round
-from edgeflock.server.core.effects import Announce, CommitRound
+from edgeflock.server.core.effects import Announce, CommitRound, TestModel
 from edgeflock.server.core.events import Committed
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs.rows import Row
@@ -32,6 +32,7 @@ class Stepped:
 
     metrics: Mapping[str, float]  # of the method
     saved: Saved
+    tests: Sequence[TestModel]  # of the new state
     stop: str  # why the next round is not opened after all
 
 
@@ -73,6 +74,7 @@ async def _write(means: Means, machine: RunMachine, opened: OpenRound, effect: C
             evaluations=scores.summaries(),
             scores=scores.by_seat,
             announcements=(*said, *effect.announcements, done),
+            tests=stepped.tests,
         )
         await asyncio.wrap_future(means.journal.commit(commit))
     for one in (done, *said):
@@ -83,9 +85,9 @@ async def _write(means: Means, machine: RunMachine, opened: OpenRound, effect: C
 def _step_and_save(means: Means, round: Round, effect: CommitRound, opened: OpenRound) -> Stepped:
     metrics = means.learner.step(round)
     saved = means.learner.save(means.files.checkpoints, round.number)
-    means.scoring.take(round.number, means.learner, last=round.closing)
+    tests = means.scoring.take(round.number, means.learner, last=round.closing)
     stop = wants_no(means, effect.next, round.costs, opened) if effect.next is not None else ""
-    return Stepped(metrics, saved, stop)
+    return Stepped(metrics, saved, tests, stop)
 
 
 def canonical_line(

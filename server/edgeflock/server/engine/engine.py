@@ -105,8 +105,8 @@ class Engine:
                 return self._fold(effect)
             case CommitRound():
                 return self._commit(effect)
-            case TestModel(round=round):
-                return self._test(round)
+            case TestModel():
+                return self._test(effect)
             case Publish():
                 self._audience.publish()
             case Announce(name=name, fields=fields, written=written):
@@ -152,8 +152,9 @@ class Engine:
         self._loop.start(prune(self.means, effect.round, kept))  # begins when the commit is told
         return committed
 
-    async def _test(self, round: int) -> Tested | TestFailed:
-        return await self.means.scoring.test(round, self.means.learner)
+    async def _test(self, effect: TestModel) -> Tested | TestFailed:
+        means = self.means
+        return await means.scoring.test(effect, means.learner, means.files.checkpoints, means.journal)
 
     # ------------------------------------------------------------------------------- beside the effects
 

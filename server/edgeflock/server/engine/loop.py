@@ -57,7 +57,7 @@ class Threads:
     def __init__(self) -> None:
         self._arithmetic = _started(1, "arithmetic")
         self._preparation = _started(1, "preparation")
-        self._evaluation = _started(1, "evaluation")
+        self._evaluation = _started(2, "evaluation")  # the global model is tested apart
         self._files = _started(4, "spool")
 
     async def compute(self, work: Callable[..., T], *arguments: object) -> T:
@@ -69,7 +69,7 @@ class Threads:
         return await in_thread(self._preparation, work, *arguments)
 
     async def evaluate(self, work: Callable[..., T]) -> T:
-        """Run in the thread that tests copies of models."""
+        """Run in one of the threads that test copies of models."""
         return await in_thread(self._evaluation, work)
 
     async def write(self, work: Callable[..., T], *arguments: object) -> T:

@@ -1,94 +1,143 @@
-"""Tests of models: of the server's own in a thread, and of clients' own, which come with their updates."""
+"""Tests of models: of the server's own in threads, and of clients' own, which come with their updates."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.common.scores import Score, Summary, summarise
+from edgeflock.common.scores import GLOBAL, GLOBAL_TRAIN, Score, Summary, summarise
 from edgeflock.common.verdict import Verdict
+from edgeflock.methods.kit.base import ServerHalf, State
 from edgeflock.server.core.decisions import Outcome
-from edgeflock.server.core.effects import Announce
+from edgeflock.server.core.effects import Announce, TestModel
 from edgeflock.server.core.events import Tested, TestFailed
-from edgeflock.server.core.testing import GLOBAL, Tests, evaluated
+from edgeflock.server.core.testing import Tests, evaluated
 from edgeflock.server.costs.time_line import RoundTimes
 from edgeflock.server.engine.loop import Threads
-from edgeflock.server.learning.evaluator import Evaluator
+from edgeflock.server.files.checkpoints import Checkpoints
+from edgeflock.server.journal.journal import Journal
+from edgeflock.server.learning.evaluator import Evaluator, Testers
 from edgeflock.server.learning.learner import Learner
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class _Taken:
-    """What is to be tested of a round: scores that are there, and the test that is not run yet."""
-
-    round: int
-    others: Mapping[str, Summary]  # of the method's other models
-    run: Callable[[], Score] | None  # of the result, if that is a whole model
-    failed: str = ""  # why there is nothing of that
+Run = Callable[[], Mapping[str, Summary]]
 
 
 class Scoring:
-    """Tests every k-th model in a thread of its own while the next round goes on.
+    """Tests models of every k-th round in threads of its own while the next rounds go on.
 
     What a model does is foreign code: whatever it raises is said in words, and ends nothing by itself.
     """
 
     def __init__(
-        self, evaluator: Evaluator | None, tests: Tests, time_line: RoundTimes, threads: Threads
+        self, testers: Testers | None, tests: Tests, time_line: RoundTimes, threads: Threads
     ) -> None:
         self.tests = tests
         self.took_s = 0.0  # the last `take`
-        self._evaluator, self._time_line, self._threads = evaluator, time_line, threads
-        self._taken: _Taken | None = None
+        self._testers, self._time_line, self._threads = testers, time_line, threads
+        self._taken: dict[TestModel, Run] = {}
 
-    def take(self, round: int, learner: Learner, *, last: bool = False) -> None:
-        """Copy the global model, to be tested beside the next round; test a method's other models at once.
+    def take(self, round: int, learner: Learner, *, last: bool = False) -> list[TestModel]:
+        """Copy what is to be tested beside the next rounds; return the tests.
 
-        Called in the arithmetic thread, before the state moves on.
+        Called in the arithmetic thread, before the state moves on; waits for tests of before.
         """
-        began, self.took_s = time.monotonic(), 0.0
-        known = self._taken is not None and self._taken.round == round
-        if self._evaluator is None or known or not (self.tests.includes(round) or last):
-            return
-        self._taken = self._take(round, learner, self._evaluator)
+        began, tests = time.monotonic(), self.tests.of(round, last=last) if self._testers else []
+        for test in tests:
+            if test not in self._taken:  # or else a commit is tried again
+                self._taken[test] = self._take(test, learner.half, learner.state)
         self.took_s = time.monotonic() - began
+        return tests
 
-    def _take(self, round: int, learner: Learner, evaluator: Evaluator) -> _Taken:
-        half, state, others = learner.half, learner.state, defaultdict[str, list[Score]](list)
-        try:
-            for name, vector in learner.models():
-                others[name].append(evaluator.load(vector, half.buffers(state, name))())
-            found = {name: summarise(scores) for name, scores in others.items()}
-            test = evaluator.load(learner.result(), half.buffers(state, GLOBAL)) if half.has_global else None
-        except Exception as error:
-            return _Taken(round, {}, None, _in_words(error))
-        return _Taken(round, found, test)
+    def _take(self, test: TestModel, half: ServerHalf[Any], state: State) -> Run:
+        """Return what is to be called exactly once, in any thread, with copies of all that it needs."""
+        assert self._testers is not None  # only what can be tested is asked for
+        if GLOBAL in test.models:
+            return _result(self._testers, half, state)
+        return _others(self._testers, half, state, test.models)
 
-    async def test(self, round: int, learner: Learner) -> Tested | TestFailed:
-        """Test a committed round: what its commit has taken, or else the state as it is."""
-        if self._taken is None or self._taken.round != round:
-            await self._threads.compute(lambda: self.take(round, learner, last=True))
-        taken, self._taken = self._taken, None
-        assert taken is not None  # only what can be tested is asked for
-        if taken.failed:
-            return TestFailed(round, taken.failed, time.monotonic())
-        if taken.run is None:
-            return Tested(round, tuple(taken.others.items()), time.monotonic())
-        began = time.monotonic()
+    async def test(
+        self, test: TestModel, learner: Learner, checkpoints: Checkpoints, journal: Journal
+    ) -> Tested | TestFailed:
+        """Test what a round's commit has taken, or else its state as it is, here or on the disk."""
         try:
-            score = await self._threads.evaluate(taken.run)
+            if test not in self._taken:
+                digests = await asyncio.wrap_future(journal.ask(lambda past: past.digests(test.round)))
+                await self._threads.compute(self._take_again, test, learner, checkpoints, digests)
+            began, run = time.monotonic(), self._taken.pop(test)
+            scores = await self._threads.evaluate(run)
         except Exception as error:
-            return TestFailed(round, _in_words(error), time.monotonic())
+            return TestFailed(test.round, _in_words(error), time.monotonic(), test.models)
         if not self.tests.blocking:
-            self._time_line.add(round, "evaluate_busy", time.monotonic() - began)
-        return Tested(round, (*taken.others.items(), (GLOBAL, summarise([score]))), time.monotonic())
+            self._time_line.add(test.round, "evaluate_busy", time.monotonic() - began)
+        return Tested(test.round, tuple(scores.items()), time.monotonic(), test.models)
+
+    def _take_again(
+        self, test: TestModel, learner: Learner, checkpoints: Checkpoints, digests: tuple[str, str] | None
+    ) -> None:
+        state = learner.state_after(test.round, checkpoints, digests)
+        self._taken[test] = self._take(test, learner.half, state)
+
+
+def _result(testers: Testers, half: ServerHalf[Any], state: State) -> Run:
+    """Copy the global model, if it is a whole one."""
+    if not half.has_global:
+        return dict
+    evaluator = testers.result
+    evaluator.hold()
+    try:
+        evaluator.load(half.result(state), half.buffers(state, GLOBAL))
+    except BaseException:
+        evaluator.release()
+        raise
+    return _released(evaluator, lambda: {GLOBAL: summarise([evaluator.score(testers.test)])})
+
+
+def _others(testers: Testers, half: ServerHalf[Any], state: State, models: Collection[str]) -> Run:
+    """Copy what the method's other models are made of, and the global one for the training data."""
+    evaluator = testers.others
+    assert evaluator is not None
+    evaluator.hold()
+    try:
+        names = half.made_of(state) if {*models} - {GLOBAL_TRAIN} else ()
+        parts = State({name: state.vectors[name].clone() for name in names}, dict(state.scalars))
+        result = half.result(state).clone(), half.buffers(state, GLOBAL).clone()
+    except BaseException:
+        evaluator.release()
+        raise
+
+    def run() -> dict[str, Summary]:
+        found = defaultdict[str, list[Score]](list)
+        if names:
+            for name, vector in half.models(parts):
+                if name in models:
+                    evaluator.load(vector, half.buffers(parts, name))
+                    found[name].append(evaluator.score(testers.test))
+        if GLOBAL_TRAIN in models and testers.train is not None:
+            evaluator.load(*result)
+            found[GLOBAL_TRAIN].append(evaluator.score(testers.train))
+        return {name: summarise(scores) for name, scores in found.items()}
+
+    return _released(evaluator, run)
+
+
+def _released(evaluator: Evaluator, run: Run) -> Run:
+    """Return the same, with the evaluator given back at its end."""
+
+    def whole() -> Mapping[str, Summary]:
+        try:
+            return run()
+        finally:
+            evaluator.release()
+
+    return whole
 
 
 def _in_words(error: Exception) -> str:

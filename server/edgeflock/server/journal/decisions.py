@@ -21,7 +21,7 @@ from edgeflock.server.core.decisions import (
     Seated,
     Stopping,
 )
-from edgeflock.server.journal.scores import write_score
+from edgeflock.server.journal.scores import remove_untested, write_score
 
 _CONDUCT = "seat, refused, in_row, until, reason"
 READ_CONDUCT = f"SELECT {_CONDUCT} FROM conduct ORDER BY seat"
@@ -55,9 +55,10 @@ def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
             _write_conduct(connection, record)
         case Released(seat=seat):  # what it has sent stays counted
             connection.execute("UPDATE conduct SET in_row = 0, until = 0 WHERE seat = ?", (seat,))
-        case Scored(round=round, scores=scores):
+        case Scored(round=round, scores=scores, models=models):
             for model, found in scores:
                 write_score(connection, epoch, round, model, found)
+            remove_untested(connection, round, models)
         case Paused(on=on):
             write_meta(connection, paused=str(int(on)))
         case Stopping(reason=reason):

@@ -17,7 +17,7 @@ from typing import TypeVar
 from edgeflock.common.errors import JournalBroken
 from edgeflock.common.scores import Score, Summary
 from edgeflock.server.core.decisions import Conduct, Outcome, Record, RoundOpened
-from edgeflock.server.core.effects import Announce
+from edgeflock.server.core.effects import Announce, TestModel
 from edgeflock.server.costs.rows import Costs
 from edgeflock.server.journal import costs as cost_rows
 from edgeflock.server.journal import decisions, schema, scores
@@ -45,6 +45,7 @@ class Commit:
     evaluations: Mapping[str, Summary] = field(default_factory=dict)  # by name, of clients' own models
     scores: Mapping[int, Mapping[str, Score]] = field(default_factory=dict)  # the same, by seat and name
     announcements: Sequence[Announce] = ()
+    tests: Sequence[TestModel] = ()  # that are to begin
 
 
 class Journal:
@@ -139,6 +140,8 @@ class Journal:
         scores.write_client_scores(connection, epoch, round, commit.scores)
         for name, found in commit.evaluations.items():
             scores.write_score(connection, epoch, round, name, found)
+        for test in commit.tests:
+            scores.write_untested(connection, round, test.models)
         if commit.next is not None:
             decisions.write(connection, epoch, commit.next)
         for conduct in commit.conduct:
@@ -197,6 +200,7 @@ class Journal:
             self.epoch += 1
             decisions.write_base(connection, self.epoch, base, digests)
             decisions.write_meta(connection, epoch=str(self.epoch), epoch_base=str(base))
+            decisions.remove_meta(connection, f"{scores.UNTESTED}%")
             fields = {"epoch": self.epoch, "round": base, "lost_up_to": lost}
             write_event(connection, "epoch_raised", fields)
 

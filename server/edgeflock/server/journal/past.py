@@ -10,6 +10,7 @@ from functools import cached_property
 
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import Conduct, Ended, EndingKind, Outcome, RoundOpened
+from edgeflock.server.core.effects import TestModel
 from edgeflock.server.costs.rows import Bundles, Row
 from edgeflock.server.journal import costs, decisions, scores
 from edgeflock.server.journal.costs import USED, WHOLE
@@ -61,6 +62,11 @@ class Resumed:
         return self.meta.get("limit", "")
 
     @property
+    def untested(self) -> tuple[TestModel, ...]:
+        """Tests that have begun and have no score."""
+        return scores.read_untested(self.meta)
+
+    @property
     def paused(self) -> bool:
         """Whether an operator has it pause."""
         return self.meta.get("paused") == "1"
@@ -91,7 +97,7 @@ class PastScores:
     """How the models have done."""
 
     best: tuple[float, int] | None  # accuracy of the global one, and round
-    newest: int  # the newest round that has a score, 0 if there is none
+    newest: Mapping[str, int]  # of each model the newest round that has a score
     accuracy: float | None  # of the global one in the round that was asked for, if the journal knows it
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from edgeflock.common.scores import LOCAL, POOLED, Score, Summary
+from edgeflock.server.core.effects import TestModel
+
+UNTESTED = "untested "
 
 
 def write_score(connection: sqlite3.Connection, epoch: int, round: int, model: str, found: Summary) -> None:
@@ -33,10 +36,34 @@ def write_client_scores(
     )
 
 
-def read_newest(connection: sqlite3.Connection, epoch: int) -> int:
-    """Return the newest round whose models the server has tested, 0 if there is none."""
-    statement = "SELECT max(round) FROM evaluations WHERE epoch = ? AND model NOT IN (?, ?)"
-    return connection.execute(statement, (epoch, LOCAL, POOLED)).fetchone()[0] or 0
+def read_newest(connection: sqlite3.Connection, epoch: int) -> dict[str, int]:
+    """Return of each model that the server tests the newest round that has a score."""
+    statement = (
+        "SELECT model, max(round) FROM evaluations WHERE epoch = ? AND model NOT IN (?, ?) GROUP BY model"
+    )
+    return dict(connection.execute(statement, (epoch, LOCAL, POOLED)))
+
+
+# In `meta`: tests that have begun and have no score, each by its round and what it tests.
+
+
+def write_untested(connection: sqlite3.Connection, round: int, models: Iterable[str]) -> None:
+    connection.execute("INSERT OR IGNORE INTO meta (name, value) VALUES (?, '1')", (_named(round, models),))
+
+
+def remove_untested(connection: sqlite3.Connection, round: int, models: Iterable[str]) -> None:
+    connection.execute("DELETE FROM meta WHERE name = ?", (_named(round, models),))
+
+
+def read_untested(meta: Iterable[str]) -> tuple[TestModel, ...]:
+    """Return them by the names in `meta`, the oldest first."""
+    named = (name.removeprefix(UNTESTED).split(" ", 1) for name in meta if name.startswith(UNTESTED))
+    found = sorted((int(round), tuple(models.split(","))) for round, models in named)
+    return tuple(TestModel(*one) for one in found)
+
+
+def _named(round: int, models: Iterable[str]) -> str:
+    return f"{UNTESTED}{round} {','.join(models)}"
 
 
 def read_accuracy(connection: sqlite3.Connection, epoch: int, round: int) -> float | None:

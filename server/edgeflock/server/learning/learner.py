@@ -5,7 +5,7 @@ Everything here runs in one thread of its own, never on the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from edgeflock.common.errors import NonFinite
+from edgeflock.common.errors import CorruptCheckpoint, NonFinite
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.foreign import foreign
 from edgeflock.common.payload import choice
@@ -351,6 +351,15 @@ class Learner:
         if self.layouts.counters.elements:
             self.state.vectors["counters"].copy_(self._fold.counters)
 
-    def models(self) -> Iterator[tuple[str, Tensor]]:
-        """S6: what is tested beside the result, each with its name."""
-        return self.half.models(self.state)
+    def state_after(self, round: int, checkpoints: Checkpoints, digests: tuple[str, str] | None) -> State:
+        """Return the state after a committed round: this one, or what the disk has of an earlier one.
+
+        Raises CorruptCheckpoint.
+        """
+        if round == self._stepped:
+            return self.state
+        if digests is None:
+            raise CorruptCheckpoint(f"the journal names no checkpoint of round {round}")
+        found = State({name: torch.empty_like(vector) for name, vector in self.state.vectors.items()})
+        checkpoints.load(round, found, digests)
+        return found

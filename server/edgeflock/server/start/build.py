@@ -24,7 +24,7 @@ from edgeflock.common.partitions.kit.assign import assign
 from edgeflock.common.partitions.kit.base import Indices
 from edgeflock.common.partitions.kit.coverage import Coverage, coverage
 from edgeflock.common.run import CUSTOM, DataDescription, ModelDescription, RunDescription
-from edgeflock.common.scores import WISHES
+from edgeflock.common.scores import GLOBAL_TRAIN, WISHES
 from edgeflock.methods.kit.base import Plan, Setting
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.options import parse, texts
@@ -37,7 +37,7 @@ from edgeflock.server.core.testing import Tests
 from edgeflock.server.costs import budget, clock
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.run_toml import SINCE
-from edgeflock.server.learning.evaluator import Evaluator
+from edgeflock.server.learning.evaluator import Evaluator, Testers
 from edgeflock.server.learning.learner import Learner, Terms
 from edgeflock.server.learning.tools import ServerTools
 from edgeflock.server.start import weights
@@ -127,8 +127,13 @@ def build_bench(config: ServerConfig, test: TestSet) -> Workbench:
     return Workbench(build_net(config, test), threads=1, augment=augmentation(config, test))
 
 
-def build_evaluator(config: ServerConfig, test: TestSet) -> Evaluator | None:
-    return Evaluator(build_net(config, test), test.x, test.y) if config.eval_every else None
+def build_testers(config: ServerConfig, test: TestSet, union: LocalData | None) -> Testers | None:
+    """Build what tests models, if anything does; `union` are the samples of all shards."""
+    if not config.eval_every:
+        return None
+    others = Evaluator(build_net(config, test)) if tests_beside(config) else None
+    train = union if config.eval_train else None
+    return Testers(Evaluator(build_net(config, test)), LocalData(test.x, test.y), others, train)
 
 
 def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatModel]:
@@ -215,6 +220,12 @@ def has_closing_test(config: ServerConfig) -> bool:
     return bool(config.eval_every and client_tests(config)) and is_partial(config) and not config.central
 
 
+def tests_beside(config: ServerConfig) -> tuple[tuple[str, int], ...]:
+    """Return what is tested apart from the global model, and how often."""
+    often = dict.fromkeys(load(config.method).models, config.eval_models)
+    return tuple((name, every) for name, every in {**often, GLOBAL_TRAIN: config.eval_train}.items() if every)
+
+
 def build_tests(config: ServerConfig) -> Tests:
     return Tests(
         config.eval_every,
@@ -222,6 +233,7 @@ def build_tests(config: ServerConfig) -> Tests:
         blocking=config.eval_blocking,
         clients=client_tests(config),
         target=target.parse(config.target),
+        beside=tests_beside(config),
     )
 
 

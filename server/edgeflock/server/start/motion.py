@@ -51,7 +51,8 @@ class RunInMotion:
         self._say()
         resumed = self.parts.resumed
         scores = self.parts.journal.ask(lambda past: past.scores(resumed.newest))
-        await self.engine.begin(started(resumed, await asyncio.wrap_future(scores)))
+        known = await asyncio.wrap_future(scores)
+        await self.engine.begin(started(resumed, known, self.parts.untested))
         if self.central is not None:
             self.engine.accompany(self.central.run())
 
@@ -108,7 +109,7 @@ def set_in_motion(parts: Parts) -> RunInMotion:
 
 def _central(parts: Parts, intake: Intake, sessions: Sessions) -> CentralTrainer | None:
     built = parts.built
-    if built.union is None:
+    if not built.config.central or built.union is None:
         return None
     bench = build.build_bench(built.config, built.test)
     return CentralTrainer(intake, sessions, built.learner, bench, built.union)
@@ -119,14 +120,14 @@ def _means(parts: Parts, traffic: TrafficBook, samples: Mapping[int, int]) -> Me
     built, journal, newest = parts.built, parts.journal, parts.resumed.newest
     ledger, threads = Ledger(), Threads()
     time_line = ledger.time_line
-    evaluator = build.build_evaluator(built.config, built.test)
+    testers = build.build_testers(built.config, built.test, built.union)
     verdicts = Verdicts(journal, newest)
     return Means(
         journal=journal,
         files=parts.files,
         learner=built.learner,
         bookkeeping=Bookkeeping(ledger, traffic, _budget(parts, verdicts), built.learner, journal),
-        scoring=Scoring(evaluator, build.build_tests(parts.built.config), time_line, threads),
+        scoring=Scoring(testers, build.build_tests(parts.built.config), time_line, threads),
         verdicts=verdicts,
         threads=threads,
         samples=samples,

@@ -321,6 +321,10 @@ def _check_rate(config: ServerConfig) -> None:
 def _check_evaluation(config: ServerConfig) -> None:
     if target.parse(config.target) and not config.eval_every:
         raise UsageError("--target needs evaluations: --eval-every is 0")
+    if config.eval_train and not config.eval_every:
+        raise UsageError("--eval-train needs evaluations: --eval-every is 0")
+    if config.eval_train and config.dataset is None:
+        raise UsageError("--eval-train needs the training samples of a named data set: give --dataset")
     if config.eval_clients == "both" and config.dataset is None:
         raise UsageError("--eval-clients both needs the test samples of a named data set: give --dataset")
     if config.eval_clients in ("local", "both") and config.central:

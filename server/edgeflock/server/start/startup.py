@@ -20,6 +20,7 @@ from edgeflock.methods.kit.batches import LocalData
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.core import target
 from edgeflock.server.core.decisions import Ended, EndingKind
+from edgeflock.server.core.effects import TestModel
 from edgeflock.server.core.events import ResumedRound, Started
 from edgeflock.server.costs import budget
 from edgeflock.server.engine.means import Files
@@ -46,7 +47,7 @@ class Built:
     test: assembly.TestSet
     learner: Learner
     flat: FlatModel
-    union: LocalData | None  # of all shards, where the server itself trains
+    union: LocalData | None  # of all shards, where the server itself trains, or tests on them
 
 
 @dataclass
@@ -59,6 +60,7 @@ class Parts:
     resumed: Resumed
     files: Files
     run: RunDescription
+    untested: tuple[TestModel, ...] = ()  # tests that a life before has begun
 
 
 def build(config: ServerConfig) -> Built:
@@ -73,7 +75,10 @@ def build(config: ServerConfig) -> Built:
         log.info("buffers", travel=travel, stay=sorted(flat.constants))
     if config.target and not learner.half.has_global:
         raise UsageError(f"{config.method} has no global model that could reach a --target")
-    return Built(config, test, learner, flat, load_union(config) if config.central else None)
+    if config.eval_train and not learner.half.has_global:
+        raise UsageError(f"{config.method} has no global model that --eval-train could test")
+    union = load_union(config) if config.central or config.eval_train else None
+    return Built(config, test, learner, flat, union)
 
 
 def already_over(run_dir: Path, config: ServerConfig) -> Ended | None:
@@ -112,7 +117,13 @@ def asks_more(run_dir: Path, config: ServerConfig) -> bool:
     return config.rounds > before.rounds or budget.raised(*limits) or higher
 
 
-def started(resumed: Resumed, scores: PastScores) -> Started:
+def _cut_off(config: ServerConfig, resumed: Resumed, checkpoints: Checkpoints) -> tuple[TestModel, ...]:
+    """Return tests of rounds before the last that have no score, as far as they can be made up for."""
+    kept, tests = {*checkpoints.kept()} & {*range(resumed.newest)}, assembly.build_tests(config)
+    return tuple(test for test in resumed.untested if test.round in kept and tests.knows(test))
+
+
+def started(resumed: Resumed, scores: PastScores, untested: tuple[TestModel, ...] = ()) -> Started:
     """Return the machine's first event."""
     opened, going = resumed.open_round, None
     if opened is not None:
@@ -128,6 +139,7 @@ def started(resumed: Resumed, scores: PastScores) -> Started:
         conduct=resumed.conduct,
         samples=resumed.samples,
         scored=scores.newest,
+        untested=untested,
         accuracy=scores.accuracy,
         best=scores.best,
         paused=resumed.paused,
@@ -195,7 +207,8 @@ def _parts(built: Built, run_dir: Path, journal: Journal) -> Parts:
     begin_or_recover(resumed, journal, learner, files, asked)
     rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
     run = assembly.describe_run(config, resumed.meta["run_id"], resumed.epoch, built.test, built.flat)
-    return Parts(built, run_dir, journal, resumed, files, run)
+    untested = _cut_off(config, resumed, checkpoints)
+    return Parts(built, run_dir, journal, resumed, files, run, untested)
 
 
 def resume(journal: Journal, **identity: str) -> Resumed:
