@@ -18,9 +18,11 @@ class Heard:
     def __init__(self) -> None:
         self.at: list[float] = []
         self.rounds: list[int] = []
+        self.taken: list[Callable[[], None]] = []
 
     def tell(self, cost: RoundCost, heard: Callable[[], None]) -> None:
         self.rounds.append(cost.round)
+        self.taken.append(heard)
         self.at.append(asyncio.get_running_loop().time())
 
 
@@ -56,5 +58,57 @@ def test_each_round_waits_from_its_own_verdict_on() -> None:
         await asyncio.sleep(5 * WITHIN_S)
         assert server.rounds == [1, 2]
         assert server.at == pytest.approx([WITHIN_S, 1.6 * WITHIN_S])
+
+    quickly(check())
+
+
+def test_what_is_owed_is_that_of_the_last_two_rounds_and_the_newest_goes_with_a_header() -> None:
+    async def check() -> None:
+        server = Heard()
+        mine = Account(server.tell)
+        assert mine.previous is None
+        for round in (1, 2, 3):
+            mine.owe(cost(round))
+        assert mine.previous == cost(3)
+        mine.heard(None)
+        mine.heard(cost(3))  # of another one, as of a life before
+        mine.tell()
+        assert server.rounds == [2, 3]
+        mine.heard(mine.previous)
+        assert mine.previous is None
+        mine.tell()
+        assert server.rounds == [2, 3, 2]
+
+    quickly(check())
+
+
+def test_at_the_end_the_last_round_is_told_with_what_came_after_its_verdict() -> None:
+    told: list[RoundCost] = []
+
+    async def check(rounds: int, *, heard: bool) -> list[RoundCost]:
+        told.clear()
+        mine = Account(lambda cost, _: told.append(cost))
+        for round in range(1, rounds + 1):
+            mine.owe(cost(round))
+        if heard:
+            mine.heard(mine.previous)
+        mine.close(cost(0))
+        return list(told)
+
+    assert quickly(check(0, heard=False)) == []
+    (last,) = quickly(check(1, heard=True))
+    assert (last.round, last.train_s, last.wait_s) == (1, 2.0, 0.5)
+    assert [one.round for one in quickly(check(2, heard=False))] == [1, 2]
+
+
+def test_what_was_heard_meanwhile_is_not_told_in_its_time() -> None:
+    async def check() -> None:
+        server = Heard()
+        mine = Account(server.tell)
+        mine.owe(cost(1))
+        mine.tell()
+        server.taken[0]()
+        await asyncio.sleep(5 * WITHIN_S)
+        assert server.rounds == [1]
 
     quickly(check())

@@ -75,6 +75,13 @@ def test_fedtrip_s_table_5_is_recomputed_exactly() -> None:
     )  # the paper says 50, its formula 25
 
 
+def test_what_a_round_computes_is_what_it_did_times_what_that_takes() -> None:
+    work = Effort(parameters=100, features=7, forward=3, backward=5, steps=12, samples=600, held=50)
+    assert (work.training(), work.vectors(2), work.forwards()) == (600 * 8, 2 * 12 * 100, 600 * 3)
+    assert (work.passes(), work.walk(), work.walk(backward=True)) == (600 * 8, 50 * 3, 50 * 8)
+    assert (work.first_batch(2), replace(work, steps=0).first_batch(2)) == (2 * 50 * 8, 0)
+
+
 def test_what_is_turned_off_costs_nothing() -> None:
     work = effort()
     assert attached("fedtrip", work, mu="0") == attached("fedprox", work, mu="0") == 0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from edgeflock.client.costs import ExamCost, Readings, RoundCost, TrainCost
+from edgeflock.client.training import meter as meters
 from edgeflock.client.training.device import forget_peak, peak_bytes
 from edgeflock.client.training.gauge import Gauge, Use
 from edgeflock.client.training.meter import Activity, Meter
@@ -157,6 +159,32 @@ def test_a_test_of_the_client_s_own_model_is_no_cost_of_its_round(tmp_path: Path
     assert meter.finish(2) == RoundCost(
         2, 0, 0, 0, 0, 0, cost.peak_rss_bytes, Readings(None, None, None, 0.0, 3)
     )
+
+
+def test_who_is_alone_is_charged_what_the_process_has_used_since_its_last_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu = [100.0]
+    clock = SimpleNamespace(process_time=lambda: cpu[0])
+    monkeypatch.setattr(meters, "time", clock)
+    alone, one = (Meter(alone=single, clock=lambda: 0.0) for single in (True, False))
+    cpu[0] = 107.0
+    for meter in (alone, one):
+        meter.examined(ExamCost(1.0, 2.0))
+        meter.worked(3.0)
+    assert (alone.cpu_s(0.5), one.cpu_s(0.5)) == (5.0, 1.5)
+    assert [meter.finish(1).cpu_s for meter in (alone, one)] == [5.0, 1.0]
+    cpu[0] = 111.0
+    assert [meter.finish(2).cpu_s for meter in (alone, one)] == [4.0, 0.0]
+
+
+def test_a_test_takes_no_more_than_there_was(tmp_path: Path) -> None:
+    meter = Meter(alone=False, clock=lambda: 0.0, gauge=without_sensors(tmp_path))
+    meter.examined(ExamCost(0.0, 9.0))  # no test
+    meter.worked(3.0)
+    assert meter.cpu_s(0.0) == 3.0
+    meter.examined(ExamCost(1.0, 9.0))
+    assert meter.cpu_s(0.0) == 0.0
 
 
 def test_what_a_process_before_has_stated_of_an_update_is_in_its_round(tmp_path: Path) -> None:
