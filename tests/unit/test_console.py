@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.common.command.terminal import Terminal
+from edgeflock.common.command.terminal import Line, Terminal, text_of
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.console.console import ServerConsole, joining
 from edgeflock.server.console.display import Display
+from edgeflock.server.console.totals import Totals
+from edgeflock.server.journal.reader import Numbers
 from edgeflock.v1 import aggregator_pb2
 from edgeflock.v1 import control_pb2 as pb
 from support.screen import Clock, Screen
@@ -167,3 +169,62 @@ def test_a_pipe_hears_of_a_round_that_takes_long() -> None:
     shown.draw()
     shown.draw()
     assert screen.lines() == ["round 1/9  1:02 min  updates 0 of 0"]
+
+
+class Moving(Terminal):
+    """A terminal of so many columns that moves, and what it was told to show."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__(Screen(), {})
+        self.moves, self.unicode, self._columns = True, False, columns
+        self.shown: list[str] = []
+
+    @property
+    def width(self) -> int:
+        return self._columns
+
+    def show(self, line: Line) -> None:
+        self.shown.append(text_of(line))
+
+
+def test_a_terminal_sees_the_moment_ten_times_a_second_at_most() -> None:
+    clock, terminal = Clock(), Moving(60)
+    clock.now = 50.0
+    shown = Display(terminal, clock=clock)
+    shown.wait("data are made ready")  # too soon
+    for now in (50.05, 50.125, 50.1875, 53.125):
+        clock.now = now
+        shown.draw()
+    assert terminal.shown == ["data are made ready  0 s", "data are made ready  3 s"]
+    shown.close()
+    assert terminal.shown[2:] == [""]
+
+
+def test_the_seconds_of_an_open_round_go_on_between_two_looks() -> None:
+    clock, terminal = Clock(), Moving(60)
+    shown = Display(terminal, clock=clock)
+    clock.now = 1.0
+    at_hand = pb.OpenRound(round=1, phase="open", elapsed_s=20.0)
+    status = pb.StatusResponse(state=aggregator_pb2.RUN_STATE_RUNNING, rounds=9, open=at_hand)
+    shown.look(status)
+    clock.now = 6.0
+    shown.draw()
+    assert [line.split("  ")[1].strip() for line in terminal.shown] == ["20 s", "25 s"]
+
+
+def test_energy_is_told_by_who_says_so() -> None:
+    clients: dict[tuple[int, str | None], Numbers] = {
+        (0, "rapl"): {"energy_j": 40.0, "flops": 3e9},
+        (1, "rapl"): {"energy_j": 20.0},
+        (1, "model"): {"energy_j": 7.0},
+        (2, None): {"exam_s": 4.0},
+    }
+    rows = dict(Totals(clients, {"energy_j": 9.0, "exam_s": 2.0}).rows())
+    assert rows == {
+        "operations": "3 GFLOP at the clients",
+        "clients' own tests": "4 s, 2 s of waiting: in no figure here",
+        "energy, 1 client": "7 J (as --watts states it)",
+        "energy, 2 clients": "60 J (from rapl)",
+        "energy, server": "9 J (from its sensor)",
+    }
+    assert list(Totals().rows()) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,16 @@ import torch
 from safetensors.torch import load_file
 from structlog.testing import capture_logs
 
-from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.errors import EdgeflockError, UsageError
 from edgeflock.common.reason import Reason
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.console.console import ServerConsole
 from edgeflock.server.core.refusal import Refused
 from edgeflock.server.daemon import run
 from edgeflock.server.service.central import CentralTrainer
+from edgeflock.server.start import listen
 from edgeflock.server.start.resolve import combine
+from edgeflock.v1 import control_pb2 as pb
 from support.rows import events, rows
 
 SAMPLES = 3823  # of digits, in all shards together
@@ -32,21 +35,38 @@ def central(run_dir: Path, **options: Any) -> ServerConfig:
     return combine({**given, "listen": "127.0.0.1:0", "run_dir": run_dir, **options})
 
 
-def serve(config: ServerConfig) -> tuple[int, list[dict[str, Any]]]:
+class Watching(ServerConsole):
+    """A console that keeps what it is told of the run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[pb.StatusResponse] = []
+
+    def look(self, status: pb.StatusResponse) -> None:
+        self.seen.append(status)
+
+
+def serve(config: ServerConfig, console: ServerConsole | None = None) -> tuple[int, list[dict[str, Any]]]:
     """Serve it to its end; return the exit code and what was logged."""
     with capture_logs() as logs:
-        return run(config, ServerConsole()), list(map(dict, logs))
+        return run(config, console or ServerConsole()), list(map(dict, logs))
 
 
 def said(logs: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     return [line for line in logs if line["event"] == name]
 
 
-def test_a_run_from_its_beginning_to_its_end(tmp_path: Path) -> None:
+def test_a_run_from_its_beginning_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reflected: list[object] = []
+    monkeypatch.setattr(listen, "_add_reflection", reflected.append)
     config = central(tmp_path / "run", budget={"time": "1h", "cpu": "1h"}, epochs=2, eval_blocking=True)
-    code, logs = serve(config)
+    (console := Watching()).serve(config)
+    code, logs = serve(config, console)
     journal = tmp_path / "run" / "journal.sqlite"
     assert code == 0
+    assert {(one.run_dir, one.rounds, one.method) for one in console.seen} == {
+        (str(tmp_path / "run"), 2, "centralized")
+    }
     names = [line["event"] for line in logs]
     milestones = ("run_started", "listening", "round_opened", "round_committed", "evaluated", "ended")
     assert [name for name in dict.fromkeys(names) if name in milestones] == list(milestones)
@@ -56,6 +76,7 @@ def test_a_run_from_its_beginning_to_its_end(tmp_path: Path) -> None:
     assert (ended["kind"], ended["reason"]) == ("completed", "all 2 rounds are done")
     ((told,),) = (events(journal, "run_started"),)
     assert {"run_id", "rounds", "software", "torch", "machine", "cores"} <= told.keys()
+    assert (said(logs, "listening_here_only"), reflected) == ([], [])
     left = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"journal.sqlite", "model.safetensors", "run.toml", "rounds", "address"} <= left
     assert not left & {"control", "control.sock", "spool"}
@@ -100,7 +121,10 @@ def test_a_run_that_a_signal_parks_in_mid_round_goes_on_to_the_same_bits(
     assert not said(logs, "ended")
     assert (tmp_path / "cut" / "spool").exists()
     assert not (tmp_path / "cut" / "control").exists()
-    code, logs = serve(central(tmp_path / "cut", rounds=3))
+    reflected: list[object] = []
+    monkeypatch.setattr(listen, "_add_reflection", reflected.append)
+    code, logs = serve(central(tmp_path / "cut", rounds=3, reflection=True))
+    assert len(reflected) == 1
     assert (code, said(logs, "run_started")[0]["round"]) == (0, 1)
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
     assert models[0] == models[1]
@@ -113,6 +137,14 @@ def test_a_run_that_fails_ends_the_process_with_its_reason(tmp_path: Path) -> No
     journal = tmp_path / "run" / "journal.sqlite"
     assert rows(journal, "SELECT value FROM meta WHERE name = 'ended_kind'") == [("failed",)]
     assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_a_taken_port_is_found_before_a_run_directory_is_made(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with capture_logs(), pytest.raises(UsageError, match=f"--listen {address} cannot be bound: "):
+            run(central(tmp_path / "run", listen=address), ServerConsole())
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("reason", [Reason.BUSY, Reason.DRAINING, Reason.LATE])

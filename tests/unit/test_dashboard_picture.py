@@ -315,6 +315,11 @@ def test_long_lists_texts_and_objects_are_cut() -> None:
     cut = short(value)
     assert cut["cohort"][-1] == "and 188 more"
     assert (len(cut["text"]), cut["…"]) == (301, "and 30 more")
+    most = len(cut) - 1
+    for number, words in ((most, {}), (most + 1, {"…": "and 1 more"})):
+        whole = {f"k{n}": n for n in range(number)}
+        assert {name: value for name, value in short(whole).items() if name == "…"} == words
+        assert short(list(whole))[most:] == list(words.values())
 
 
 # ---------------------------------------------------------------------------------------- a long run

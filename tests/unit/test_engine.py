@@ -1,10 +1,11 @@
-"""What a run in motion gives back: packages that have been fetched, and everything when it is left."""
+"""A run in motion: what it does ahead, whom it shows, and what it gives back, all of it when it is left."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from edgeflock.common.payload.package import Kind, Scope
 from edgeflock.methods.kit.base import Bundles, Method, Params, Round, ServerHalf, State
 from edgeflock.server.engine.bookkeeping import Bookkeeping
 from edgeflock.server.engine.transfer import Download, Header, Slot
+from edgeflock.server.engine.views import MemberStatus
 from support.tiny_run import update
 from support.tiny_server import WAIT_S, Home
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
 
 
 def opened(folder: Path, suffix: str) -> list[str]:
@@ -40,6 +42,7 @@ class PersonalHalf(ServerHalf[Params]):
         return (Kind.MODEL,)
 
 
+@needs_proc
 def test_a_clients_own_package_is_closed_when_its_update_is_here(tmp_path: Path) -> None:
     """Memory and descriptors must not grow with the clients of a round."""
     home = Home(tmp_path, method=Method(name="personal", summary="", server=PersonalHalf))
@@ -58,6 +61,7 @@ def test_a_clients_own_package_is_closed_when_its_update_is_here(tmp_path: Path)
     asyncio.run(asyncio.wait_for(play(), WAIT_S))
 
 
+@needs_proc
 def test_who_leaves_a_run_waits_for_what_is_being_written_and_gives_all_files_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,3 +91,32 @@ def test_who_leaves_a_run_waits_for_what_is_being_written_and_gives_all_files_ba
     asyncio.run(asyncio.wait_for(play(), WAIT_S))
     assert done == ["what was on its way", "the last row"]
     assert opened(tmp_path, ".data") == []
+
+
+def test_what_is_here_without_a_gap_is_folded_while_the_rest_is_on_its_way(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+
+    async def play() -> None:
+        async with home.run() as run:
+            await run.gather()
+            for seat, folded in ((1, []), (0, [0, 1])):
+                await run.deliver(update(home.layouts, seat), seat)
+                async with asyncio.timeout(WAIT_S):
+                    while run.learner._fold.folded != folded:  # noqa: ASYNC110 - nobody tells when a thread is there
+                        await asyncio.sleep(0)
+            await run.deliver(update(home.layouts, 2), 2)
+            await run.committed(1)
+
+    asyncio.run(asyncio.wait_for(play(), WAIT_S))
+    ((busy_s,),) = home.rows("SELECT value FROM round_costs WHERE round = 1 AND name = 'fold_busy'")
+    assert 0 < busy_s < time.monotonic()
+
+
+def test_who_waits_for_a_seat_is_seen_and_is_not_ready(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with Home(tmp_path).run() as run:
+            assert run.intake.online("late") is None
+            assert run.now.members == (MemberStatus("late", online=True),)
+            assert (run.now.members[0].ready, run.now.members[0].seat) == (False, None)
+
+    asyncio.run(asyncio.wait_for(play(), WAIT_S))

@@ -16,6 +16,11 @@ from edgeflock.server.service.flow import SLOWEST_BYTES_PER_S, CreditPool, Patie
 SIZES = st.integers(1, 40 * SMALL_CHUNK)
 
 
+def test_a_window_is_four_chunks() -> None:
+    """So much of each upload may be in the air: with less a long way is not filled."""
+    assert CreditPool(1 << 30).admit(0, 1 << 30).outstanding == 4 * CHUNK
+
+
 def test_a_lone_stream_gets_a_whole_window() -> None:
     pool = CreditPool(32 * CHUNK)
     stream = pool.admit(0, 100 * CHUNK)

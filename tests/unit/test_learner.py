@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgeflock.methods.kit.base import Method, Params, Plan, Round, ServerHalf, Setting, State
+from edgeflock.methods.kit.base import Bundles, Method, Params, Plan, Round, ServerHalf, Setting, State
 from edgeflock.methods.kit.registry import load
 from edgeflock.server.learning.learner import LEAST_LR, Learner, Terms
 from support.learners import begun
@@ -81,6 +81,19 @@ def test_room_is_kept_for_the_closing_task_in_which_all_fetch_and_nobody_deliver
     tests_only = made("fedavg", closing_test=True)
     assert tests_only.expected_bytes(tests_only.round(1, (0, 2), SAMPLES)) == 2 * 2 * DOWN, "that is no cost"
     assert tests_only.expected_bytes(tests_only.round(2, range(5), SAMPLES, closing=True)) == 0
+
+
+def test_the_closing_task_for_which_room_is_kept_is_the_round_after() -> None:
+    asked: list[tuple[int, bool, tuple[int, ...]]] = []
+
+    class Asks(Closes):
+        def broadcast(self, state: State, round: Round) -> Bundles:
+            asked.append((round.number, round.closing, round.cohort))
+            return super().broadcast(state, round)
+
+    learner = made(Method(name="asks", summary="", server=Asks))
+    learner.expected_bytes(learner.round(4, (0, 2), SAMPLES))
+    assert asked == [(4, False, (0, 2)), (5, True, (0, 1, 2, 3, 4))]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,20 @@ def test_who_asks_whether_a_run_is_served_keeps_no_server_from_it(
         assert run_dir.is_served(tmp_path)
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_who_asks_keeps_nothing_open(tmp_path: Path) -> None:
+    assert not run_dir.is_served(tmp_path)
+    with run_dir.locked(tmp_path):
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            assert run_dir.is_served(tmp_path)
+            with pytest.raises(Locked), run_dir.locked(tmp_path):
+                pass
+        assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) == before - 1
+    assert not run_dir.is_served(tmp_path)
+
+
 def test_it_is_known_which_process_has_it(tmp_path: Path) -> None:
     assert run_dir.holder(tmp_path) is None
     (tmp_path / run_dir.LOCK).write_text("99999999\n")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from edgeflock.common.command.options import options
 from edgeflock.common.command.settings_file import identity_difference
 from edgeflock.common.errors import EdgeflockError, UsageError
 from edgeflock.methods.kit.base import Method, Training
@@ -142,6 +143,42 @@ def test_another_identity_is_another_run_and_is_named(
     with pytest.raises(UsageError, match="holds another run") as caught:
         combine({"run_dir": tmp_path, **change})
     assert named in str(caught.value)
+
+
+IDENTITY = """method set clients cohort participation cohort_lines seed model model_arg dataset partition
+    samples_per_client public_fraction public_from_shards central epochs steps batch_size lr momentum
+    weight_decay lr_decay over_select codec codec_down"""
+OPERATION = """rounds budget target eval_every eval_clients eval_blocking deadline min_updates
+    quarantine_after quarantine_rounds max_clients_wait run_dir listen control keep_every linger
+    drain_timeout dashboard log_level credit_mib"""
+
+
+def test_a_run_is_what_its_bits_depend_on_and_may_be_operated_otherwise() -> None:
+    identity = {entry.name for entry in options(ServerConfig) if entry.identity}
+    assert set(IDENTITY.split()) <= identity
+    assert not set(OPERATION.split()) & identity
+    assert {entry.name for entry in options(ServerConfig)} >= set(OPERATION.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "lowest", "highest"),
+    [
+        ("rounds", 1, None), ("clients", 1, 1_000_000), ("cohort", 0, None), ("seed", 0, 2**63 - 1),
+        ("samples_per_client", 0, None), ("epochs", 1, None), ("steps", 0, None), ("batch_size", 0, None),
+        ("lr", 0, None), ("momentum", 0, None), ("weight_decay", 0, None), ("eval_every", 0, None),
+        ("min_updates", 0, None), ("over_select", 0, None), ("quarantine_after", 0, None),
+        ("quarantine_rounds", 1, None), ("credit_mib", 1, 65536), ("drain_timeout", 0, None),
+        ("linger", 0, None), ("metrics_clients", 0, 10_000), ("keep_every", 0, None),
+    ],
+)  # fmt: skip
+def test_numbers_are_taken_from_the_lowest_to_the_highest(
+    name: str, lowest: int, highest: int | None
+) -> None:
+    (entry,) = (entry for entry in options(ServerConfig) if entry.name == name)
+    assert entry.allowed is not None
+    assert [entry.allowed.accepts(value) for value in (lowest - 1, lowest)] == [False, True]
+    if highest is not None:
+        assert [entry.allowed.accepts(value) for value in (highest, highest + 1)] == [True, False]
 
 
 @pytest.mark.parametrize("more", [{}, {"set": {"mu": "0.1"}}, {"rounds": 50}])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -209,11 +209,15 @@ def test_what_does_not_pass_is_raised_at_once(tmp_path: Path, slept: list[float]
 def test_an_error_of_sqlite_on_a_full_disk_is_that(
     tmp_path: Path, slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object, **__: object) -> Callable[[], None]:
-        raise OSError(tried.pop(0), "no")
+    """A file can be made there, but not a little be written to it."""
+
+    class Tried(io.BytesIO):
+        def write(self, data: Any) -> int:
+            assert len(data) == 1 << 16
+            raise OSError(tried.pop(0), "no")
 
     tried = [errno.ENOSPC, errno.EIO]
-    monkeypatch.setattr(tempfile, "TemporaryFile", fail)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Tried())
     error = CorruptCheckpoint("disk I/O error")
     with pytest.raises(CorruptCheckpoint):
         when_there_is_room(tmp_path, Work(error, error))

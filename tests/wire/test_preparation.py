@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import threading
+import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -88,7 +89,9 @@ def test_clients_fetch_and_deliver_while_the_server_prepares_and_the_commit_wait
         gate.opened.set()
         await served.run.committed(1)
 
-    serve(tmp_path, gate, talk)
+    home = serve(tmp_path, gate, talk).home
+    ((busy_s,),) = home.rows("SELECT value FROM round_costs WHERE name = 'prepare_busy'")
+    assert 0 < busy_s < time.monotonic()
 
 
 def test_a_failure_ends_the_run_with_its_own_words(tmp_path: Path) -> None:

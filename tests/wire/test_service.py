@@ -64,6 +64,7 @@ def test_another_version_is_refused_and_both_are_named(tmp_path: Path) -> None:
         assert not answer.refusal.temporary
         for words in (f"revision {PROTOCOL + 6}", "9.9.9", f"speaks {PROTOCOL}", "edgeflock "):
             assert words in answer.refusal.sentence
+        assert served.service.refusals.times["c0", Reason.VERSION] == 1
         await served.check_alive()
 
     serve(Home(tmp_path, rounds=1), talk)

@@ -5,9 +5,12 @@ As a plugin of pytest (`-p support.mutants.reach`, with MUTANTS_REACH=FOLDER) it
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 from collections.abc import Generator
+from functools import lru_cache
 from pathlib import Path
 
 import coverage
@@ -68,7 +71,40 @@ class Reach:
             self.seconds |= json.loads(book.read_text("utf-8"))
 
     def tests(self, path: str, line: int) -> list[str]:
-        """Return the tests that reach a line, the quickest first; of one that imports run, its module's."""
-        by_line = self._data.contexts_by_lineno(str(self._root / path))
-        found = set(by_line.get(line, [])) - {""} or {test for tests in by_line.values() for test in tests}
-        return sorted(found & self.seconds.keys(), key=lambda test: (self.seconds[test], test))
+        """Return the tests that reach a line, the quickest first; of one that imports run, which whoever came
+        first has reached, its module's; of a module in which nothing else runs, those of who imports it."""
+        found = set(self._by_line(path).get(line, [])) if _is_called(self._root / path, line) else set[str]()
+        found = self._known(found) or self._known(self._of(path))
+        found = found or self._known({test for other in self._importers(path) for test in self._of(other)})
+        return sorted(found, key=lambda test: (self.seconds[test], test))
+
+    def _known(self, tests: set[str]) -> set[str]:
+        return tests & self.seconds.keys()
+
+    def _by_line(self, path: str) -> dict[int, list[str]]:
+        return self._data.contexts_by_lineno(str(self._root / path))
+
+    def _of(self, path: str) -> set[str]:
+        """Return who reaches a module when it is called, not only as the first to import it."""
+        by_line = self._by_line(path).items()
+        return {test for line, tests in by_line if _is_called(self._root / path, line) for test in tests}
+
+    def _importers(self, path: str) -> list[str]:
+        name = ".".join(Path(path).with_suffix("").parts[1:])
+        words = re.compile(rf"^(from {name} import|import {name})\b", re.MULTILINE)
+        files = (file for wing in WINGS for file in (self._root / wing).rglob("*.py"))
+        return [str(file.relative_to(self._root)) for file in files if words.search(file.read_text("utf-8"))]
+
+
+@lru_cache
+def _functions(path: Path) -> list[tuple[int, int]]:
+    """Return where the bodies of a module's functions begin and end."""
+    tree = ast.parse(path.read_text("utf-8"))
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    found = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+    return [(node.body[0].lineno, node.end_lineno or 0) for node in found]
+
+
+def _is_called(path: Path, line: int) -> bool:
+    """Whether it runs when a function is called, and not when the module is imported."""
+    return any(first <= line <= last for first, last in _functions(path))
