@@ -263,7 +263,7 @@ def test_a_grid_alone_is_no_papers_file() -> None:
 
 def about(paper: Paper, **other: Any) -> Circumstances:
     whole = Circumstances(
-        settings=settings_digest(paper.grid([0])), seeds=(0, 1, 2), quick=False, commit="0123456789",
+        settings=settings_digest(paper), seeds=(0, 1, 2), quick=False, commit="0123456789",
         date="2026-11-20", machine="x86_64, 2 cores", torch="2.13.0", cells=12, of=12, seconds=60.0,
     )  # fmt: skip
     return replace(whole, **other)
@@ -284,15 +284,16 @@ def test_numbers_come_back_from_their_file() -> None:
 
 
 def test_the_settings_are_what_the_file_says_of_runs_whatever_the_seeds_and_wherever_the_data_lie() -> None:
-    mine = settings_digest(made().grid([0]))
-    elsewhere = made(PAPER.replace("rounds = 30", "rounds = 30\nprocesses = 2")).grid([5])
-    assert settings_digest(elsewhere) == mine
+    mine = settings_digest(made())
+    assert settings_digest(made(PAPER.replace("rounds = 30", "rounds = 30\nprocesses = 2"))) == mine
+    assert settings_digest(made(PAPER.replace("seeds = 3", "seeds = 9"))) == mine
+    assert settings_digest(made(PAPER + "[devices]\nquota = '2ms'")) != mine
     for old, new in (
         ("rounds = 30", "rounds = 31"),
         ("target = 0.9", "target = 0.95"),
         ("lr = 0.2", "lr = 0.3"),
     ):
-        assert settings_digest(made(PAPER.replace(old, new)).grid([0])) != mine
+        assert settings_digest(made(PAPER.replace(old, new))) != mine
 
 
 def test_a_kept_result_comes_back_and_one_of_other_settings_or_by_hand_is_refused(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def _placed(table: dict[str, Any], data_root: Path | None) -> dict[str, Any]:
 def _about(paper: Paper, asked: AskedRuns, grid: Grid, found: Findings) -> Circumstances:
     runs = {result.cell.folder: result for result in found.results}.values()
     return Circumstances(
-        settings=settings_digest(paper.grid([0], quick=asked.quick)),
+        settings=settings_digest(paper, quick=asked.quick),
         seeds=asked.seeds,
         quick=asked.quick,
         commit=commit(),

@@ -49,12 +49,14 @@ class KeptResult:
     figures: tuple[Path, ...] = field(default=())
 
 
-def settings_digest(grid: Grid) -> str:
+def settings_digest(paper: Paper, *, quick: bool = False) -> str:
     """Return what tells a paper's settings from others: all that its file says of runs, but for the seeds.
 
     Of what it says, not of what that comes to: an option that a later edgeflock adds changes no setting.
     """
+    grid = paper.grid([0], quick=quick)
     told = {_told(cell, grid) for cell in grid.cells}
+    told |= {json.dumps(paper.testbed, sort_keys=True)} if paper.testbed else set()
     return hashlib.sha256("\n".join(sorted(told)).encode()).hexdigest()[:12]
 
 
@@ -121,7 +123,7 @@ def files_of(folder: Path, name: str) -> list[Path]:
 
 def check_settings(about: Circumstances, paper: Paper, where: str) -> None:
     """Refuse a result of other settings than those of the paper's file."""
-    mine = settings_digest(paper.grid([0], quick=about.quick))
+    mine = settings_digest(paper, quick=about.quick)
     if about.settings != mine:
         raise UsageError(
             f"{where} is of other settings ({about.settings}) than {paper.where} has now ({mine}): "
