@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from edgeflock.common.errors import UsageError
-from edgeflock.lab.testbed import checks, gauges, laying, owner, plan, quota, sweep
-from edgeflock.lab.testbed.breakdown import Breakdown, SeedGroup
+from edgeflock.lab.history import RoundHistory
+from edgeflock.lab.testbed import checks, gauges, laying, owner, plan, quota, sweep, telling
+from edgeflock.lab.testbed.breakdown import DEVICE, SERVER, WAIT, Breakdown, SeedGroup, parts
 from edgeflock.lab.testbed.gauges import CpuBook, Measures, Sent, WorkSpan
 from edgeflock.lab.testbed.pacer import Leash, cpu_seconds
 from edgeflock.lab.testbed.plan import MediumTerms, TestbedPlan, make_plan
@@ -27,7 +28,7 @@ def one(method: str = "fedavg", **more: Any) -> Breakdown:
     """Return a cell of ten rounds of two seconds each, by four devices."""
     known: dict[str, Any] = {
         "method": method, "setting": "", "seed": "0", "reached": True, "rounds": 10, "iterations": 200.0,
-        "seconds": 20.0, "parts": dict.fromkeys(("select", "fold", "commit", "tests"), 0.25),
+        "seconds": 20.0, "parts": dict.fromkeys((*DEVICE, *SERVER, WAIT), 0.25),
         "prepare_s": 0.0, "tests_beside_s": 0.0, "down": 5e6, "up": 5e6, "devices": 4,
         "cpu_s": 4.0, "server_cpu_s": 1.0, "energy_j": 36.0, "best": 0.9,
     }  # fmt: skip
@@ -254,6 +255,10 @@ def test_a_round_that_lasts_longer_than_reckoned_is_named() -> None:
     found = checks.predicted([held(seconds=24.0), held("fednag", seconds=48.0)], bed)
     assert not found.passed
     assert "-50% at worst (fednag)" in found.words
+    assert "left" not in found.words
+    starved = Measures(0.0, 1.0, training_s=13.0, training_cpu_s=0.5, mode="quota")
+    slow = held(seconds=37.0, lives=(starved,))
+    assert checks.predicted([slow], bed).words.endswith("the host has left to them +0% in the middle")
 
 
 def test_the_same_run_twice_has_the_same_digest() -> None:
@@ -290,3 +295,45 @@ def test_only_what_has_no_living_owner_is_taken_down(monkeypatch: pytest.MonkeyP
         assert owner.clear() == []
     assert taken == ["flt-dead00-d0", f"{mark.name}-d0"]
     assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------------------- where minutes went
+
+
+def a_round(number: int) -> RoundHistory:
+    """Return a round of four devices: 5 s, of which the mean device trained for three and sent for one."""
+    values = {"select_s": 0.1, "open_s": 4.5, "fold_s": 0.1, "commit_s": 0.2, "evaluate_s": 0.1}
+    costs = {"train_s": 12.0, "deliver_s": 4.0, "wait_s": 2.0}
+    return RoundHistory(0, number, "", True, (0, 1, 2, 3), {"counted": 4}, values, costs, {}, {})
+
+
+def test_the_parts_of_rounds_are_their_seconds() -> None:
+    rounds = [a_round(1), a_round(2)]
+    found = parts(rounds, sum(one.seconds for one in rounds))
+    assert {name: round(seconds, 6) for name, seconds in found.items()} == {
+        "fetch": 0.0, "train": 6.0, "deliver": 2.0, "wait": 1.0,
+        "select": 0.2, "fold": 0.2, "commit": 0.4, "tests": 0.2,
+    }  # fmt: skip
+    assert sum(found.values()) == pytest.approx(10.0)
+
+
+def test_a_method_that_missed_the_target_counts_as_at_least_so_slow() -> None:
+    missed = SeedGroup("slow", "", [one("slow", reached=False, seconds=60.0)])
+    came = SeedGroup("fast", "", [one("fast"), one("fast", seconds=40.0, seed="1")])
+    assert telling._time_row(missed, came)[:5] == ("slow", "> 10", "> 200", "> 1.00", "> 2.00")
+    assert telling._time_row(came, came)[:5] == ("fast", "10 ± 0", "200 ± 0", "0.50 ± 0.24", "1.00")
+    assert telling._time_row(came, missed)[4] == "-"
+
+
+def test_a_brief_plan_has_one_seed_and_no_target() -> None:
+    bed = made(
+        target=0.9,
+        grid={"method": ["fedavg", "fednag"], "seed": [3, 4]},
+        run={"clients": 4, "model": "linear", "rounds": 50, "target": {"accuracy": 0.9}},
+    )
+    brief = sweep.over(bed.briefly(2), "5mbit")
+    assert [(cell.config.seed, cell.config.rounds, cell.config.target) for cell in brief.grid.cells] == [
+        (3, 2, {}),
+        (3, 2, {}),
+    ]
+    assert (brief.medium.rate, brief.check.repeat, bed.medium.rate) == (5e6, 0, 40e6)

@@ -57,26 +57,31 @@ def checks(cells: Sequence[HeldCell], again: Mapping[str, str], plan: TestbedPla
 def used_cpu(cells: Sequence[HeldCell], plan: TestbedPlan) -> CheckResult:
     """Whether devices had their share of CPU, and no more, while they trained."""
     name = "CPU against the quota"
-    seconds = sum(life.training_s for cell in cells for life in cell.lives)
-    used = sum(life.training_cpu_s for cell in cells for life in cell.lives)
     modes = sorted({life.mode for cell in cells for life in cell.lives})
-    if modes == ["free"] or not seconds:
-        why = (
-            "no device is held to a share"
-            if modes == ["free"]
-            else "no training lasted long enough to be watched"
-        )
-        return CheckResult(name, None, why)
-    share = used / seconds / plan.devices.share
+    if modes == ["free"]:
+        return CheckResult(name, None, "no device is held to a share")
+    if (had := share_had(cells, plan)) is None:
+        return CheckResult(name, None, "no training lasted long enough to be watched")
+    seconds = sum(life.training_s for cell in cells for life in cell.lives)
     wanted = f"{LEAST_USED:.2f} to {MOST_USED:.2f} wanted while training"
     watched = f"{seconds:.0f} s of it watched, held by {', '.join(modes)}"
     slow = (
-        f"; the host was too slow: devices had {share:.0%} of what was due to them"
-        if share < LEAST_USED - _HALF
-        else ""
+        f"; the host was too slow: devices had {had:.0%} of what was due to them" if _too_little(had) else ""
     )
-    within = LEAST_USED - _HALF <= share <= MOST_USED + _HALF
-    return CheckResult(name, within, f"{share:.2f}, {wanted}; {watched}{slow}")
+    return CheckResult(
+        name, not _too_little(had) and had <= MOST_USED + _HALF, f"{had:.2f}, {wanted}; {watched}{slow}"
+    )
+
+
+def share_had(cells: Sequence[HeldCell], plan: TestbedPlan) -> float | None:
+    """Return how much of their share of CPU devices had while they trained; None if nobody watched."""
+    seconds = sum(life.training_s for cell in cells for life in cell.lives)
+    used = sum(life.training_cpu_s for cell in cells for life in cell.lives)
+    return used / seconds / plan.devices.share if seconds else None
+
+
+def _too_little(had: float) -> bool:
+    return had < LEAST_USED - _HALF
 
 
 def interfaces(cells: Sequence[HeldCell]) -> CheckResult:
@@ -131,15 +136,27 @@ def predicted(cells: Sequence[HeldCell], plan: TestbedPlan) -> CheckResult:
     known = [cell for cell in cells if cell.breakdown.rounds]
     if not known:
         return CheckResult(name, None, "no round was committed")
-    errors = {cell.name: round_s(work([cell.breakdown]), plan) / cell.breakdown.round_s - 1 for cell in known}
+    errors = {cell.name: _error(cell, plan) for cell in known}
     worst = max(errors, key=lambda cell: abs(errors[cell]))
-    middle = statistics.median(errors.values())
     words = (
-        f"{middle:+.0%} in the middle, {errors[worst]:+.0%} at worst ({worst}), "
-        f"within {PREDICTED:.0%} wanted: "
-        "a device's CPU seconds by its share, bytes by the rate, and the server's own"
+        f"{statistics.median(errors.values()):+.0%} in the middle, {errors[worst]:+.0%} at worst ({worst}), "
+        f"within {PREDICTED:.0%} wanted: a device's CPU seconds by its share, bytes by the rate, and the "
+        f"server's own{_with_what_they_had(known, plan)}"
     )
     return CheckResult(name, abs(errors[worst]) <= PREDICTED, words)
+
+
+def _error(cell: HeldCell, plan: TestbedPlan, had: float = 1.0) -> float:
+    return round_s(work([cell.breakdown]), plan, had) / cell.breakdown.round_s - 1
+
+
+def _with_what_they_had(cells: Sequence[HeldCell], plan: TestbedPlan) -> str:
+    """Return how far it is off by the share that a host too slow has left to each cell's devices."""
+    known = [(cell, had) for cell in cells if (had := share_had([cell], plan)) is not None]
+    if not any(_too_little(had) for _, had in known):
+        return ""
+    middle = statistics.median(_error(cell, plan, had) for cell, had in known)
+    return f"; by the share that the host has left to them {middle:+.0%} in the middle"
 
 
 def same_bits(cells: Sequence[HeldCell], again: Mapping[str, str]) -> CheckResult:

@@ -33,13 +33,14 @@ from edgeflock.lab.testbed.gauges import Measures, WorkSpan
 from edgeflock.lab.testbed.house import PORT, SERVER_ADDRESS, House, HouseBroken
 from edgeflock.lab.testbed.owner import owned
 from edgeflock.lab.testbed.plan import TestbedPlan, describe, settings
+from edgeflock.lab.testbed.sweep import over
 from edgeflock.lab.testbed.telling import tell
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.console.summary import model_digest
 from edgeflock.server.files.run_dir import read_small, write_small
 from edgeflock.server.journal.reader import Feed
 
-_MEASURES, _AGAIN, _SETTINGS = "measures", "again", "house.json"
+_MEASURES, _AGAIN, _SWEEP, _SETTINGS = "measures", "again", "sweep", "house.json"
 _INTERVAL_S = 0.1
 _SETTLE_S = 0.5  # what is still on its way when a server has ended, and the relay's last word
 
@@ -61,18 +62,36 @@ class Trial:
 
         Raises EdgeflockError with a sentence if the devices cannot be had, or one of them has ended.
         """
+        ahead = [(cell, out) for cell, out in self._every() if not _finished(self._result(cell, out))]
+        if ahead and not self.plan.devices.external:
+            laying.require()
+        require_data([cell for cell, _ in ahead])
         with held(self.out, "fl-lab testbed"):
             self._keep_settings()
-            ahead = [(cell, out) for cell, out in self._every() if not _finished(self._result(cell, out))]
-            if not ahead:
-                return
-            require_data([cell for cell, _ in ahead])
-            with (
-                self._devices(len(ahead)) as hold,
-                closing(Ticker(Terminal(sys.stdout), len(ahead))) as shown,
-            ):
-                for number, (cell, out) in enumerate(ahead):
-                    self._hold(hold, cell, out, shown, [cell for cell, _ in ahead[number:]], len(ahead))
+            try:
+                self._hold_all(ahead)
+            except (KeyboardInterrupt, HouseBroken):  # said when the living line is gone
+                done = f"{len(self.took)} of {counted(len(ahead), 'run')} done"
+                click.echo(f"interrupted: {done}, the same command goes on", err=True)
+                raise
+        for trial in self._on_links().values():
+            trial.run()
+            self.failures |= trial.failures
+
+    def _hold_all(self, ahead: Sequence[tuple[Cell, Path]]) -> None:
+        if not ahead:
+            return
+        with self._devices(len(ahead)) as hold, closing(Ticker(Terminal(sys.stdout), len(ahead))) as shown:
+            for number, (cell, out) in enumerate(ahead):
+                self._hold(hold, cell, out, shown, [cell for cell, _ in ahead[number:]], len(ahead))
+
+    def _on_links(self) -> Mapping[str, Trial]:
+        """Return what is held for a few rounds on other links, by link."""
+        terms = self.plan.sweep
+        if not terms.held or self.plan.devices.external:
+            return {}
+        brief = self.plan.briefly(terms.held)
+        return {link: Trial(over(brief, link), self.out / _SWEEP / link) for link in terms.rates}
 
     def tell(self) -> int:
         """Show what was found, name what failed, and return the exit code."""
@@ -82,7 +101,11 @@ class Trial:
             for cell in self._repeated()
             if _finished(self._result(cell, self.out / _AGAIN))
         }
-        passed = tell(self.plan, self.out, cells, again) if cells else False
+        links = {
+            link: [found for cell in trial.plan.grid.cells if (found := trial._held(cell)) is not None]
+            for link, trial in self._on_links().items()
+        }
+        passed = tell(self.plan, self.out, cells, again, links) if cells else False
         for name, failure in self.failures.items():
             click.echo(f"failed: {name}: {failure}", err=True)
         return 0 if passed and not self.failures else 1
@@ -123,7 +146,6 @@ class Trial:
             with Children() as children:
                 yield lambda cell, out, watch: _serve_others(cell, out, children, watch)
             return
-        laying.require()
         with owned() as mark, Children() as children:
             house = House(self.plan, self.out, mark, children)
             try:

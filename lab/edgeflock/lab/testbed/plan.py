@@ -13,7 +13,7 @@ from edgeflock.common.command.options import from_table, option, options
 from edgeflock.common.command.ranges import above, at_least, between, one_of, unit
 from edgeflock.common.errors import BadValue, UsageError
 from edgeflock.lab.grid.grid import Grid, make_grid
-from edgeflock.lab.grid.options import section
+from edgeflock.lab.grid.options import SEED, section
 from edgeflock.lab.testbed.medium import LinkTerms
 
 ETHERNET = "ethernet"
@@ -130,6 +130,13 @@ class SweepTerms:
     rates: tuple[str, ...] = option(
         ("5mbit", "10mbit", "40mbit", ETHERNET), RATES, "of the medium", group=_GROUP
     )
+    held: int = option(
+        0,
+        INTEGER,
+        "rounds that every method is held for on each, too",
+        group=_GROUP,
+        allowed=at_least(0, "an integer"),
+    )
     speeds: tuple[float, ...] = option(
         (0.5, 1.0, 2.0, 4.0), FACTORS, "of a device, times its own", group=_GROUP
     )
@@ -179,6 +186,16 @@ class TestbedPlan:
         cells = tuple(cell.with_data(root) for cell in self.grid.cells)
         asked = {**self.asked, "run": {**self.asked.get("run", {}), "data_root": str(root.absolute())}}
         return replace(self, grid=replace(self.grid, cells=cells), asked=asked)
+
+    def briefly(self, rounds: int) -> TestbedPlan:
+        """Return the plan for so many rounds of the first seed, without target, and nothing held twice."""
+        run = {key: value for key, value in self.asked.get("run", {}).items() if key != "target"}
+        asked = {**self.asked, "run": {**run, "rounds": rounds}}
+        grid = make_grid(asked, "the sweep")
+        first = grid.cells[0].labels.get(SEED)
+        cells = tuple(cell for cell in grid.cells if cell.labels.get(SEED) == first)
+        sweep, check = replace(self.sweep, held=0), CheckTerms(repeat=0)
+        return replace(self, grid=replace(grid, cells=cells), asked=asked, sweep=sweep, check=check)
 
     @property
     def clients(self) -> int:

@@ -15,7 +15,7 @@ from edgeflock.lab.testbed import drawing
 from edgeflock.lab.testbed.breakdown import Breakdown, SeedGroup, by_method, hero, settings, totals
 from edgeflock.lab.testbed.checks import CheckResult, HeldCell, checks, undisturbed
 from edgeflock.lab.testbed.plan import TestbedPlan, describe
-from edgeflock.lab.testbed.sweep import Spot, spots, turns
+from edgeflock.lab.testbed.sweep import Spot, over, round_s, spots, turns, work
 from edgeflock.server.console.onward import command
 
 _DASH = "-"
@@ -24,7 +24,13 @@ _PARTS = ("train", "fetch", "deliver", "wait")
 _SERVER = ("select", "fold", "commit", "tests")
 
 
-def tell(plan: TestbedPlan, out: Path, cells: Sequence[HeldCell], again: Mapping[str, str]) -> bool:
+def tell(
+    plan: TestbedPlan,
+    out: Path,
+    cells: Sequence[HeldCell],
+    again: Mapping[str, str],
+    links: Mapping[str, Sequence[HeldCell]],
+) -> bool:
     """Print and write everything; return whether no check has failed."""
     rows = by_method([cell.breakdown for cell in cells])
     sweeps = {
@@ -36,6 +42,7 @@ def tell(plan: TestbedPlan, out: Path, cells: Sequence[HeldCell], again: Mapping
         blocks += [
             _sweep_block(setting, found) for setting, found in sweeps.items() if found and found[0].minutes
         ]
+    blocks += [_links_block(setting, links, rows, plan) for setting in settings(rows) if links]
     lines = [line for setting, found in sweeps.items() for line in _turning(setting, found, plan)]
     lacking = drawing.draw(out, rows, cells, {} if plan.devices.external else sweeps)
     _write(plan, out, blocks, results, lines, cells)
@@ -206,6 +213,28 @@ def _sweep_block(setting: str, found: Sequence[Spot]) -> Block:
     )
     at = f"{setting}: " if setting else ""
     return Block(f"{at}minutes on other links and devices, reckoned", ("", *methods, "fastest"), rows)
+
+
+def _links_block(
+    setting: str, links: Mapping[str, Sequence[HeldCell]], rows: Sequence[SeedGroup], plan: TestbedPlan
+) -> Block:
+    """Return how long rounds lasted on each link, beside what whole runs make expect."""
+    works = {row.method: work(row.reached or row.cells) for row in rows if row.setting == setting}
+    lines = []
+    for link, cells in links.items():
+        lasted = {
+            one.breakdown.method: one.breakdown.round_s for one in cells if one.breakdown.setting == setting
+        }
+        cells_of = [
+            f"{lasted[method]:.2f} ({round_s(works[method], over(plan, link)):.2f})"
+            if method in lasted
+            else _DASH
+            for method in works
+        ]
+        lines.append((link, *cells_of))
+    at = f"{setting}: " if setting else ""
+    title = f"{at}seconds of a round, held for {plan.sweep.held} on each link (and reckoned)"
+    return Block(title, ("", *works), tuple(lines))
 
 
 def _turning(setting: str, found: Sequence[Spot], plan: TestbedPlan) -> list[str]:
