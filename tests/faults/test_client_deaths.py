@@ -24,7 +24,10 @@ from support.strace import Tracer, needs_strace
 
 pytestmark = pytest.mark.promise("R5")
 
-PATIENT = ("--clients=2", "--rounds=3", "--seed=5", "--deadline=60", "--model=linear", "--codec=topk:0.2")
+PATIENT = (
+    *("--clients=2", "--rounds=3", "--seed=5", "--deadline=60"),
+    *("--model=linear", "--codec=topk:0.2", "--augment=flip,crop:1"),
+)
 DEADLINE_S = 2.0
 QUORUM = ("--clients=2", "--rounds=8", "--seed=5", f"--deadline={DEADLINE_S}", "--min-updates=1")
 RENAMES = "rename,renameat,renameat2"

@@ -55,4 +55,4 @@ def _sizes(name: str, shape: tuple[int, ...], classes: int, arguments: Mapping[s
         if arguments:
             raise
         return f"{'-':>12}{'-':>10}{'-':>12}  {str(error).partition('allowed is ')[2]}"
-    return f"{found.parameters:>12,}{found.mib:>10.2f}{found.multiply_adds / MILLION:>12.2f}"
+    return f"{found.parameters:>12,}{found.mib:>10.3f}{found.multiply_adds / MILLION:>12.3f}"
