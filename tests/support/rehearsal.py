@@ -143,6 +143,7 @@ class Rehearsal(rpc.AggregatorServicer):
         attempt = self.attempts
         self.offsets.append(request.offset)
         self.sizes.append([])
+        await self.nudge()
         if refusal := turn(self.script.refusals, attempt):
             yield pb.FetchResponse(refusal=refusal)
             return

@@ -272,6 +272,22 @@ def test_nothing_that_was_heard_for_too_long_is_given_up_with_the_last_reason() 
     assert str(lived(first, give_up_after_s=20)[0]).endswith("for 20 s: connection refused (hm)")
 
 
+@pytest.mark.parametrize(
+    "never",
+    [
+        Connection(join=ServerRefused(Reason.DUPLICATE_ID, "why")),
+        Connection(shown=[Interrupted("why")], lasts_s=1000),
+    ],
+    ids=["without its seat", "a watch that makes no sense"],
+)
+def test_a_server_from_which_no_view_comes_any_more_is_given_up(never: Connection) -> None:
+    on = of(Connection(lasts_s=30), never)
+    end, _ = lived(on, give_up_after_s=20)
+    assert isinstance(end, GaveUp)
+    assert str(end).endswith("for 20 s: why")
+    assert 50 <= on.joins[-1][0] <= 50.1
+
+
 def test_a_client_that_stays_never_gives_up() -> None:
     on = of(Connection(join=Unreached("connection refused")))
     end, _ = lived(on, stay=True, give_up_after_s=20, for_s=200)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,6 +51,8 @@ class Played:
         self.breaks_at: int | None = None
 
     async def write(self, message: pb.DeliverRequest | bytes) -> None:
+        for _ in range(3):  # so that an answer may be there before it ends
+            await asyncio.sleep(0)
         if isinstance(message, pb.DeliverRequest):
             self.header = message.header
             return
@@ -164,6 +167,28 @@ def test_a_payload_that_is_shorter_than_it_was_is_not_sent(tmp_path: Path, outgo
             sent(Outgoing(outgoing.entry, descriptor), Played(credit(0)))
     finally:
         os.close(descriptor)
+
+
+def test_an_answer_that_nobody_waits_for_any_more_is_no_complaint(
+    tmp_path: Path, outgoing: Outgoing, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The call breaks and the payload is gone in the same instant: one of the two is told."""
+    (tmp_path / "cut").write_bytes(os.pread(outgoing.payload, GRANULE, 0))
+    descriptor = os.open(tmp_path / "cut", os.O_RDONLY)
+    call = Played(credit(0, chunk=GRANULE), ConnectionError("the call broke"))
+    try:
+        with pytest.raises(CorruptPayload):
+            asyncio.run(
+                deliver(
+                    cast(Stub, SimpleNamespace(Deliver=lambda: call)),
+                    b"session",
+                    Outgoing(outgoing.entry, descriptor),
+                )
+            )
+    finally:
+        os.close(descriptor)
+    gc.collect()
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_a_refusal_is_no_broken_line(outgoing: Outgoing) -> None:

@@ -770,15 +770,6 @@ def test_a_message_of_the_watch_that_is_none_breaks_the_line_and_no_more(tmp_pat
     asyncio.run(scenario())
 
 
-def test_a_watch_that_never_makes_sense_is_given_up(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with garbled(tmp_path, Watch=10**6) as on, asyncio.timeout(20):
-            with pytest.raises(GaveUp, match="a message of the watch makes no sense"):
-                await on.agent(give_up_after_s=1.0).run()
-
-    asyncio.run(scenario())
-
-
 def test_a_join_may_take_as_long_as_the_largest_layout_takes_on_a_slow_line(tmp_path: Path) -> None:
     class Slow(Rehearsal):
         left_s = 0.0
@@ -863,20 +854,6 @@ def test_a_client_whose_line_is_gone_gives_its_slot_to_one_that_waits(tmp_path: 
             async with asyncio.timeout(20), on.trainer.bench(run):
                 with pytest.raises(Interrupted, match="another client waits"):
                     await holder
-
-    asyncio.run(scenario())
-
-
-def test_a_client_without_its_seat_gives_up_after_the_time_it_was_given(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with stage(tmp_path) as on, asyncio.timeout(20):
-            life = asyncio.create_task(on.agent(give_up_after_s=1.0).run())
-            await on.round(1)
-            refusal = pb.Refusal(reason=pb.REASON_DUPLICATE_ID, sentence="it is taken")
-            on.server.join_refusals = [refusal] * 1000
-            await on.server.cut()
-            with pytest.raises(GaveUp, match=r"for 1 s: it is taken"):
-                await life
 
     asyncio.run(scenario())
 
