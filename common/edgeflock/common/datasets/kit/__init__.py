@@ -1,1 +1,1 @@
-"""What data sets are made of: labelled parts, where their files lie, downloads, a client's own data, augmentation."""
+"""What data sets are made of: labelled parts, their files, downloads, a client's own data, augmentation."""
