@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from edgeflock.common.payload.checksum import extend
+from edgeflock.common.payload.description import Description
 from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.costs.traffic import TrafficBook
+from edgeflock.server.engine.transfer import Header, Slot
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.learning.work import RoundWork
+from edgeflock.server.service import central
 from edgeflock.server.service.central import CentralTrainer
 from edgeflock.server.service.sessions import Sessions
 from edgeflock.server.start.build import build_net
 from edgeflock.server.start.resolve import resolve
 from edgeflock.server.start.startup import build
+from support.tiny_run import update
+from support.tiny_server import WAIT_S, Home
 
 CONFIG = resolve(ServerConfig(method="centralized", model="linear", clients=3, rounds=2, batch_size=500))
 SAMPLES, STEPS = 3823, 8  # digits, in batches of 500
@@ -76,3 +84,28 @@ def test_it_ends_when_the_server_goes(task: tuple[CentralTrainer, RoundWork]) ->
     trainer.stop()
     found = trainer._train(work)
     assert (found.used_up, found.costs["steps"]) == ("", 0)
+
+
+def test_an_update_goes_on_where_a_kill_has_cut_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(tmp_path, clients=1)
+    monkeypatch.setattr(central, "CLIENT_ID", "c0")
+
+    async def play() -> None:
+        async with home.run() as run:
+            await run.gather()
+            made = update(home.layouts, 0)
+            head = made.payload[:165]
+            slot = await run.intake.offer("c0", Header(Description(1, made.package, 10), {}))
+            assert isinstance(slot, Slot)
+            assert await slot.begin() is None
+            assert await slot.append(0, head, extend(0, head)) is None
+            pieces = (made.payload[:160], made.payload[160:172], made.payload[172:])
+            encoded: Any = SimpleNamespace(package=made.package, pieces=pieces)
+            trainer = object.__new__(CentralTrainer)
+            trainer._intake, trainer._data = run.intake, range(10)  # type: ignore[assignment]  # its length counts
+            assert await trainer._deliver(run.work, central._Trained(encoded, {})) is None
+            await run.committed(1)
+
+    asyncio.run(asyncio.wait_for(play(), WAIT_S))
+    ((moved,),) = home.rows("SELECT bytes_up FROM costs WHERE round = 1")
+    assert moved == len(update(home.layouts, 0).payload), "no byte came twice"

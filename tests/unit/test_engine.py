@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from edgeflock.common.payload.checksum import extend
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.package import Kind, Scope
 from edgeflock.methods.kit.base import Bundles, Method, Params, Round, ServerHalf, State
+from edgeflock.server.engine import bookkeeping
 from edgeflock.server.engine.bookkeeping import Bookkeeping
 from edgeflock.server.engine.transfer import Download, Header, Slot
 from edgeflock.server.engine.views import MemberStatus
@@ -30,6 +32,12 @@ def opened(folder: Path, suffix: str) -> list[str]:
     links = [Path(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
     paths = [Path(os.readlink(link)) for link in links if link.is_symlink()]
     return [path.name for path in paths if path.is_relative_to(folder) and path.suffix == suffix]
+
+
+async def until(done: Callable[[], bool]) -> None:
+    """Wait for what a thread does, of which nobody tells."""
+    while not done():  # noqa: ASYNC110 - so there is no event
+        await asyncio.sleep(0.001)
 
 
 class PersonalHalf(ServerHalf[Params]):
@@ -99,11 +107,10 @@ def test_what_is_here_without_a_gap_is_folded_while_the_rest_is_on_its_way(tmp_p
     async def play() -> None:
         async with home.run() as run:
             await run.gather()
-            for seat, folded in ((1, []), (0, [0, 1])):
-                await run.deliver(update(home.layouts, seat), seat)
-                async with asyncio.timeout(WAIT_S):
-                    while run.learner._fold.folded != folded:  # noqa: ASYNC110 - nobody tells when a thread is there
-                        await asyncio.sleep(0)
+            await run.deliver(update(home.layouts, 1), 1)
+            assert run.learner._fold.folded == [], "its neighbour is not here"
+            await run.deliver(update(home.layouts, 0), 0)
+            await until(lambda: run.learner._fold.folded == [0, 1])
             await run.deliver(update(home.layouts, 2), 2)
             await run.committed(1)
 
@@ -120,3 +127,59 @@ def test_who_waits_for_a_seat_is_seen_and_is_not_ready(tmp_path: Path) -> None:
             assert (run.now.members[0].ready, run.now.members[0].seat) == (False, None)
 
     asyncio.run(asyncio.wait_for(play(), WAIT_S))
+
+
+@needs_proc
+def test_what_came_too_late_is_closed_when_the_next_round_is_opened(tmp_path: Path) -> None:
+    home = Home(tmp_path, min_updates=2)
+    made = update(home.layouts, 0)
+
+    async def play() -> None:
+        async with home.run() as run:
+            await run.gather()
+            slot = await run.intake.offer("c0", Header(Description(1, made.package, 1), {}))
+            assert isinstance(slot, Slot)
+            assert await slot.begin() is None
+            assert await slot.append(0, made.payload[:100], extend(0, made.payload[:100])) is None
+            for seat in (1, 2):
+                await run.deliver(update(home.layouts, seat), seat)
+            run.overdue()
+            await run.open(2)
+            await until(lambda: not opened(tmp_path, ".data"))
+
+    asyncio.run(asyncio.wait_for(play(), WAIT_S))
+
+
+def test_cpu_seconds_are_charged_to_the_round_at_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the notes in its course, by commits, and by the last word of a life."""
+    monkeypatch.setattr(bookkeeping, "KEEP_S", 0.001)
+    home, charged, charge = Home(tmp_path), list[int](), Bookkeeping.charge
+
+    def charging(self: Bookkeeping, round: int) -> None:
+        charged.append(round)
+        charge(self, round)
+
+    async def play() -> None:
+        monkeypatch.setattr(Bookkeeping, "charge", charging)
+        async with home.run() as run:
+            await run.gather()
+            for seat in range(3):
+                await run.deliver(update(home.layouts, seat), seat)
+            await run.open(2)
+            before = len(charged)
+            await run.deliver(update(home.layouts, 0, 2), 0)
+            await until(lambda: len(charged) > before)
+            monkeypatch.setattr(bookkeeping, "KEEP_S", 1000.0)
+        assert set(charged[before:]) == {2}
+        assert charged[-1] == 2
+
+    asyncio.run(asyncio.wait_for(play(), WAIT_S))
+    asyncio.run(asyncio.wait_for(nothing(home), WAIT_S))
+    assert charged[-1] == 2, "a life in which nothing moved has its seconds, too"
+
+
+async def nothing(home: Home) -> None:
+    async with home.run() as run:
+        await run.open(2)

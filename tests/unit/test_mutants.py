@@ -47,6 +47,7 @@ def test_a_line_is_broken_in_each_way_that_is_known(source: str, wrongs: set[str
         "f'{a + b}'",
         "assert a",
         "@dataclass(frozen=True)\nclass A: ...",
+        "class A:\n    __test__ = False",
         "T = TypeVar('T', bound=True)",
     ],
 )

@@ -155,6 +155,11 @@ def test_events_come_from_a_cursor_on_and_as_they_happen(tmp_path: Path, where: 
         again = await events(stub, 0, "round_committed")
         assert again == before + after
         assert all(event.unix_time > 1e9 for event in again)
+        for _ in range(200):
+            served.run.intake.note("said")
+        served.run.intake.note("last")
+        *_, before_last, last = await events(stub, 0, "last")
+        assert await events(stub, before_last.cursor, "last") == [last]
 
     control(Home(tmp_path), where, talk)
 

@@ -485,6 +485,7 @@ def test_what_is_not_there_cannot_be_fetched(tmp_path: Path) -> None:
         ):
             (answer,) = await peers[0].fetch(**{**good, **change})
             assert reason(answer) == "NO_SUCH_PACKAGE", change
+        assert served.service.refusals.times["c0", Reason.NO_SUCH_PACKAGE] == 13
         assert len(await peers[0].fetch(**good, offset=2**63)) == 1  # described, and no chunk beyond the end
         await served.finish_round(peers)
 

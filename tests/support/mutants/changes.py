@@ -136,6 +136,8 @@ def _is_left_out(node: ast.AST) -> bool:
         return True
     if isinstance(node, ast.keyword) and node.arg == "frozen":  # what is written to is for mypy to see
         return True
+    if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__test__":  # for pytest alone
+        return True
     called = node.func if isinstance(node, ast.Call) else None
     return isinstance(called, ast.Name) and called.id in _TYPES
 
