@@ -223,6 +223,19 @@ def test_the_verdict_is_the_worst_of_the_claims_that_are_no_controls() -> None:
     assert "no verdict on the paper" in summary(good, 3, quick=True)
 
 
+def test_the_quick_version_judges_a_claim_by_the_rows_and_cases_that_it_runs() -> None:
+    claim = (
+        '[[claim]]\nsays = "it"\nrule = "order"\nquantity = "rounds"\n'
+        'rows = ["fedtrip", ["fedavg", "fedprox mu=0.1"], ["fedprox mu=1.0"]]\n'
+    )
+    paper = made(PAPER.replace("[quick]", f"{claim}[quick]"))
+    found = sheet({("small", "fedtrip", "rounds"): [10], ("small", "fedavg", "rounds"): [16]})
+    assert [one.word for one in rulings(paper, found)] == [HALF, NONE]
+    ratio, order = rulings(paper, found, quick=True)
+    assert (ratio.word, ratio.claim.asked["paper"], ratio.claim.cases) == (HALF, [1.5], ("small",))
+    assert (order.word, order.claim.asked["rows"]) == (HALF, ["fedtrip", ["fedavg"]])
+
+
 REFUSALS = [
     ("title = \"A paper\"", "", "title in [paper] of a.toml is None, allowed is a text"),
     ("seeds = 3", "seed = 3", "unknown key in [paper] of a.toml: seed, did you mean seeds?"),
@@ -324,7 +337,9 @@ def test_the_pages_say_what_the_files_say(tmp_path: Path) -> None:
     assert "| [A paper, Table 1](#a) | rounds | - | - | not tried |" in new
     assert "- Claimed: FedAvg takes longer." in new
     kept.write(tmp_path / "results", "a", about(read_paper(path)), FOUND)
+    path.write_text(PAPER.replace("[quick]", "found = 'xi was looked at.'\n[quick]"))
     new = page.renewed(text, tmp_path)
+    assert "FedAvg takes longer, reproduced: xi was looked at.\n" in new
     assert "| A paper | [Table 1](docs/papers.md#a) **reproduced** |" in new
     assert "| [A paper, Table 1](#a) | rounds | 1 of 1 | 3 | **reproduced** |" in new
     assert (

@@ -131,6 +131,10 @@ def _result(paper: Paper, found: KeptResult) -> Iterator[str]:
     yield f"**{verdict(verdicts)}**, {_circumstances(found.about)}."
     yield ""
     yield _table(("claim", "verdict", "on what it stands"), [_claim(one) for one in verdicts])
+    for one in verdicts:
+        if one.claim.found:
+            yield f"{one.claim.says[:1].upper()}{one.claim.says[1:]}, {one.word}: {one.claim.found}"
+            yield ""
     for block in blocks(paper, found.sheet):
         yield f"{block.title}\n\n{_table(block.columns, block.rows)}"
     for figure in found.figures:

@@ -9,7 +9,7 @@ from edgeflock.lab.findings.blocks import Block
 from edgeflock.lab.findings.bounded import Bounded
 from edgeflock.lab.findings.quantity import DASH
 from edgeflock.lab.papers.judging.apart import Apart, apart, bounded_text, interval_text, level_of
-from edgeflock.lab.papers.judging.claims import ClaimVerdict, judged, verdict
+from edgeflock.lab.papers.judging.claims import ClaimVerdict, judged, narrowed, verdict
 from edgeflock.lab.papers.judging.paper_table import PaperTable
 from edgeflock.lab.papers.judging.rules import Word
 from edgeflock.lab.papers.judging.sheet import NumberPlace, Sheet, rows_of
@@ -75,8 +75,12 @@ def _number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def rulings(paper: Paper, found: Sheet) -> list[ClaimVerdict]:
-    return [judged(claim, found) for claim in paper.claims]
+def rulings(paper: Paper, found: Sheet, *, quick: bool = False) -> list[ClaimVerdict]:
+    """Return the verdict on every claim; in the quick version about the rows and cases that it runs."""
+    if not quick:
+        return [judged(claim, found) for claim in paper.claims]
+    rows = rows_of(paper.grid([0], quick=True))
+    return [judged(narrowed(claim, rows), found) for claim in paper.claims]
 
 
 def claim_lines(verdicts: Sequence[ClaimVerdict]) -> list[str]:

@@ -57,7 +57,7 @@ def _print(paper: Paper, found: Sheet, about: Circumstances) -> None:
     click.echo(f"\n{paper.title}, {paper.source}: {paper.shows}")
     for line in _tables(paper, found):
         click.echo(line)
-    verdicts = rulings(paper, found)
+    verdicts = rulings(paper, found, quick=about.quick)
     parts = ("", *_circumstances(about), "", *_deviations(paper), "", "Claims", *claim_lines(verdicts))
     for part in parts:
         click.echo(textwrap.fill(part, _width(), subsequent_indent="    ", break_on_hyphens=False))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edgeflock.common.command.options import unknown
@@ -12,7 +12,7 @@ from edgeflock.lab.papers.judging.quantity_name import QuantityName, read_quanti
 from edgeflock.lab.papers.judging.rules import RULES, Evidence, Ruling, Word
 from edgeflock.lab.papers.judging.sheet import NumberPlace, Sheet
 
-_KEYS = ("says", "rule", "quantity", "case", "row", "aside")
+_KEYS = ("says", "rule", "quantity", "case", "row", "aside", "found")
 _PLACE = ("row", "case", "quantity")
 _GOES = ("falls", "rises", "stays")
 
@@ -43,6 +43,7 @@ class Claim:
     aside: bool  # told, and no part of the verdict: a control
     asked: Mapping[str, Any]
     places: Mapping[str, PlaceName]  # by how they are named in `asked`
+    found: str = ""  # what was looked at where it does not hold, written by who has run it
 
     def quantities(self) -> list[QuantityName]:
         """Return every figure that it needs."""
@@ -81,6 +82,29 @@ def verdict(claims: Sequence[ClaimVerdict]) -> Word:
 
 def worst(words: Sequence[Word]) -> Word:
     return max(words, key=list(Word).index, default=Word.NOT_TRIED)
+
+
+def narrowed(claim: Claim, rows: Rows) -> Claim:
+    """Return a claim about those cases and rows alone that a smaller grid runs."""
+    cases = tuple(case for case in claim.cases if case in rows) or claim.cases
+    run = {row for case in cases for row in rows.get(case, ())}
+
+    def cut(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        kept = [cut(entry) for entry in value if isinstance(entry, list) or _is_run(claim, entry, run)]
+        return [entry for entry in kept if entry != []]
+
+    keys = RULES[claim.rule].names
+    asked = {key: cut(value) if key in keys else value for key, value in claim.asked.items()}
+    if isinstance(paper := asked.get("paper"), list):
+        asked["paper"] = [value for case, value in zip(claim.cases, paper, strict=True) if case in cases]
+    whole = all(asked[key] != [] for key in keys if key in asked)
+    return replace(claim, cases=cases, asked=asked if whole else claim.asked)
+
+
+def _is_run(claim: Claim, name: str, run: Collection[str]) -> bool:
+    return not claim.places[name].row or claim.places[name].row in run
 
 
 def _ruled(claim: Claim, found: Sheet, case: str) -> Ruling:
@@ -159,6 +183,7 @@ def read_claim(table: Any, rows: Rows, where: str) -> Claim:
         aside=table.get("aside") is True,
         asked=named,
         places=places,
+        found=_text(table, "found", where) if "found" in table else "",
     )
     _check_places(claim, rows, where)
     return claim
