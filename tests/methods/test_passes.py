@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.flops import training_flops
 from edgeflock.methods.kit import registry
+from edgeflock.methods.kit.effort import Effort
 from edgeflock.methods.kit.local import Local
 from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.work import RoundWork
@@ -55,6 +56,26 @@ def test_operations_are_those_that_were_done(tmp_path: Path, name: str, steps: i
             counted,
             rel=0.03 if name == "fedmrur" else 0.0,  # once a round it derives the body alone
         )
+
+
+def test_operations_of_a_server_that_trains_are_counted(tmp_path: Path) -> None:
+    """pFedMo's S0 and its scores, with the vectors of the steps, and the fold of two bundles each."""
+    run = Counted(tmp_path, "pfedmo", plan=PLAN, tools=HeldData(_net, SHAPE, WIDTHS[-1]))
+    run.told = []
+    forward, backward = training_flops(_net(), SHAPE)
+    run.learner._terms = replace(run.learner._terms, passes=(forward, backward))
+    with FlopCounterMode(display=False) as counter:
+        run.round()
+    passes = counter.get_total_flops() - sum(counted for _, counted, _ in run.told)
+    prepared = run.learner._fold.sums.round.prepared
+    assert prepared is not None
+    numbers, method = run.learner.state.model.numel(), registry.load("pfedmo")
+    steps, samples = (int(prepared.scalars[name]) for name in ("steps", "samples"))
+    effort = Effort(numbers, 0, forward, backward, steps=steps, samples=samples, held=0)
+    vectors = method.extra_flops(run.learner.params, effort.still())
+    fold = 2 * 2 * numbers * len(run.sizes)
+    assert run.learner.own_operations() == {"server_flops": pytest.approx(passes + vectors + fold)}
+    assert passes > 0
 
 
 def _net() -> Net:

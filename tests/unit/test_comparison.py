@@ -67,6 +67,7 @@ def test_a_target_is_reached_at_the_first_evaluation_that_is_as_good() -> None:
         "bytes": 300.0,
         "seconds": 6.0,
         "flops": None,
+        "all_flops": None,
         "energy_j": None,
     }
     assert (found.reached[0.85] or {})["rounds"] == 5

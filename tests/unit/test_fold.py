@@ -67,6 +67,8 @@ def test_fedavg_by_hand(bench: Bench) -> None:
     buffers = (10 * first.tensor(Kind.BUFFERS) + 30 * second.tensor(Kind.BUFFERS)) / 40
     torch.testing.assert_close(state["buffers"], buffers)
     assert state["counters"].tolist() == [12]
+    numbers = bench.start.numel() + state["buffers"].numel()
+    assert bench.learner.own_operations() == {"server_flops": 2 * 2 * numbers}  # a product and a sum
 
 
 @given(data=st.data())

@@ -55,7 +55,7 @@ def test_the_server_s_time_line_is_its_wall_time(made: tuple[Path, str]) -> None
     at = dict(rows(journal, "SELECT name, at FROM events WHERE name IN ('run_started', 'run_ended')"))
     assert line == pytest.approx(at["run_ended"] - at["run_started"], rel=0.02)
     shown = dict(rows(journal, "SELECT name, count(*) FROM round_costs GROUP BY name"))
-    for name in ("select_s", "open_s", "fold_s", "commit_s", "evaluate_s", "server_cpu_s"):
+    for name in ("select_s", "open_s", "fold_s", "commit_s", "evaluate_s", "server_cpu_s", "server_flops"):
         assert shown[name] == ROUNDS, name
 
 

@@ -120,10 +120,12 @@ class PFedMoServer(FedNagServer[PFedMoParams]):
         if work.steps_done < work.steps_total:
             return None
         momentum = bundles.get(Kind.MOMENTUM, received[Kind.MOMENTUM])
-        made = State({TEACHER: work.params.clone(), f"{TEACHER} momentum": momentum.clone()})
+        vectors = {TEACHER: work.params.clone(), f"{TEACHER} momentum": momentum.clone()}
+        made = State(vectors, work.effort())
         if f"{TEACHER} buffers" in state.vectors:
             made.vectors[f"{TEACHER} buffers"] = bench.model.buffers.clone()
         logits = self._logits(work.params, bench.model.buffers, round.number)
+        made.scalars["forward"] += len(logits)
         made.vectors["opinion"] = torch.softmax(logits, 1)
         return made
 
@@ -212,6 +214,7 @@ class PFedMoServer(FedNagServer[PFedMoParams]):
         own = f"{TEACHER} buffers" in sums.state.vectors
         buffers = update.tensor(Kind.BUFFERS) if own else sums.state.vectors["buffers"]
         logits = self._logits(model, buffers, sums.round.number)
+        sums.passed(len(logits))
         opinion = sums.round.prepared.vectors["opinion"]
         return -float((opinion * torch.log_softmax(logits, 1)).sum(1).mean())
 

@@ -23,6 +23,7 @@ FAILED = "failed"
 TIME_LINE = catalogue.names(catalogue.TIME_LINE)
 ITERATIONS = "iterations"  # local steps of a client, in committed rounds of training
 SIMULATED = "simulated_s"
+ALL_FLOPS = "all_flops"  # operations of clients and server
 SERVER_J = "server_j"  # joules of the server, beside those of the clients
 _OF_THE_SERVER = frozenset(catalogue.names(catalogue.BY_ROUND))
 _MEASURED = "measured "  # before the names of costs that a method was told
@@ -297,6 +298,8 @@ def _spent(round: RoundHistory) -> dict[str, float]:
     costs = {name: cost for name, cost in round.costs.items() if not catalogue.is_highest(name)}
     costs |= {"seconds": round.seconds, "bytes": round.bytes}
     costs |= {} if round.energy_j is None else {"energy_j": round.energy_j}
+    own = round.values.get("server_flops")
+    costs |= {} if own is None or "flops" not in costs else {ALL_FLOPS: costs["flops"] + own}
     costs |= {} if round.simulated_s is None else {SIMULATED: round.simulated_s}
     return {name: float(cost) for name, cost in costs.items()}
 

@@ -78,6 +78,7 @@ class ServerHalf(Generic[P]):
         """S0: long computation that needs no update; runs beside the open round, in a thread of its own.
 
         Repeatable: from committed state only. None says that it was cut short, `going` being False.
+        The scalars of what it returns say how much it trained, as `Local.effort` does, for the operations.
         """
         return None
 

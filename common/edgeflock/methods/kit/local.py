@@ -218,6 +218,11 @@ class Local:
         self.forward_samples += forward
         self.backward_samples += backward
 
+    def effort(self) -> dict[str, float]:
+        """Return what was done so far, as a server's half tells it of what it trains itself (S0)."""
+        done = (self.steps_done, self.samples_done, self.forward_samples, self.backward_samples)
+        return dict(zip(("steps", "samples", "forward", "backward"), map(float, done), strict=True))
+
     # The step and the end
 
     @property

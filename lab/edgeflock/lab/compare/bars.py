@@ -23,6 +23,7 @@ QUANTITIES = {
     "seconds": "seconds",
     "simulated_s": "seconds",
     "flops": "flops",
+    "all_flops": "flops",
     "energy_j": "energy",
 }
 

@@ -32,6 +32,7 @@ _COSTS = {
     "simulated_s": "simulated time",
     "seconds": "time of the server",
     "flops": "operations of the clients",
+    "all_flops": "operations",
 }
 
 

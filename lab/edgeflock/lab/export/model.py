@@ -61,12 +61,15 @@ class OpenedRun:
     def net(self) -> Net:
         return build.build_net(self.config, self.test)
 
-    def load(self, run_dir: Path, round: int, digests: tuple[str, str]) -> Net:
-        """Return the global model after a round. Raises UsageError or BadData with a sentence."""
+    def require_global(self) -> None:
+        """Raise UsageError if the method has no global model."""
         if not self.learner.half.has_global:
             raise UsageError(
                 f"{self.config.method} leaves every client its own head: there is no global model to export"
             )
+
+    def load(self, run_dir: Path, round: int, digests: tuple[str, str]) -> Net:
+        """Return the global model after a round. Raises BadData with a sentence."""
         try:
             build.load_round(self.learner, run_dir, round, digests)
         except CorruptCheckpoint as error:
@@ -89,6 +92,7 @@ def opened(run_dir: Path, data_root: Path | None = None) -> OpenedRun:
 def take(run_dir: Path, which: str, data_root: Path | None = None) -> Taken:
     """Return the final or best model of a run. Raises UsageError, MissingData or BadData with a sentence."""
     run = opened(run_dir, data_root)
+    run.require_global()
     round, digests, closing = _find(run_dir, which)
     net = run.load(run_dir, round, digests)
     about = _about(run.config, run.test, which, round)
@@ -97,6 +101,7 @@ def take(run_dir: Path, which: str, data_root: Path | None = None) -> Taken:
 
 def of_round(run: OpenedRun, run_dir: Path, round: int) -> Net:
     """Return the global model after a round that is kept. Raises MissingData with those that are."""
+    run.require_global()
     with snapshot(run_dir) as reader:
         digests = reader.digests(round)
     folders = (run_dir / "rounds").glob("[0-9]*")

@@ -17,7 +17,7 @@ from edgeflock.lab.grid.options import METHOD
 
 Headed = tuple[str, Figure]
 
-_HEADS = {"energy_j": "energy", "flops": "FLOPs", "simulated_s": "simulated"}
+_HEADS = {"energy_j": "energy", "flops": "FLOPs", "all_flops": "with server's", "simulated_s": "simulated"}
 HEADINGS = {name: _HEADS.get(name, name) for name in COSTS}
 _PAIRS = "over pairs of the same seed"
 
@@ -98,23 +98,24 @@ def _to(target: float) -> str:
 
 def known_costs(found: Sequence[Group]) -> frozenset[str]:
     """Return the costs that there are numbers for, and that say something: an empty column does not, nor do
-    local steps where every round has as many."""
+    local steps where every round has as many, or operations of a server that only adds up."""
     known = {name for group in found for (_, name), values in group.values.items() if values}
-    return frozenset(known - ({"iterations"} if _are_alike(found) else set()))
+    return frozenset(known - {name for name, by in _BESIDE.items() if _are_alike(found, name, by)})
 
 
-def _are_alike(found: Sequence[Group]) -> bool:
-    """Whether a round has as many local steps in every run."""
+_BESIDE = {"iterations": "rounds", "all_flops": "flops"}
+_ALIKE = 0.02  # shards are never quite as large as each other
+
+
+def _are_alike(found: Sequence[Group], name: str, by: str) -> bool:
+    """Whether a cost is as many times another one in every run."""
     each = [
-        steps / group.values[None, "rounds"][seed]
+        value / group.values[None, by][seed]
         for group in found
-        for seed, steps in group.values.get((None, "iterations"), {}).items()
-        if group.values[None, "rounds"].get(seed)
+        for seed, value in group.values.get((None, name), {}).items()
+        if group.values.get((None, by), {}).get(seed)
     ]
-    return not each or math.isclose(min(each), max(each), rel_tol=_SAME_STEPS)
-
-
-_SAME_STEPS = 0.02  # shards are never quite as large as each other
+    return not each or math.isclose(min(each), max(each), rel_tol=_ALIKE)
 
 
 def _costs(target: float | None, known: frozenset[str]) -> list[Headed]:

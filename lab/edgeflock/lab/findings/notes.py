@@ -105,6 +105,10 @@ def _by_servers(results: Sequence[CellResult]) -> list[str]:
     if not names:
         return []
     verb = "train" if len(names) > 1 else "trains"
+    if all(r.outcome is None or r.outcome.total.get("all_flops") is not None for r in results):
+        return [
+            f"FLOPs are the clients', beside them those with the server's: {', '.join(names)} {verb} there."
+        ]
     return [f"FLOPs are the clients': {', '.join(names)} {verb} on the server, too, which is not in them."]
 
 

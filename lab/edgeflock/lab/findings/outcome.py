@@ -11,7 +11,7 @@ from edgeflock.server.journal.reader import Event, Numbers
 
 Life = tuple[float, float]
 
-COSTS = ("rounds", "iterations", "simulated_s", "bytes", "seconds", "flops", "energy_j")
+COSTS = ("rounds", "iterations", "simulated_s", "bytes", "seconds", "flops", "all_flops", "energy_j")
 
 
 @dataclass(frozen=True)

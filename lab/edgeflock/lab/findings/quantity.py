@@ -12,7 +12,7 @@ _UNKNOWN = "unknown"
 DASH, UNLIMITED = "-", "\N{INFINITY}"
 RATIO, METRIC = "ratio", "metric"
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
-_UNITS = {"bytes": "B", "flops": "", "energy_j": "J"}
+_UNITS = {"bytes": "B", "flops": "", "all_flops": "", "energy_j": "J"}
 
 
 def quantity(name: str, found: Spread | None) -> str:

@@ -117,9 +117,11 @@ EVERY = (
     Against("bytes", "bytes up and down", "bytes", "bytes"),
     Against("seconds", "time of the server", "seconds", "seconds"),
     Against("flops", "operations of the clients", "flops", "flops"),
+    Against("all-flops", "operations, the server's too", "flops", "all_flops"),
     Against("energy", "energy", "energy", "energy_j"),
 )
-AXES = tuple(axis for axis in EVERY if axis.cost not in ("iterations", "flops"))  # that are drawn unasked
+_ASKED = ("iterations", "flops", "all_flops")  # drawn where that is asked for
+AXES = tuple(axis for axis in EVERY if axis.cost not in _ASKED)
 _UNMEASURED = ("energy_j", "simulated_s")  # in some runs
 
 

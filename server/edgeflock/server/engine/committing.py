@@ -83,7 +83,7 @@ async def _write(means: Means, machine: RunMachine, opened: OpenRound, effect: C
 
 
 def _step_and_save(means: Means, round: Round, effect: CommitRound, opened: OpenRound) -> Stepped:
-    metrics = means.learner.step(round)
+    metrics = {**means.learner.step(round), **({} if round.closing else means.learner.own_operations())}
     saved = means.learner.save(means.files.checkpoints, round.number)
     tests = means.scoring.take(round.number, means.learner, last=round.closing)
     stop = wants_no(means, effect.next, round.costs, opened) if effect.next is not None else ""

@@ -29,7 +29,7 @@ from edgeflock.methods.kit.base import KEEP_OWN, Effort, Method, Plan, Round, Se
 from edgeflock.methods.kit.options import Params
 from edgeflock.methods.kit.order import Order
 from edgeflock.methods.kit.tools import Tools
-from edgeflock.server.costs.catalogue import SIMULATED
+from edgeflock.server.costs.catalogue import SERVER_FLOPS, SIMULATED
 from edgeflock.server.costs.clock import Clock
 from edgeflock.server.files import packages
 from edgeflock.server.files.checkpoints import Checkpoints, Saved
@@ -335,6 +335,27 @@ class Learner:
             metrics[SIMULATED.name] = drawn["round_s"]
             self.state.scalars[_USED] = drawn["time"]
         return metrics
+
+    def own_operations(self) -> dict[str, float]:
+        """Return what the fold of the last round took, with what the method computed on the server for it.
+
+        Nothing where the passes of the model are not known and there were some.
+        """
+        sums = self._fold.sums
+        did = sums.round.prepared.scalars if sums.round.prepared is not None else {}
+        if not did and not sums.forward_samples:
+            return {SERVER_FLOPS.name: float(sums.operations)}
+        if self._terms.passes is None:
+            return {}
+        trained = self._operations(
+            steps=int(did.get("steps", 0)),
+            samples=int(did.get("samples", 0)),
+            held=0,
+            forward=int(did.get("forward", 0)),
+            backward=int(did.get("backward", 0)),
+        )
+        scored = sums.forward_samples * self._terms.passes[0]
+        return {SERVER_FLOPS.name: sums.operations + scored + trained["flops"]}
 
     def _drawn(self, round: int) -> dict[str, float]:
         """Return what the simulated clock says of the folded round in place of what was measured: a round
