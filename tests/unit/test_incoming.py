@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -108,6 +110,16 @@ def test_a_stream_that_broke_goes_on_at_the_last_whole_granule_and_what_is_whole
     incoming.rest()
     assert incoming.complete
     assert torch.equal(room, flat)
+
+
+def test_a_payload_that_is_another_as_a_whole_begins_again() -> None:
+    """Every chunk agrees with itself, and the last one shows that they are of another package."""
+    made = packed()
+    payload, other = payload_of(made), replace(made.package, crc32c=made.package.crc32c ^ 1)
+    incoming = Incoming(1, Scope.SHARED, other, Shelf().target)
+    with pytest.raises(Interrupted, match="round 1: the bytes after 0 are damaged"):
+        incoming.take(piece(payload, 0, len(payload)))
+    assert (incoming.position, incoming.complete) == (0, False)
 
 
 def test_a_payload_that_came_along_is_taken_whole_or_not_at_all() -> None:

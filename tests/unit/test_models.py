@@ -152,6 +152,20 @@ def test_unknown_names_and_values_are_refused_with_a_sentence() -> None:
         build("mlp", classes=0)
 
 
+SMALLEST = {
+    "alexnet": 16, "cnn": 8, "cnn-lrn": 4, "alexnet-fedtrip": 12, "firenet-dunnings": 8,
+    "firenet-jadon": 22, "resnet18": 8, "vgg16": 32,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "side"), SMALLEST.items())
+def test_a_model_takes_images_down_to_the_size_that_it_names(name: str, side: int) -> None:
+    build(name, (3, side, side))
+    for short in ((3, side - 1, side), (3, side, side - 1)):
+        with pytest.raises(BadValue, match=f"sides of at least {side}"):
+            build(name, short)
+
+
 @pytest.mark.parametrize(
     ("name", "shape"),
     [

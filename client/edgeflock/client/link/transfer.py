@@ -275,14 +275,13 @@ class _Upload:
         if self._offset < 0:
             self._begin(credit.held)
         answer = asyncio.create_task(call.read())
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # told here or not at all
         try:
             await self._write(call, credit)
             heard = await answer
             self._outgoing.journey.moved()
             return heard
         finally:
-            answer.cancel()
+            answer.cancel()  # what it may have raised meanwhile is nobody's any more
 
     async def _write(self, call: Any, credit: pb.Credit) -> None:
         """Write chunks; what goes wrong on the way, the next answer tells with its reason."""

@@ -37,6 +37,5 @@ SCHEME = Scheme(
     "every client draws from all samples with label weights of its own from Dir(ALPHA); clients may overlap",
     split,
     Number("ALPHA", whole=False, range=above(0)),
-    disjoint=False,
     sized=True,
 )

@@ -61,5 +61,4 @@ SCHEME = Scheme(
     "FedADM's cases 1 to 4: in turn, by label, everything to everybody, half in turn and half by label",
     split,
     Number("CASE", whole=True, range=between(1, 4, "a whole number")),
-    disjoint=False,
 )

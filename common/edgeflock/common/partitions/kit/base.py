@@ -75,7 +75,6 @@ class Scheme:
     summary: str
     split: Callable[[Pool, Any], Shards]  # the second is the Value, as its number says
     number: Number | None = None
-    disjoint: bool = True  # no sample in two shards
     sized: bool = False  # `split` itself obeys the samples per client
     leaves_out: bool = False  # by chance a class may be held by nobody
 
