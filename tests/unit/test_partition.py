@@ -31,6 +31,8 @@ from edgeflock.common.partitions.kit.registry import schemes
 from edgeflock.lab.reference.partition import check_picture, partition
 from edgeflock.lab.reference.partition_chart import lines, shade, show_in_colour
 from edgeflock.lab.reference.partition_rows import describe
+from edgeflock.server.config import ServerConfig
+from edgeflock.server.start.resolve import resolve
 
 TEXTS = {
     "iid": "iid",
@@ -254,6 +256,12 @@ def test_random_classes_are_drawn_by_each_client_alone() -> None:
     assert [set(labels[shard]) for shard in split("random-classes:3", labels, 4, 5)] == [
         set(labels[shard]) for shard in more[:4]
     ], "who else takes part changes nothing of what a client draws"
+
+
+def test_sizes_for_other_clients_are_refused_before_a_file_is_read() -> None:
+    with pytest.raises(BadValue, match="as many sizes as there are clients, 4, here are 2"):
+        resolve(ServerConfig(partition="sizes:5,6", dataset="mnist"))
+    assert resolve(ServerConfig(partition="sizes:5, 6", clients=2)).partition == "sizes:5,6"
 
 
 def test_sizes_are_those_that_are_written_and_shards_look_alike() -> None:

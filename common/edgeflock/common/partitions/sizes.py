@@ -12,13 +12,9 @@ from edgeflock.common.partitions.kit.base import Number, Pool, Scheme, Shards
 
 
 def split(pool: Pool, sizes: Sequence[int]) -> Shards:
-    written = f"sizes:{','.join(map(str, sizes))}"
-    if len(sizes) != pool.shards:
-        allowed = f"as many sizes as there are clients, {pool.shards}, here are {len(sizes)}"
-        raise BadValue("partition", written, allowed)
     if sum(sizes) > len(pool):
         allowed = f"sizes that add up to at most the {len(pool)} samples that there are, not {sum(sizes)}"
-        raise BadValue("partition", written, allowed)
+        raise BadValue("partition", f"sizes:{','.join(map(str, sizes))}", allowed)
     order = pool.random("sizes").permutation(len(pool))
     return list(np.split(order, np.cumsum(sizes))[:-1])
 

@@ -139,8 +139,9 @@ def _with_names(config: ServerConfig) -> ServerConfig:
         raise BadValue(
             "--codec-down", config.codec_down, f"{', '.join(choice.ABSOLUTE)}, each optionally with +zstd"
         )
-    scheme, changed = str(assign.parse(config.partition)), str(augment.parse(config.augment))
-    return replace(config, codec=str(up), codec_down=str(down), partition=scheme, augment=changed)
+    scheme, changed = assign.parse(config.partition), augment.parse(config.augment)
+    scheme.check(config.clients)
+    return replace(config, codec=str(up), codec_down=str(down), partition=str(scheme), augment=str(changed))
 
 
 def training_defaults(method: Method) -> dict[str, Any]:

@@ -26,6 +26,12 @@ class Partition:
         value = ",".join(map(str, self.value)) if isinstance(self.value, tuple) else str(self.value)
         return f"{self.scheme.name}:{value}" if self.scheme.number else self.scheme.name
 
+    def check(self, shards: int) -> None:
+        """Raise BadValue if it is one for another number of clients."""
+        if isinstance(self.value, tuple) and len(self.value) != shards:
+            allowed = f"as many sizes as there are clients, {shards}, here are {len(self.value)}"
+            raise BadValue("partition", str(self), allowed)
+
     def split(
         self,
         labels: Labels,
@@ -40,6 +46,7 @@ class Partition:
         """
         if shards < 1:
             raise BadValue("clients", shards, "a whole number >= 1")
+        self.check(shards)
         if samples_per_client < 0:
             raise BadValue("samples per client", samples_per_client, "a whole number >= 0 (0: all)")
         if len(labels) == 0:
