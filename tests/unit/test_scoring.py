@@ -67,7 +67,9 @@ class Both(ServerHalf[Params]):
 class NoneOfAll(Both):
     """The same without a global one."""
 
-    has_global = False
+    @property
+    def has_global(self) -> bool:
+        return False
 
 
 def mind(half: type[ServerHalf[Params]] = ServerHalf) -> Learner:

@@ -100,8 +100,7 @@ class Reach:
 def _functions(path: Path) -> list[tuple[int, int]]:
     """Return where the bodies of a module's functions begin and end."""
     tree = ast.parse(path.read_text("utf-8"))
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    found = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     return [(node.body[0].lineno, node.end_lineno or 0) for node in found]
 
 
