@@ -29,6 +29,8 @@ RANGES = {
     "--weight-decay": ("-1",),
     "--lr-decay": ("0",),
     "--eval-every": ("-1",),
+    "--eval-models": ("-1", "0.5"),
+    "--eval-train": ("-1",),
     "--deadline": ("0", "-1", "soon"),
     "--min-updates": ("-1", "5"),
     "--over-select": ("-1", "1"),

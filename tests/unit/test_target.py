@@ -49,3 +49,11 @@ def test_a_target_of_a_method_without_a_global_model_is_refused() -> None:
     config = resolve(ServerConfig(method="fedtr", set={"head": "private"}, target={"accuracy": "0.5"}))
     with pytest.raises(UsageError, match="fedtr has no global model that could reach a --target"):
         build(config)
+
+
+def test_tests_on_training_data_that_cannot_be_are_refused() -> None:
+    with pytest.raises(UsageError, match="--eval-train needs evaluations: --eval-every is 0"):
+        resolve(ServerConfig(eval_train=2, eval_every=0))
+    config = resolve(ServerConfig(method="fedtr", set={"head": "private"}, eval_train=1))
+    with pytest.raises(UsageError, match="fedtr has no global model that --eval-train could test"):
+        build(config)

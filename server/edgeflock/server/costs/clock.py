@@ -95,7 +95,12 @@ def parse(text: str, *, central: bool = False) -> Clock | None:
 def _given(text: str) -> dict[str, str]:
     """Return the parts of what stands behind the colon; raises ValueError."""
     kind, colon, rest = text.partition(":")
-    parts = [part.partition("=")[::2] for part in rest.split(",")] if colon else []
-    if kind != SIMULATED or len(dict(parts)) < len(parts) or dict(parts).get("draws") not in (None, "round"):
+    found: dict[str, str] = {}
+    for part in rest.split(",") if colon else []:
+        name, _, value = part.partition("=")
+        if name in found:
+            raise ValueError(text)
+        found[name] = value
+    if kind != SIMULATED or found.get("draws", "round") != "round":
         raise ValueError(text)
-    return dict(parts)
+    return found
