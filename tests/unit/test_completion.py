@@ -8,15 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from edgeflock.common import listing
+from edgeflock.common.command.flags import GroupedOption
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.partitions.kit import assign
 from edgeflock.common.payload import choice
 from edgeflock.lab.completion import completion
 from edgeflock.methods.kit import registry
+from edgeflock.server.cli import build
 
 # Completes the last of its words as the key would, and says what came.
 TAB = """
@@ -64,6 +67,16 @@ def answered(*words: str) -> tuple[list[str], str]:
 )
 def test_names_are_offered_without_torch(words: tuple[str, ...], offered: list[str]) -> None:
     assert answered(*words) == (offered, "")
+
+
+def test_an_option_offers_the_names_that_it_allows_and_no_other_any() -> None:
+    command = build()
+    asked = click.Context(command)
+    options = [param for param in command.params if isinstance(param, GroupedOption)]
+    offered = {param.name: [item.value for item in param.shell_complete(asked, "")] for param in options}
+    assert offered["participation"] == ["roster", "online"]
+    assert "fedavg" in offered["method"]
+    assert (offered["rounds"], offered["lr"]) == ([], [])
 
 
 def test_a_path_is_left_to_the_shell() -> None:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from edgeflock.common.command.terminal import text_of
 from edgeflock.common.command.units import size
 from edgeflock.common.errors import BadData
-from edgeflock.lab.operate.events import line
+from edgeflock.lab.operate.events import events, line
 from edgeflock.server.console.rows import Rows
 from edgeflock.server.console.summary import rows as table
 from edgeflock.server.console.summary import spending
 from edgeflock.server.journal.costs import read_used
 from edgeflock.server.journal.journal import Journal
 from edgeflock.server.journal.reader import Event, Feed
+from support.told_run import told_run
 
 
 def event(name: str, /, **fields: object) -> Event:
@@ -237,3 +240,14 @@ def test_the_summary_of_a_run_that_was_cut_says_so(tmp_path: Path) -> None:
     text = summary(tmp_path, [committed(1)])
     assert "ended           not yet" in text
     assert "no final model" in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "cursors"), [((), [1, 2, 3]), (("--after=2",), [3]), (("--after=0",), [1, 2, 3])]
+)
+def test_the_story_begins_with_its_first_event_or_behind_the_one_that_is_named(
+    tmp_path: Path, flags: tuple[str, ...], cursors: list[int]
+) -> None:
+    run = told_run(tmp_path / "run", names=("a", "b", "c"))
+    told = CliRunner().invoke(events, [str(run), "--json", *flags], standalone_mode=False)
+    assert [json.loads(line)["cursor"] for line in told.output.splitlines()] == cursors

@@ -48,6 +48,7 @@ class Hands:
     trouble: Exception | None = None
     state: State | None = None
     seen: State | None = None
+    exam: ExamCost | None = field(default_factory=lambda: ExamCost(4.0, 3.0))
     allowed: tuple[dict[str, float], dict[str, float]] = ({}, {})
 
     def __post_init__(self) -> None:
@@ -99,7 +100,8 @@ class Hands:
         self.seconds, self.cpu_s, self.held_up_s = self.seconds + 10, self.cpu_s + 8, self.held_up_s + 1.5
         self.allowed = limits, dict(progress.allowance.spent())
         progress.allowance.used_up = "cpu" if limits else ""
-        progress.passes, progress.exam = DONE, ExamCost(4.0, 3.0)
+        progress.passes = DONE
+        progress.exam = self.exam or progress.exam
         if self.trouble is not None:
             raise self.trouble
         return Result(pack({}, {"steps": 3.0}, lambda _: torch.Generator()), self.state)
@@ -173,6 +175,16 @@ def test_what_a_training_took_goes_with_its_update_and_its_test_is_no_part_of_it
     whole = room.desk.settle(3)
     assert (whole.fetch_s, whole.train_s, whole.wait_s, whole.exam_s, whole.cpu_s) == (2, 6, 5, 4, 5)
     assert (whole.steps, whole.forward_samples) == (3, 60)
+
+
+def test_without_a_test_nothing_is_taken_off(room: Room) -> None:
+    room.hands.exam = None
+    room.do(task())
+    entry = room.kept.entry
+    assert entry is not None
+    cost = entry.cost
+    assert (cost.train_s, cost.cpu_s, cost.held_up_s, cost.busy_s) == (10.0, 8.0, 1.5, 10.0)
+    assert (cost.exam_s, cost.exam_cpu_s, cost.readings.exam_j, cost.used_up) == (0, 0, None, "")
 
 
 def test_only_what_is_lacking_is_fetched_of_what_is_optional(room: Room) -> None:

@@ -147,6 +147,7 @@ def test_a_stream_that_is_given_up_is_ended_at_the_server_too() -> None:
         server = Endless(Script())
         incoming = Incoming(1, Scope.SHARED, encoded.package, Room().target)
         async with serving(server) as target, dialled(target) as channel:
+            assert not channel.stub.cut
             with pytest.raises(Interrupted) as caught:
                 await fetch(channel.stub, SESSION, incoming)
             await server.until(lambda: server.left)
