@@ -30,6 +30,8 @@ seed = [0, 1]
 [run]
 clients = 2
 rounds = 4
+[[figure]]
+kind = "times"
 """
 
 
@@ -81,6 +83,7 @@ def test_the_report_of_a_comparison_is_the_comparison(tmp_path: Path) -> None:
     ]
     levels = list(map(int, re.findall(r"<h(\d)", text)))
     assert [pair for pair in pairwise(levels) if pair[1] > pair[0] + 1] == []  # none is skipped
+    assert "Pictures that were asked for" in heads
     assert heads.index("Accuracy and loss") < heads.index("Every run: accuracy")
     assert "fedprox lies on fedavg. fedtrip lies on fedavg." in told
     assert "fl-lab compare grid.toml --out" in told

@@ -20,6 +20,7 @@ _LEAST, _MOST = 3.2, 12.0  # inches of the plot
 _HEIGHT = 2.6
 _LEGEND_ROW = 0.2
 _LETTERS = 14  # in an inch of the legend
+_WHOLE = 100  # from here on a number has no decimals
 _CROWDED = 12  # bars: their numbers stand upright then
 
 
@@ -30,6 +31,10 @@ class Bars:
     name: str
     look: Stroke
     found: Sequence[Estimate | None]
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= _WHOLE else f"{value:.3g}"
 
 
 def times(groups: Sequence[str], bars: Sequence[Bars], label: str, unit: Scale) -> Figure:
@@ -50,7 +55,7 @@ def times(groups: Sequence[str], bars: Sequence[Bars], label: str, unit: Scale) 
                 continue
             scaled = found.over(unit.divisor)
             bar(axes, x, scaled, one.look, 0.8, lying=False)
-            words = f"{'> ' if found.more else ''}{scaled.value:.3g}"
+            words = f"{'> ' if found.more else ''}{_shown(scaled.value)}"
             axes.annotate(
                 words, (x, scaled.top), (0, 4), textcoords="offset points", ha="center", va="bottom",
                 fontsize=7, color=INK, rotation=90 if steep else 0,
