@@ -301,6 +301,8 @@ def test_the_settings_are_what_the_file_says_of_runs_whatever_the_seeds_and_wher
     assert settings_digest(made(PAPER.replace("rounds = 30", "rounds = 30\nprocesses = 2"))) == mine
     assert settings_digest(made(PAPER.replace("seeds = 3", "seeds = 9"))) == mine
     assert settings_digest(made(PAPER + "[devices]\nquota = '2ms'")) != mine
+    with pytest.raises(UsageError, match=r"unknown key in \[devices\] of a.toml: quot"):
+        made(PAPER + "[devices]\nquot = '2ms'")
     for old, new in (
         ("rounds = 30", "rounds = 31"),
         ("target = 0.9", "target = 0.95"),

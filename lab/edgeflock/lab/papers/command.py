@@ -14,7 +14,7 @@ _SEEDS = re.compile(r"[1-9]\d{0,3}|\d{1,9}-\d{1,9}")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("name", required=False, metavar="NAME|FILE.toml")
+@click.argument("name", required=False, metavar="[NAME|FILE.toml]")
 @click.option(
     "--seeds", metavar="N|A-B", help="So many seeds, 0, 1, 2 ..., or those from A to B.  [the file's]"
 )
@@ -66,7 +66,7 @@ def paper(
     from edgeflock.lab.papers import telling
     from edgeflock.lab.papers.holding import AskedRuns, hold, seeds_of
     from edgeflock.lab.papers.paper import read_paper
-    from edgeflock.lab.papers.shelf import find
+    from edgeflock.lab.papers.shelf import find, is_packaged
 
     path = find(name)
     asked_of = read_paper(path)
@@ -79,6 +79,8 @@ def paper(
         raise BadValue("--seeds", seeds, "a first seed that is not above the last")
     if keep and quick:
         raise BadValue("--keep", "with --quick", "a result of the whole version")
+    if keep and is_packaged(path):
+        raise BadValue("--keep", "of an installed package", "a paper's file of a checkout, or of your own")
     signals.on_leaving(signals.interrupt)
     held = hold(asked_of, asked)
     return telling.tell(asked_of, path, held, asked, keep=keep)

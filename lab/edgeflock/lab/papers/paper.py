@@ -17,6 +17,7 @@ from edgeflock.lab.papers.judging.paper_table import PaperTable, read_table
 from edgeflock.lab.papers.judging.quantity_name import QuantityName, read_quantity
 from edgeflock.lab.papers.judging.sheet import rows_of
 from edgeflock.lab.papers.small import small
+from edgeflock.lab.testbed.plan import make_plan
 
 _OWN = ("paper", "table", "claim", "deviation", "quick")
 _TESTBED = ("devices", "medium", "cable", "sweep", "check")  # tables of fl-lab testbed
@@ -93,7 +94,9 @@ def make_paper(table: Mapping[str, Any], name: str, where: str) -> Paper:
     grid_table = {key: value for key, value in table.items() if key not in (*_OWN, *_TESTBED)}
     if SEED in grid_table.get("grid", {}) or SEED in grid_table.get("run", {}):
         raise UsageError(f"{SEED} in {where}: seeds are 0, 1, 2 ..., as many as [paper] says")
-    grid = make_grid({**grid_table, "grid": {**grid_table.get("grid", {}), SEED: [0]}}, where)
+    testbed = {key: table[key] for key in _TESTBED if key in table}
+    one_seed = {**grid_table, "grid": {**grid_table.get("grid", {}), SEED: [0]}}
+    grid = make_plan({**one_seed, **testbed}, where).grid if testbed else make_grid(one_seed, where)
     read_figures(grid.figures, grid.axes, where)
     rows = rows_of(grid)
     return Paper(
@@ -103,7 +106,7 @@ def make_paper(table: Mapping[str, Any], name: str, where: str) -> Paper:
         seeds=_number(about.get("seeds", 3), f"seeds in [paper] of {where}", whole=True),
         minutes=_number(about.get("minutes"), f"minutes in [paper] of {where}"),
         needs=str(about.get("needs", "")),
-        testbed={key: table[key] for key in _TESTBED if key in table},
+        testbed=testbed,
         note=str(about.get("note", "")),
         tables=tuple(
             read_table(one, rows, f"[[table]] {number} of {where}")

@@ -33,6 +33,11 @@ def find(name: str) -> Path:
     return home() / f"{name}.toml"
 
 
+def is_packaged(path: Path) -> bool:
+    """Whether a paper's file is one of the installed package: nothing is kept beside it."""
+    return path.parent == _PACKAGED
+
+
 def results_of(path: Path) -> Path:
     """Return the folder in which the results of a paper's file are kept."""
     return path.parent / RESULTS
