@@ -5,6 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
+
+import pytest
+import structlog
+
+from edgeflock.common.command.log import _Told
 
 _SCRIPT = """
 import logging, structlog
@@ -48,3 +54,21 @@ def test_console_is_for_people() -> None:
     text = logged("info", "console")
     assert "listening" in text
     assert not text.startswith("{")
+
+
+def test_every_line_is_told_to_people_and_one_that_cannot_be_is_logged() -> None:
+    told: list[tuple[str, str, dict[str, object]]] = []
+
+    def tell(level: str, name: str, fields: Mapping[str, object]) -> None:
+        told.append((level, name, dict(fields)))
+        if name == "bad":
+            raise ValueError("no words for it")
+
+    with pytest.raises(structlog.DropEvent):
+        _Told(tell)(None, "info", {"event": "listening", "level": "warning", "port": 1})
+    assert told == [("warning", "listening", {"port": 1})]
+    with pytest.raises(structlog.DropEvent):
+        _Told(tell)(None, "info", {"event": "listening"})
+    assert told[1] == ("info", "listening", {})
+    left = _Told(tell)(None, "info", {"event": "bad", "port": 1})
+    assert left == "bad {'port': 1} (it could not be told: ValueError('no words for it'))"
