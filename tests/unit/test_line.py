@@ -48,12 +48,14 @@ def link(monkeypatch: pytest.MonkeyPatch) -> Link:
 
 async def used(link: Link, error: BaseException | None = None, *, cut: bool = False) -> Opened:
     """Use the current channel until that breaks its use."""
+    seen: list[Opened] = []
     with suppress(Exception):
         async with link.channel() as channel:
+            seen.append(cast(Opened, channel))
             channel.stub.cut = cut
             if error is not None:
                 raise error
-    return cast(Opened, channel)
+    return seen[0]
 
 
 BREAKING = [Unreached("reset"), ServerRefused(Reason.ROSTER_FULL, "full"), LayoutMismatch("other")]

@@ -123,8 +123,9 @@ def test_chunks_are_as_large_as_the_server_wishes_within_bounds(outgoing: Outgoi
 
 
 def test_after_an_attempt_that_broke_chunks_are_small(outgoing: Outgoing) -> None:
+    broken = Played(credit(0, limit=3 * GRANULE))
     with pytest.raises(Interrupted, match="ended the delivery without an answer"):
-        sent(outgoing, broken := Played(credit(0, limit=3 * GRANULE)))
+        sent(outgoing, broken)
     assert (broken.cancelled, outgoing.interrupted) == (1, True)
     assert (outgoing.sent_bytes, outgoing.resent_bytes, outgoing.reached) == (3 * GRANULE, 0, 3 * GRANULE)
     again = Played(credit(GRANULE, limit=GRANULE + 2 * SMALL_CHUNK), RECEIVED)
@@ -193,8 +194,9 @@ def test_an_answer_that_nobody_waits_for_any_more_is_no_complaint(
 
 def test_a_refusal_is_no_broken_line(outgoing: Outgoing) -> None:
     refusal = pb.Refusal(reason=pb.REASON_BUSY, sentence="later", temporary=True)
+    call = Played(pb.DeliverResponse(refusal=refusal))
     with pytest.raises(ServerRefused, match="later"):
-        sent(outgoing, call := Played(pb.DeliverResponse(refusal=refusal)))
+        sent(outgoing, call)
     assert (call.chunks, outgoing.interrupted) == ([], False)
 
 
