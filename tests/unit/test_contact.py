@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from edgeflock.client.costs import RoundCost
 from edgeflock.client.deciding.backoff import Backoff
@@ -281,6 +282,30 @@ def test_attempts_come_less_and_less_often_until_something_gets_on() -> None:
         assert keeping.idle_s == pytest.approx(sum(delays))
 
     quickly(talk())
+
+
+def test_why_there_is_another_attempt_is_said_with_how_far_the_last_one_came() -> None:
+    async def talk() -> None:
+        troubles = [ServerRefused(Reason.BUSY, "later", temporary=True), Interrupted("it ended early")]
+        contact = Contact(Backoff(Random(1)), Kept())
+
+        async def operation(current: Line) -> None:
+            if troubles:
+                raise troubles.pop(0)
+
+        contact.attach(line())
+        await contact.attempt(operation, lambda: 7, Journey())
+
+    with capture_logs() as lines:
+        quickly(talk())
+    refused, broken = lines
+    assert (refused["event"], refused["reason"]) == ("try_again", "later")
+    assert 0 < refused["delay_s"] == round(refused["delay_s"], 2)
+    assert (broken["event"], broken["reason"], broken["reached"]) == (
+        "transfer_interrupted",
+        "it ended early",
+        7,
+    )
 
 
 def test_what_works_at_once_makes_the_next_connection_quick_again() -> None:
