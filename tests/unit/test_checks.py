@@ -99,6 +99,14 @@ def test_what_a_method_needs_must_be_there_if_a_step_was_made() -> None:
         check_package(answer, [], ("drift",))  # a closing task asks for nothing else
 
 
+@pytest.mark.parametrize("name", ["samples", "steps", "loss"])
+def test_every_update_says_how_much_it_was_and_how_it_went(name: str) -> None:
+    scalars = {"samples": 1.0, "steps": 1.0, "loss": 0.5}
+    del scalars[name]
+    with pytest.raises(Unfit, match=f"^the update lacks the scalar '{name}'$"):
+        check_package(Package((), scalars), [])
+
+
 def test_bundles_that_are_not_asked_for_are_named() -> None:
     with pytest.raises(Unfit, match="the update holds delta, wanted is nothing"):
         check_package(package(), [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgeflock.client.costs import ExamCost, Passes, Readings, RoundCost, TrainCost, highest
+from edgeflock.client.costs import ExamCost, Passes, Readings, RoundCost, TrainCost, both, highest
 from edgeflock.v1 import aggregator_pb2 as pb
 
 
@@ -24,6 +24,10 @@ def test_work_that_was_not_begun_took_nothing() -> None:
 def test_the_higher_of_what_is_known_is_known() -> None:
     assert [highest(1, 2), highest(2, 1), highest(None, 1), highest(1, None)] == [2, 2, 1, 1]
     assert highest(None, None) is None
+
+
+def test_joules_are_summed_as_far_as_they_are_known() -> None:
+    assert [both(1.0, 2.0), both(None, 1.0), both(1.0, None), both(None, None)] == [3.0, 1.0, 1.0, None]
 
 
 def test_costs_that_other_versions_have_stored_are_read_as_far_as_they_are_known() -> None:

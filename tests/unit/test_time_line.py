@@ -61,6 +61,15 @@ def test_the_line_of_the_round_before_is_known_and_older_ones_are_forgotten() ->
     assert line.take()[1] == {"fold_s": 0.5, "fold_busy": 0.25}, "it is written all the same"
 
 
+def test_the_time_of_a_round_runs_while_something_is_done_for_it_and_not_when_all_is_over() -> None:
+    line, found = RoundTimes(Clock()), []
+    for name in ("gather_s", "open_s", "held_s", "commit_s"):
+        line.enter(name, 1)
+        found.append(line.running)
+    line.leave()
+    assert [*found, line.running] == [False, True, False, True, False]
+
+
 def test_what_is_noted_of_a_long_round_stays_small() -> None:
     line = RoundTimes(Clock())
     for _ in range(1000):

@@ -25,6 +25,7 @@ PACKAGE = Package(
     [
         (0, 120, [("delta", "int8+zstd", 100), ("counters", "identity", 20)]),
         (90, 15, [("delta", "int8+zstd", 10), ("counters", "identity", 5)]),
+        (99, 2, [("delta", "int8+zstd", 1), ("counters", "identity", 1)]),
         (100, 20, [("counters", "identity", 20)]),
         (110, 30, [("counters", "identity", 10), (*UNKNOWN, 20)]),
         (500, 7, [(*UNKNOWN, 7)]),
