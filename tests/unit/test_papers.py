@@ -231,6 +231,7 @@ def test_the_quick_version_judges_a_claim_by_the_rows_and_cases_that_it_runs() -
     paper = made(PAPER.replace("[quick]", f"{claim}[quick]"))
     found = sheet({("small", "fedtrip", "rounds"): [10], ("small", "fedavg", "rounds"): [16]})
     assert [one.word for one in rulings(paper, found)] == [HALF, NONE]
+    assert [block.title for block in blocks(paper, found, quick=True)] == ["Rounds: small"]
     ratio, order = rulings(paper, found, quick=True)
     assert (ratio.word, ratio.claim.asked["paper"], ratio.claim.cases) == (HALF, [1.5], ("small",))
     assert (order.word, order.claim.asked["rows"]) == (HALF, ["fedtrip", ["fedavg"]])

@@ -16,10 +16,16 @@ from edgeflock.lab.papers.judging.sheet import NumberPlace, Sheet, rows_of
 from edgeflock.lab.papers.paper import Paper
 
 
-def blocks(paper: Paper, found: Sheet) -> list[Block]:
-    """Return every table of a paper beside ours, one for each of its cases."""
-    rows = rows_of(paper.grid([0]))
-    return [_block(table, case, rows[case], found) for table in paper.tables for case in table.cases]
+def blocks(paper: Paper, found: Sheet, *, quick: bool = False) -> list[Block]:
+    """Return every table of a paper beside ours, one for each of its cases that are run."""
+    rows = rows_of(paper.grid([0], quick=quick))
+    made = [
+        _block(table, case, rows[case], found)
+        for table in paper.tables
+        for case in table.cases
+        if case in rows
+    ]
+    return [block for block in made if block.rows]
 
 
 def _block(table: PaperTable, case: str, rows: Sequence[str], found: Sheet) -> Block:
@@ -87,7 +93,7 @@ def claim_lines(verdicts: Sequence[ClaimVerdict]) -> list[str]:
     """Return every claim with its word and what that stands on."""
     return [
         f"  {one.word}{' (aside)' if one.claim.aside else ''}: {one.claim.says} ({one.ground})"
-        if one.by_case and one.ground
+        if one.word != Word.NOT_TRIED
         else f"  {one.word}: {one.claim.says}"
         for one in verdicts
     ]

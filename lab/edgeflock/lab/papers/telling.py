@@ -55,7 +55,7 @@ def show(paper: Paper, path: Path) -> int:
 
 def _print(paper: Paper, found: Sheet, about: Circumstances) -> None:
     click.echo(f"\n{paper.title}, {paper.source}: {paper.shows}")
-    for line in _tables(paper, found):
+    for line in _tables(paper, found, quick=about.quick):
         click.echo(line)
     verdicts = rulings(paper, found, quick=about.quick)
     parts = ("", *_circumstances(about), "", *_deviations(paper), "", "Claims", *claim_lines(verdicts))
@@ -64,8 +64,8 @@ def _print(paper: Paper, found: Sheet, about: Circumstances) -> None:
     click.echo(f"\nverdict: {summary(verdicts, len(about.seeds), quick=about.quick)}")
 
 
-def _tables(paper: Paper, found: Sheet) -> Sequence[str]:
-    return [f"\n{tables.as_text(block)}" for block in blocks(paper, found)]
+def _tables(paper: Paper, found: Sheet, *, quick: bool) -> Sequence[str]:
+    return [f"\n{tables.as_text(block)}" for block in blocks(paper, found, quick=quick)]
 
 
 def _circumstances(about: Circumstances) -> Sequence[str]:
