@@ -92,8 +92,8 @@ def test_a_testbed_that_is_killed_leaves_nothing_after_the_next_start(tmp_path: 
 @pytest.mark.timeout(2 * LIMIT_S)
 def test_pacing_and_control_groups_and_plain_processes_come_to_the_same_bits(tmp_path: Path) -> None:
     """Ctrl-C in between, and cables in place of the air: what a device is given changes no bit."""
-    once = ("repeat = 1", "repeat = 0")
-    bed = small(tmp_path, ROUNDS, once, ('period = "13ms"', 'period = "13ms"\ncpu = "pace"'))
+    once, short = ("repeat = 1", "repeat = 0"), ("steps = 40", "steps = 10")
+    bed = small(tmp_path, ROUNDS, once, short, ('period = "13ms"', 'period = "13ms"\ncpu = "pace"'))
     out = tmp_path / "paced"
     cut = start("fl-lab", "testbed", bed, "--out", out)
     until(lambda: begun(out) or None, lambda: "a committed round", LIMIT_S)

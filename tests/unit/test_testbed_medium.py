@@ -60,6 +60,13 @@ def test_a_full_queue_drops_and_is_its_sender_s_alone() -> None:
     assert ether.tally.dropped == 7
 
 
+def test_the_server_s_side_of_the_air_has_room_for_every_device() -> None:
+    ether = Ether(LinkTerms(rate=8e6, queue=3000), CABLE, shared=True)
+    found = carried(ether, *(packet(SERVER, device) for device in range(5) for _ in range(3)))
+    assert [one.receiver for _, one in found].count(4) == 3
+    assert ether.tally.dropped == 0
+
+
 def test_loss_takes_about_its_share() -> None:
     ether = Ether(LinkTerms(rate=8e9, loss=0.1, queue=10_000_000), CABLE, shared=True)
     found = carried(ether, *(packet(0, SERVER) for _ in range(2000)))

@@ -25,7 +25,7 @@ class LinkTerms:
     delay: float = 0.0  # seconds
     jitter: float = 0.0  # seconds more, evenly; order is kept
     loss: float = 0.0  # share of the packets
-    queue: int = 262_144  # bytes that may wait for each who sends
+    queue: int = 262_144  # bytes that may wait at each who sends, for each who receives
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,10 @@ class Packet:
     @property
     def size(self) -> int:
         return len(self.data) + _BESIDE
+
+    @property
+    def way(self) -> tuple[int, int]:
+        return self.sender, self.receiver
 
 
 @dataclass
@@ -62,17 +66,17 @@ class Passage:
         self.tally = Tally()
         self._terms, self._agenda, self._random, self._leave = terms, agenda, random, leave
         self._queues: dict[int, deque[Packet]] = {}  # whoever waits, the next one first
-        self._waiting: dict[int, int] = {}  # bytes
+        self._waiting: dict[tuple[int, int], int] = {}  # bytes, by who sends and who receives
         self._busy = False
         self._latest: dict[int, float] = {}  # when the last packet to a receiver leaves
 
     def enter(self, packet: Packet, now: float) -> None:
-        """Take a packet, or drop it if too many bytes of its sender wait."""
-        waiting = self._waiting.get(packet.sender, 0)
+        """Take a packet, or drop it if too many bytes of its way wait."""
+        waiting = self._waiting.get(packet.way, 0)
         if waiting + packet.size > self._terms.queue:
             self.tally.dropped += 1
             return
-        self._waiting[packet.sender] = waiting + packet.size
+        self._waiting[packet.way] = waiting + packet.size
         self._queues.setdefault(packet.sender, deque()).append(packet)
         if not self._busy:
             self._begin(now)
@@ -91,7 +95,7 @@ class Passage:
 
     def _end(self, packet: Packet, now: float) -> None:
         self._busy = False
-        self._waiting[packet.sender] -= packet.size
+        self._waiting[packet.way] -= packet.size
         self.tally.packets += 1
         self.tally.bytes += packet.size
         if self._terms.loss and self._random.random() < self._terms.loss:

@@ -97,7 +97,7 @@ class MediumTerms:
     queue: int = option(
         262_144,
         INTEGER,
-        "bytes that may wait at each who sends",
+        "bytes that may wait for one receiver",
         group=_GROUP,
         allowed=at_least(3000, "an integer"),
     )
