@@ -39,6 +39,11 @@ class Circumstances:
     failures: tuple[str, ...] = ()  # of runs that have none, in a sentence each
     cautions: tuple[str, ...] = ()  # what stands below the tables of fl-lab compare
 
+    @property
+    def span(self) -> str:
+        """The seeds in words."""
+        return f"{min(self.seeds)} to {max(self.seeds)}" if len(self.seeds) > 1 else f"{min(self.seeds)}"
+
 
 @dataclass(frozen=True)
 class KeptResult:

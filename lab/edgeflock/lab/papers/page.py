@@ -146,8 +146,7 @@ def _result(paper: Paper, found: KeptResult) -> Iterator[str]:
 
 
 def _circumstances(about: Circumstances) -> str:
-    span = f"{about.seeds[0]} to {about.seeds[-1]}" if len(about.seeds) > 1 else str(about.seeds[0])
-    runs = f"{counted(about.cells, 'run')} of {about.of}, seeds {span}"
+    runs = f"{counted(about.cells, 'run')} of {about.of}, seeds {about.span}"
     took = f"{about.seconds / 3600:.1f} h of runs on {about.machine}, torch {about.torch}"
     return f"{runs}, {took}, commit `{about.commit}`, {about.date}, settings `{about.settings}`"
 

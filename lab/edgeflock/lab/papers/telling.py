@@ -69,8 +69,7 @@ def _tables(paper: Paper, found: Sheet, *, quick: bool) -> Sequence[str]:
 
 
 def _circumstances(about: Circumstances) -> Sequence[str]:
-    span = f"{about.seeds[0]} to {about.seeds[-1]}" if len(about.seeds) > 1 else str(about.seeds[0])
-    runs = f"{counted(about.cells, 'run')} of {about.of}, seeds {span}"
+    runs = f"{counted(about.cells, 'run')} of {about.of}, seeds {about.span}"
     return [f"{runs}, commit {about.commit}, {about.date}.", _READING]
 
 
