@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from edgeflock.common.command.units import decimals, signed
@@ -25,6 +25,7 @@ class Apart:
     count: int
     nothing: float
     interval: bool  # False: too few pairs for one
+    level: bool = False  # one row alone: a number, no difference
 
     @property
     def side(self) -> int:
@@ -43,8 +44,7 @@ class Apart:
         return self.interval and self.low <= value <= self.high
 
     def __str__(self) -> str:
-        ratio = self.nothing != 0
-        shown = _ratio if ratio else _difference
+        shown = _ratio if self.level or self.nothing else _difference
         value = bounded_text(self.value, shown)
         return f"{value} {interval_text(self.low, self.high, shown)}" if self.interval else value
 
@@ -105,12 +105,13 @@ def mean_of(rows: Sequence[BySeed]) -> dict[str, Bounded]:
 def level_of(row: BySeed, *, cost: bool) -> Apart | None:
     """Return where a row stands: the median of a cost, else the mean, with its interval."""
     if not cost:
-        return _by_difference(row, dict.fromkeys(row, exactly(0.0)))
+        mean = _by_difference(row, dict.fromkeys(row, exactly(0.0)))
+        return None if mean is None else replace(mean, level=True)
     found = middle(list(row.values()))
     return (
         None
         if found is None
-        else Apart(found.value, found.low, found.high, found.count, 0.0, found.count >= _FEWEST)
+        else Apart(found.value, found.low, found.high, found.count, 0.0, found.count >= _FEWEST, level=True)
     )
 
 
