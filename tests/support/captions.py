@@ -8,6 +8,6 @@ from edgeflock.lab.plots.album import Album, Plot
 class Captions(Album):
     """An album of captions alone."""
 
-    def add(self, stem: str, title: str, caption: str, *_: object) -> Plot:
+    def add(self, stem: str, title: str, caption: str, draw: object, on_page: object = None) -> Plot:
         self.count += 1
         return Plot(stem, title, caption, "")

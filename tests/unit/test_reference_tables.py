@@ -109,7 +109,7 @@ def test_formulas_are_computed_with_like_numbers() -> None:
     assert str(k - k) == str(k * 0) == str(Formula()) == "0"
     assert str(2 + k + k) == "2 K + 2"
     with pytest.raises(ValueError, match="unpack"):
-        k / (k + w)
+        _ = k / (k + w)
 
 
 # -------------------------------------------------------------------------------------------- Table VIII
