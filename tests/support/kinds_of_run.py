@@ -118,6 +118,8 @@ def with_refused_tasks(flock: Flock) -> None:
     pair, one = flock.client("c0,c1", WATTS, f"{model}plain"), flock.client("c2", WATTS, f"{model}touchy")
     _ended(server, pair, one)
     assert len(one.events("task_refused")) == 3
+    told = "SELECT round, cpu_s > 0, fetch_s > 0 FROM costs WHERE seat = 2 AND cpu_s IS NOT NULL"
+    assert flock.rows(told) == [(3, 1, 1)]  # it came to nothing, and was paid
 
 
 def gone_back(flock: Flock) -> None:

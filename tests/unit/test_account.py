@@ -101,6 +101,23 @@ def test_at_the_end_the_last_round_is_told_with_what_came_after_its_verdict() ->
     assert [one.round for one in quickly(check(2, heard=False))] == [1, 2]
 
 
+def test_at_the_end_what_came_to_nothing_is_told_with_the_round_that_was_refused() -> None:
+    told: list[RoundCost] = []
+
+    async def check(settled: int, refused: int) -> list[tuple[int, float]]:
+        told.clear()
+        mine = Account(lambda cost, _: told.append(cost))
+        if settled:
+            mine.owe(cost(settled))
+        mine.refuse(refused)
+        mine.close(cost(0))
+        return [(one.round, one.train_s) for one in told]
+
+    assert quickly(check(settled=0, refused=3)) == [(3, 1.0)]
+    assert quickly(check(settled=2, refused=3)) == [(2, 1.0), (3, 1.0)]
+    assert quickly(check(settled=4, refused=3)) == [(4, 2.0)]
+
+
 def test_what_was_heard_meanwhile_is_not_told_in_its_time() -> None:
     async def check() -> None:
         server = Heard()

@@ -23,6 +23,7 @@ class Account:
         self._send = tell
         self._owed: dict[int, RoundCost] = {}  # by round
         self._last: RoundCost | None = None  # of the newest settled round
+        self._refused = 0  # the newest round without an update, which has no verdict
         self._waiting: deque[tuple[float, RoundCost]] = deque()  # until when for a header, in this order
 
     @property
@@ -58,9 +59,15 @@ class Account:
         for cost in tuple(self._owed.values()):
             self._tell(cost)
 
+    def refuse(self, round: int) -> None:
+        """There will be no verdict: what it took is told with the next that has one, or at the end."""
+        self._refused = round
+
     def close(self, rest: RoundCost) -> None:
-        """The run is over: tell what is owed, and with the last round what came after its verdict."""
-        if self._last is not None:
+        """The run is over: tell what is owed, and what came after the last verdict with the newest round."""
+        if self._refused > (self._last.round if self._last else 0):
+            self._owe(rest._replace(round=self._refused))
+        elif self._last is not None:
             self._owe(self._last.with_rest(rest))
         self.tell()
 

@@ -190,6 +190,7 @@ class Contact:
 
     def refuse(self, round: int, error: EdgeflockError) -> None:
         """Say that this client cannot do the task; the round goes on without it."""
+        self._account.refuse(round)
         self._tell(pb.ReportRequest(refused=wire.task_refused(round, error)))
 
     def owe(self, cost: RoundCost) -> None:
