@@ -161,6 +161,7 @@ RULED: list[tuple[str, dict[str, list[float]], Word]] = [
     ('rule = "bound"\nof = ["fedavg", "fedtrip"]\nleast = 70', {"fedtrip": [60.0, 61.0, 62.0]}, NO),
     ('rule = "value"\nof = "fedavg"\npaper = 81.5\nmargin = 1', {}, YES),
     ('rule = "value"\nof = "fedavg"\npaper = 85\nmargin = 1', {}, NO),
+    ('rule = "value"\nof = "fedavg"\npaper = 81.5\nmargin = 1', {"fedavg": [81.0]}, HALF),
     (
         'rule = "order"\nrows = ["fedtrip", ["fedprox mu=0.1", "fedavg"]]',
         {"fedtrip": UP, "fedprox mu=0.1": BASE},
@@ -182,6 +183,7 @@ RULED: list[tuple[str, dict[str, list[float]], Word]] = [
     ('rule = "trend"\nrows = ["fedtrip", "fedavg"]\ngoes = "falls"', {"fedtrip": UP}, YES),
     ('rule = "trend"\nrows = ["fedtrip", "fedavg"]\ngoes = "rises"', {"fedtrip": UP}, NO),
     ('rule = "trend"\nrows = ["fedtrip", "fedavg"]\ngoes = "stays"\nmargin = 1', {"fedtrip": BASE}, YES),
+    ('rule = "trend"\nrows = ["fedtrip", "fedavg"]\ngoes = "stays"\nmargin = 1', {"fedtrip": [80.5]}, HALF),
 ]  # fmt: skip
 
 
@@ -339,6 +341,9 @@ def test_the_pages_say_what_the_files_say(tmp_path: Path) -> None:
     assert "| A paper | [Table 1](docs/papers.md#a) not tried |" in new
     assert "| [A paper, Table 1](#a) | rounds | - | - | not tried |" in new
     assert "- Claimed: FedAvg takes longer." in new
+    path.write_text(PAPER.replace("[quick]", "aside = true\n[quick]"))
+    assert "- Control: FedAvg takes longer." in page.renewed(text, tmp_path)
+    path.write_text(PAPER)
     kept.write(tmp_path / "results", "a", about(read_paper(path)), FOUND)
     path.write_text(PAPER.replace("[quick]", "found = 'xi was looked at.'\n[quick]"))
     new = page.renewed(text, tmp_path)

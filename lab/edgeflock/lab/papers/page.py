@@ -108,7 +108,7 @@ def _section(paper: Paper, found: KeptResult | None, refused: str) -> Iterator[s
     if found is None:
         yield f"**{Word.NOT_TRIED}**{f': {refused}' if refused else ''}."
         yield ""
-        yield from (f"- Claimed: {claim.says}." for claim in paper.claims)
+        yield from (f"- {'Control' if one.aside else 'Claimed'}: {one.says}." for one in paper.claims)
         yield ""
     else:
         yield from _result(paper, found)

@@ -135,7 +135,14 @@ def _value(found: Evidence) -> Ruling:
         return no_numbers(name)
     near = mine.value.exact and abs(mine.value.low - paper) <= margin
     ground = f"{name} {mine}, in the paper {paper:g}, claimed within {margin:g}"
-    return Ruling(Word.REPRODUCED if near else Word.NOT_REPRODUCED, ground)
+    return Ruling(_held(near, mine), ground)
+
+
+def _held(holds: bool, mine: Apart) -> Word:
+    """Return the word for what holds or does not, of one seed never the best."""
+    if not holds:
+        return Word.NOT_REPRODUCED
+    return Word.REPRODUCED if mine.interval else Word.ORDER_ONLY
 
 
 def _within(mine: Apart, asked: Mapping[str, Any]) -> Ruling:
@@ -258,9 +265,7 @@ def _trend(found: Evidence) -> Ruling:
     if goes == "stays":
         margin = float(found.asked.get("margin", 0.0))
         within = max(abs(end - step.nothing) for end in (step.low, step.high)) <= margin
-        return Ruling(
-            Word.REPRODUCED if within else Word.NOT_REPRODUCED, f"{ground}, claimed within {margin:g}"
-        )
+        return Ruling(_held(within, step), f"{ground}, claimed within {margin:g}")
     way = -1 if goes == "falls" else 1
     if step.sure == way:
         return Ruling(Word.REPRODUCED, ground)
