@@ -113,6 +113,13 @@ def test_what_a_method_says_of_its_rounds_is_a_figure(grid: Grid) -> None:
     assert (figure(found, "last_tau"), figure(found, "mean_tau")) == (exactly(30), exactly(20))
 
 
+def test_a_median_is_not_moved_by_the_first_rounds_of_a_search(grid: Grid) -> None:
+    rounds = [replace(r, values={"tau": (1.0, 100.0, 100.0)[r.number - 1]}) for r in QUICK.rounds]
+    (found, *_) = told(grid, [replace(QUICK, rounds=tuple(rounds))] + [None] * 5)
+    assert (figure(found, "median_tau"), figure(found, "mean_tau")) == (exactly(100), exactly(67))
+    assert figure(found, "median_other") is None
+
+
 def test_a_run_that_missed_counts_in_median_and_ratio(grid: Grid) -> None:
     found = told(grid, [QUICK, SLOW, QUICK, NEVER, QUICK, NEVER])
     slower = group_figure(found, {"method": "fedprox"}, "rounds", 0.6)
@@ -133,7 +140,7 @@ def test_a_run_that_failed_is_in_no_figure_but_one_that_diverged_would_never_hav
     assert figure(lost, "best_accuracy") == exactly(0.1)
 
 
-@pytest.mark.parametrize("name", ["rounds", "best_loss", "last_10_accuracy", "accuracy_at_20", "mean_tau"])
+@pytest.mark.parametrize("name", ["rounds", "best_loss", "last_10_accuracy", "accuracy_at_20", "median_tau"])
 def test_names_of_figures_are_known(name: str) -> None:
     assert check_name(name, "y") == name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 
 from edgeflock.common.errors import BadValue
 from edgeflock.lab.findings.bounded import Bounded, Middle, exactly, middle, more_than, ratios
@@ -17,10 +17,10 @@ from edgeflock.lab.history import Point
 _TESTED = re.compile(r"(final|best)_(accuracy|loss)")
 _LAST = re.compile(r"last_([1-9]\d*)_(accuracy|loss)")
 _AT = re.compile(r"(accuracy|loss)_at_([1-9]\d*)")
-_TOLD = re.compile(r"(last|mean)_([A-Za-z]\w*)")
+_TOLD = re.compile(r"(last|mean|median)_([A-Za-z]\w*)")
 NAMES = (
     f"{', '.join(COSTS)}, final_accuracy, best_accuracy, last_10_accuracy, accuracy_at_20, the same of loss, "
-    "or last_ or mean_ before what a method says of its rounds (mean_tau)"
+    "or last_, mean_ or median_ before what a method says of its rounds (mean_tau)"
 )
 
 
@@ -49,8 +49,7 @@ def figure(result: CellResult, name: str, target: float | None = None, model: st
     if form := _AT.fullmatch(name):
         return _mean([_score(point, form[1]) for point in trained if point.round == int(form[2])])
     if form := _TOLD.fullmatch(name):
-        said = _said(result, form[2])
-        return _mean(said[-1:] if form[1] == "last" else said)
+        return _told(_said(result, form[2]), form[1])
     return None
 
 
@@ -157,6 +156,14 @@ def _said(result: CellResult, metric: str) -> list[float]:
     history = result.history or result.diverged
     rounds = first_rounds(history, result.cell.config.rounds) if history is not None else []
     return [round.metrics[metric] for round in rounds if not round.last and metric in round.metrics]
+
+
+def _told(said: Sequence[float], how: str) -> Bounded | None:
+    """Return the last, the mean or the median of what was said in the rounds; a median is not moved by the
+    first rounds of a search, nor by a last one that was cut short."""
+    if how == "median" and said and all(map(math.isfinite, said)):
+        return exactly(median(said))
+    return _mean(said[-1:] if how == "last" else said)
 
 
 def _mean(values: Sequence[float]) -> Bounded | None:
