@@ -89,6 +89,10 @@ def test_numbers_that_are_none_and_files_that_are_no_weights_are_refused(tmp_pat
     sick.params[7] = float("nan")
     with pytest.raises(BadData, match=r"has NaN or infinity in the tensor head\.weight"):
         weights.put(written(tmp_path / "sick", sick), flat_of(), "linear")
+    large = [(spec.name, "float64", spec.shape) for spec in flat_of().layout.tensors]
+    huge = torch.full((650,), 1e300, dtype=torch.float64).numpy().tobytes()
+    with pytest.raises(BadData, match="has NaN or infinity in the tensor"):
+        weights.put(file(tmp_path / "huge", large, huge), flat_of(), "linear")
     (tmp_path / "text").write_text("weights")
     with pytest.raises(BadData, match="is not a safetensors file"):
         weights.put(tmp_path / "text", flat_of(), "linear")

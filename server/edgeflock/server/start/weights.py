@@ -35,6 +35,8 @@ def put(path: Path, flat: FlatModel, model: str) -> None:
             for vector, layout in _parts(flat):
                 for view, spec in zip(views(vector, layout), layout.tensors, strict=True):
                     view.copy_(_read(file, places[spec.name], spec))
+                    if not bool(view.isfinite().all()):  # a float64 may be too large for ours
+                        raise ValueError(f"has NaN or infinity in the tensor {spec.name}")
     except OSError as error:
         raise MissingData(f"cannot read {FLAG} {str(path)!r}: {error.strerror}") from None
     except ValueError as error:
@@ -75,8 +77,6 @@ def _read(file: BinaryIO, place: TensorPlace, spec: TensorSpec) -> Tensor:
     if file.readinto(data) != len(data):  # type: ignore[attr-defined]  # a BinaryIO of open() has it
         raise ValueError(f"is shorter than its tensor {spec.name}")
     found = torch.frombuffer(data, dtype=dtype) if data else torch.zeros(0, dtype=dtype)
-    if not bool(found.isfinite().all()):
-        raise ValueError(f"has NaN or infinity in the tensor {spec.name}")
     return found.view(spec.shape)
 
 
