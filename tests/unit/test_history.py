@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,27 @@ def test_a_round_has_its_costs_its_seconds_and_what_the_run_had_spent_by_then(tm
     assert (second.spent["seconds"], second.spent["cpu_s"]) == (10.0, 6.0)
     assert first.verdicts == {"counted": 2}
     assert (history.run_id, history.config.method) == ("told", "fedavg")
+
+
+def told_operations(run_dir: Path, server: Sequence[int]) -> list[float | None]:
+    """Let clients state 100 operations in every round, the last of which is given up, and the server 10 in
+    some; return the sums of both."""
+    with writing(told_run(run_dir)) as journal:
+        key = {"epoch": 0, "round": 4}
+        insert(journal, "rounds", {**key, "cohort": "[0, 1]"})
+        insert(journal, "costs", {**key, "seat": 0}, {**key, "seat": 1})
+        journal.execute("UPDATE costs SET flops = 50")
+        for round in server:
+            told = {"epoch": 0, "round": round, "name": "server_flops", "value": 10.0}
+            insert(journal, "round_costs", told)
+    history = read(run_dir)
+    return [round.spent.get("all_flops") for round in (*history.rounds, *history.others)]
+
+
+def test_operations_of_all_are_those_of_rounds_that_were_given_up_too(tmp_path: Path) -> None:
+    assert told_operations(tmp_path / "whole", (1, 2, 3)) == [110, 220, 330, 430]
+    assert told_operations(tmp_path / "in part", (2, 3)) == [None] * 4  # an earlier edgeflock began the run
+    assert told_operations(tmp_path / "none", ()) == [None] * 4
 
 
 def test_metrics_are_what_the_method_says_and_nothing_that_was_measured(tmp_path: Path) -> None:

@@ -259,6 +259,8 @@ def _rounds(
     values, costs, verdicts = reader.round_costs(), reader.totals("round"), reader.verdicts("round")
     evaluations, steps = _evaluations(reader, rows), reader.steps_each()
     known = {(row.epoch, row.number): row for row in rows}
+    trainings = [key for key, row in known.items() if row.stands and row.cohort and not row.last]
+    counted = all("server_flops" in values.get(key, {}) for key in trainings)  # not by an earlier edgeflock
     found, spent = [], dict[str, float]()
     for key in sorted({*known, *values, *costs}):
         row = known.get(key) or RoundRow(key[0], key[1], (), "", False, False)
@@ -277,7 +279,7 @@ def _rounds(
             bundles=bundles.get(key, {}),
         )
         trained = {ITERATIONS: steps[key]} if row.stands and not row.last and key in steps else {}
-        spent = catalogue.together((spent, _spent(round), trained))
+        spent = catalogue.together((spent, _spent(round, counted=counted), trained))
         found.append(replace(round, spent=spent))
     return found
 
@@ -294,12 +296,16 @@ def _evaluations(reader: Reader, rows: Sequence[RoundRow]) -> dict[Key, dict[str
     return found
 
 
-def _spent(round: RoundHistory) -> dict[str, float]:
+def _spent(round: RoundHistory, *, counted: bool) -> dict[str, float]:
+    """Return what a round has cost; `counted`: the server's operations are known of all that were committed.
+
+    One that was given up, or asked all once more, has clients' operations and none of the server's.
+    """
     costs = {name: cost for name, cost in round.costs.items() if not catalogue.is_highest(name)}
     costs |= {"seconds": round.seconds, "bytes": round.bytes}
     costs |= {} if round.energy_j is None else {"energy_j": round.energy_j}
-    own = round.values.get("server_flops")
-    costs |= {} if own is None or "flops" not in costs else {ALL_FLOPS: costs["flops"] + own}
+    if counted and "flops" in costs:
+        costs[ALL_FLOPS] = costs["flops"] + round.values.get("server_flops", 0.0)
     costs |= {} if round.simulated_s is None else {SIMULATED: round.simulated_s}
     return {name: float(cost) for name, cost in costs.items()}
 
