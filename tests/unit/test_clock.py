@@ -27,6 +27,10 @@ def test_a_round_is_a_function_of_seed_round_and_steps_and_its_rest_of_the_first
     assert found.drawn(7, 12, 0) == (0.0, rest)
 
 
+def test_one_clock_has_one_text_in_whatever_unit_it_was_given() -> None:
+    assert str(clock("simulated:c=13ms,b=131.6ms")) == USUAL == str(clock(USUAL))
+
+
 @pytest.mark.parametrize(
     ("text", "central", "c", "b"),
     [

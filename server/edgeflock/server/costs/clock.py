@@ -83,13 +83,18 @@ def parse(text: str, *, central: bool = False) -> Clock | None:
     try:
         given = _given(text)
         once = given.pop("draws", "step") == "round"
-        means = {name: seconds(value) for name, value in given.items()}
+        means = {name: _written(seconds(value)) for name, value in given.items()}
         step, round = (usual[name].around(means.pop(name, usual[name].mean)) for name in ("c", "b"))
     except (ValueError, KeyError):
         raise BadValue("--clock", text, _WORDS) from None
     if means or not (0 < step.mean < math.inf and 0 <= round.mean < math.inf):
         raise BadValue("--clock", text, _WORDS)
     return Clock(step, round, once)
+
+
+def _written(number: float) -> float:
+    """Return the number that is meant: 13ms is 0.013, of which 13 times a thousandth is a digit off."""
+    return float(f"{number:.12g}")
 
 
 def _given(text: str) -> dict[str, str]:
