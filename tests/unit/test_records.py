@@ -378,6 +378,18 @@ def test_a_test_that_has_begun_is_known_until_it_has_its_scores(connection: sqli
     assert Past(connection, 0).resumed().untested == ()
 
 
+def test_a_test_that_another_life_makes_with_more_models_or_fewer_is_known_as_far_as_it_goes(
+    connection: sqlite3.Connection,
+) -> None:
+    scores.write_untested(connection, 10, ("personal", "global-train"))
+    tell(connection, Scored(10, (), ("personal", "teacher")))
+    assert Past(connection, 0).resumed().untested == (TestModel(10, ("global-train",)),)
+    tell(connection, Scored(1, (), ("global-train",)))
+    assert Past(connection, 0).resumed().untested == (TestModel(10, ("global-train",)),)
+    tell(connection, Scored(10, (), ("teacher", "global-train")))
+    assert Past(connection, 0).resumed().untested == ()
+
+
 def test_scores_of_clients_stand_by_seat_and_name(connection: sqlite3.Connection) -> None:
     tell(connection, SEATED)
     told = {0: {"client_local": Score(0.5, 1.0, 10)}, 2: {"client_pooled": Score(0.25, 2.0, 4)}}

@@ -288,6 +288,14 @@ def test_a_test_of_others_that_fails_is_said_and_ends_no_run_with_a_target() -> 
     assert [ending.reason for ending in desk.exits() if ending] == ["enough"]
 
 
+def test_of_a_test_that_was_cut_off_as_much_is_made_up_for_as_is_still_asked_for() -> None:
+    tests = Tests(1, 9, beside=(("teacher", 1), ("personal", 2)))
+    cut = TestModel(3, ("teacher", "personal", "global-train"))
+    assert tests.known(cut) == TestModel(3, ("teacher", "personal"))
+    assert (tests.known(TestModel(3)), tests.known(TestModel(3, ("global-train",)))) == (TestModel(3), None)
+    assert Tests(0, 9).known(cut) is None
+
+
 def test_tests_of_earlier_rounds_that_a_crash_has_cut_off_are_made_up_for() -> None:
     desk = Desk(3, tests=Tests(1, 9, beside=OTHERS), rounds=9)
     desk.holding = (TestModel,)

@@ -43,9 +43,11 @@ class Tests:
         others = tuple(name for name, every in self.beside if whole or round % every == 0)
         return [TestModel(round), *([TestModel(round, others)] if others else [])]
 
-    def knows(self, test: TestModel) -> bool:
-        """Whether there are such models, all of them."""
-        return self.every > 0 and {*test.models} <= {GLOBAL, *(name for name, _ in self.beside)}
+    def known(self, test: TestModel) -> TestModel | None:
+        """Return as much of a test as there still is: an operator may have asked for other models since."""
+        there = {GLOBAL, *(name for name, _ in self.beside)} if self.every else set[str]()
+        models = tuple(name for name in test.models if name in there)
+        return TestModel(test.round, models) if models else None
 
 
 class Testing:

@@ -52,7 +52,16 @@ def write_untested(connection: sqlite3.Connection, round: int, models: Iterable[
 
 
 def remove_untested(connection: sqlite3.Connection, round: int, models: Iterable[str]) -> None:
-    connection.execute("DELETE FROM meta WHERE name = ?", (_named(round, models),))
+    """These are known; a life with other options may have tested more or less than the one that began."""
+    known = {*models}
+    begun = connection.execute(
+        "SELECT name FROM meta WHERE name LIKE ?", (f"{UNTESTED}{round} %",)
+    ).fetchall()
+    for test in read_untested(name for (name,) in begun):
+        if left := tuple(name for name in test.models if name not in known):
+            write_untested(connection, round, left)
+        if left != test.models:
+            connection.execute("DELETE FROM meta WHERE name = ?", (_named(round, test.models),))
 
 
 def read_untested(meta: Iterable[str]) -> tuple[TestModel, ...]:

@@ -120,7 +120,8 @@ def asks_more(run_dir: Path, config: ServerConfig) -> bool:
 def _cut_off(config: ServerConfig, resumed: Resumed, checkpoints: Checkpoints) -> tuple[TestModel, ...]:
     """Return tests of rounds before the last that have no score, as far as they can be made up for."""
     kept, tests = {*checkpoints.kept()} & {*range(resumed.newest)}, assembly.build_tests(config)
-    return tuple(test for test in resumed.untested if test.round in kept and tests.knows(test))
+    found = (tests.known(test) for test in resumed.untested if test.round in kept)
+    return tuple(test for test in found if test is not None)
 
 
 def started(resumed: Resumed, scores: PastScores, untested: tuple[TestModel, ...] = ()) -> Started:
