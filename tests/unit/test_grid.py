@@ -151,6 +151,12 @@ def test_other_content_of_the_test_data_is_another_cell_wherever_they_lie(tmp_pa
     assert cell(b"one", "a.npz") == cell(b"one", "b.npz") != cell(b"other", "a.npz")
 
 
+def test_a_later_option_makes_no_other_cell_of_a_run_that_was_held_without_it() -> None:
+    """An option that is new goes into `SINCE`: or else every cell of everybody is held again."""
+    cells = grid("[run]\nrounds = 3\nclients = 2\n[grid]\nmethod = ['fedavg', 'pfedmo']\nseed = [0]").cells
+    assert [cell.digest for cell in cells] == ["99cf74fcb905", "81bbd84d8ae2"]
+
+
 def test_a_run_that_an_earlier_edgeflock_made_is_kept_if_it_is_the_cell_s(tmp_path: Path) -> None:
     cell, other = grid().cells[0], grid(GRID.replace("rounds = 5", "rounds = 5\neval_every = 2")).cells[0]
     assert cell.digest_before == other.digest_before  # which was what was wrong

@@ -41,7 +41,13 @@ NO_MATTER: Mapping[str, str] = {
 }
 """Options that change neither a run's model nor a figure of it; whatever is not here does."""
 
-SINCE: Mapping[str, Any] = {"augment": "none", "clock": "real", "init_sha256": None}
+SINCE: Mapping[str, Any] = {
+    "augment": "none",
+    "clock": "real",
+    "eval_models": 1,
+    "eval_train": 0,
+    "init_sha256": None,
+}
 """Options that runs were held without, with the value that does what those did: it makes no other cell."""
 
 _UP_TO_0_1 = (
