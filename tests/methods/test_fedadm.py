@@ -203,6 +203,13 @@ def test_alpha_0_and_a_fixed_tau_is_fedprox_in_round_1_bit_for_bit(tmp_path: Pat
     assert not np.array_equal(adm.model, prox.model)
 
 
+def test_the_server_s_operations_are_those_of_both_walks(tmp_path: Path) -> None:
+    """Of each update: delta 2, gradient with its norm 4, how far it is from the mean gradient 4."""
+    run = Federation(tmp_path, "fedadm", {"tau": "adaptive"}, plan=PLAN, budgets={"time": 60.0})
+    run.round(0, 1)
+    assert run.learner.own_operations() == {"server_flops": 2 * 10 * run.model.size}
+
+
 def test_mu_0_and_alpha_0_is_fedavg_with_that_many_steps(tmp_path: Path) -> None:
     adm = Federation(tmp_path / "adm", "fedadm", {"alpha": "0", "mu0": "0", "tau": "fixed:5"}, plan=PLAN)
     plain = Federation(tmp_path / "plain", "fedavg", plan=Plan(lr=0.1, batch_size=6, steps=5))

@@ -127,6 +127,7 @@ class FedAdmServer(ServerHalf[FedAdmParams]):
         total, whole, apart = sums.vectors["gradient"], sums.weights["gradient"], 0.0
         for start, block in update.blocks(Kind.GRADIENT):
             apart += norms.squared_norm(block - total[start : start + block.numel()] / whole)
+            sums.operations += 4 * block.numel()  # a quotient, a difference, a norm
         sums.count("delta", weight * math.sqrt(apart))
         sums.count("walked", weight)
 
