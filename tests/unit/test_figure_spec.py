@@ -17,6 +17,7 @@ from edgeflock.lab.findings.outcome import outcome
 from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.findings.smoothing import ema
 from edgeflock.lab.grid.grid import make_grid
+from edgeflock.lab.plots import theme
 from edgeflock.lab.plots.curves import EVERY
 from edgeflock.lab.plots.sweep import number
 from unit.test_comparison import history
@@ -99,6 +100,27 @@ def test_every_kind_is_drawn(words: str, found: Findings, tmp_path: Path) -> Non
     assert figures.write(found, asked, tmp_path / "f") == []
     assert "prefers-color-scheme: dark" in (tmp_path / "f" / f"{asked[0].stem}.svg").read_text("utf-8")
     assert (tmp_path / "f" / f"{asked[0].stem}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_box_says_how_many_seeds_missed_the_target(found: Findings) -> None:
+    pytest.importorskip("matplotlib", reason="edgeflock[lab] is not installed")
+    results = [
+        replace(result, outcome=replace(result.outcome, reached={0.7: None}))
+        if result.outcome and result.cell.labels["seed"] == "1"
+        else result
+        for result in found.results
+    ]
+    asked = FigureSpec("boxes", "rounds")
+    with theme.styled():
+        made = figures.make(findings(results, found.grid), asked)
+    assert made is not None
+    (axes,) = made.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "fedavg, 1 of 2 missed it",
+        "fedprox mu=0.1, 1 of 2 missed it",
+        "fedprox mu=1, 2 of 2 missed it",
+    ]
+    assert "in no box" in figures.caption(asked)
 
 
 def test_what_nobody_knows_is_said_and_not_drawn(found: Findings, tmp_path: Path) -> None:

@@ -68,7 +68,8 @@ def title(found: Findings, asked: FigureSpec) -> str:
 def caption(asked: FigureSpec) -> str:
     """Return what a picture does not say by itself."""
     if asked.kind == BOXES:
-        return "Box: the middle half of the seeds; line: median; dots: every seed."
+        missed = " Seeds that missed the target are in no box." if asked.y in COSTS else ""
+        return f"Box: the middle half of the seeds; line: median; dots: every seed.{missed}"
     if asked.kind == LINES:
         smoothed = f" Smoothed, by run: an exponential moving average of weight {asked.smooth:g}."
         return f"Mean over seeds, band: one deviation.{smoothed if asked.smooth else ''}"
@@ -91,8 +92,15 @@ def _boxes(found: Findings, asked: FigureSpec) -> Figure | None:
         zip(found.groups, looks, strict=True),
         key=lambda entry: _labels(found, asked).index(entry[0].labels.get(asked.over, "")),
     )
-    rows = [(group.name, look, _values(_known(found, asked, group.labels))) for group, look in order]
+    rows = [_row(group.name, look, _known(found, asked, group.labels)) for group, look in order]
     return boxes.boxes(rows, _called(asked, found))
+
+
+def _row(name: str, look: Stroke, known: Mapping[str, Bounded]) -> boxes.Row:
+    """Return a box of the values that are known; its name says how many are more than anybody knows."""
+    values = _values(known)
+    missed = len(known) - len(values)
+    return f"{name}, {missed} of {len(known)} missed it" if missed else name, look, values
 
 
 def _labels(found: Findings, asked: FigureSpec) -> Sequence[str]:
