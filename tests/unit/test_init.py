@@ -96,11 +96,14 @@ def test_numbers_that_are_none_and_files_that_are_no_weights_are_refused(tmp_pat
     (tmp_path / "text").write_text("weights")
     with pytest.raises(BadData, match="is not a safetensors file"):
         weights.put(tmp_path / "text", flat_of(), "linear")
-    entry = {"dtype": "I8", "shape": [0], "data_offsets": [0, 0]}
-    header = json.dumps({"a": entry}).ljust(64).encode()
-    (tmp_path / "int8").write_bytes(len(header).to_bytes(8, "little") + header)
-    with pytest.raises(BadData, match="has a damaged header"):
-        weights.put(tmp_path / "int8", flat_of(), "linear")
+    for entry in (
+        {"dtype": "I8", "shape": [0], "data_offsets": [0, 0]},
+        {"dtype": "F32", "shape": [0], "data_offsets": [0.5, 0]},
+    ):
+        header = json.dumps({"a": entry}).ljust(64).encode()
+        (tmp_path / "odd").write_bytes(len(header).to_bytes(8, "little") + header)
+        with pytest.raises(BadData, match="has a damaged header"):
+            weights.put(tmp_path / "odd", flat_of(), "linear")
     with pytest.raises(MissingData, match=r"cannot read --init .*: Is a directory"):
         weights.put(tmp_path, flat_of(), "linear")
 

@@ -7,6 +7,7 @@ import math
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import index
 from typing import BinaryIO
 
 LARGEST = 64 << 20  # bytes of a header
@@ -76,4 +77,4 @@ def parse(header: bytes) -> TensorHeader:
 
 def _place(entry: Mapping[str, list[int]], data_start: int) -> TensorPlace:
     first, _ = entry["data_offsets"]
-    return TensorPlace(_NAMES[str(entry["dtype"])], tuple(entry["shape"]), data_start + first)
+    return TensorPlace(_NAMES[str(entry["dtype"])], tuple(entry["shape"]), data_start + index(first))
