@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from edgeflock.server.journal.reader import Feed, Reader
 from edgeflock.server.journal.schema import SCHEMA_VERSION, connect, read_only
 from edgeflock.server.start.build import options_told
 from edgeflock.server.start.resolve import combine, resolve
+from edgeflock.server.start.startup import build, taken_up
 from support.old_runs import NAMES, PARKED, OldRun, unpack
 
 every_version = pytest.mark.parametrize("name", NAMES)
@@ -177,6 +179,18 @@ def test_the_clock_of_before_is_that_of_the_run_and_draws_as_it_did(old: OldRun)
     assert combine({"run_dir": old.run_dir, "clock": config.clock}) == config
     with pytest.raises(UsageError, match="holds another run, different in --clock"):
         combine({"run_dir": old.run_dir, "clock": "simulated"})
+
+
+@pytest.mark.parametrize("name", ["v8-simulated"])
+def test_the_journal_knows_the_clock_of_before_where_run_toml_is_lost(old: OldRun) -> None:
+    config = combine({"run_dir": old.run_dir})
+    (old.run_dir / "run.toml").unlink()
+    words = r"different in clock \(simulated:c=0\.013,b=0\.1316,draws=round there, real here\)"
+    with (
+        pytest.raises(UsageError, match=words),
+        taken_up(build(resolve(replace(config, clock="real"))), old.run_dir),
+    ):
+        pass
 
 
 FIRST = json.loads((Path(__file__).resolve().parents[1] / "data" / "first_options.json").read_text("utf-8"))

@@ -19,7 +19,7 @@ SINCE = {
     "fedtrip": {"first": "none", "mu_per": "step", "push_limit": "0.0"},
 }
 # What is `clock` today, as an option of FedADM.
-_CLOCKS = {"real": "real", "simulated": "simulated:c=0.013,b=0.1316,draws=round"}
+CLOCKS = {"real": "real", "simulated": "simulated:c=0.013,b=0.1316,draws=round"}
 _AS_OLD_AS_THE_SEAL = b"\nmetrics_clients ="  # an option: a file without it may have no seal
 _LAST_TABLE = b"\n[model]  # identity\nname = "
 
@@ -45,7 +45,7 @@ def from_toml(path: Path) -> ServerConfig:
         run_dir=path.parent,
         init=kept if config.init_sha256 and kept.is_file() else None,
         set={**SINCE.get(config.method, {}), **_without(config.set, "clock")},
-        clock=_CLOCKS.get(config.set.get("clock", ""), config.clock),
+        clock=CLOCKS.get(config.set.get("clock", ""), config.clock),
     )
 
 

@@ -26,7 +26,7 @@ from edgeflock.server.costs import budget
 from edgeflock.server.engine.means import Files
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.checkpoints import Checkpoints
-from edgeflock.server.files.run_toml import from_toml, to_toml
+from edgeflock.server.files.run_toml import CLOCKS, from_toml, to_toml
 from edgeflock.server.files.spool import Spool
 from edgeflock.server.journal.journal import FAREWELL, Journal, consult
 from edgeflock.server.journal.past import PastScores, Resumed
@@ -192,7 +192,7 @@ def _parts(built: Built, run_dir: Path, journal: Journal) -> Parts:
     asked = Asked(config.rounds, asks_more(run_dir, config))
     here = _identity(built)
     resumed = resume(journal, identity=json.dumps(here))
-    there: dict[str, str] = json.loads(resumed.meta.get("identity", "{}"))
+    there = _identity_there(resumed)
     _check_identity(there, here, run_dir)
     if here.keys() - there.keys():  # an edgeflock before knew less of it
         journal.name(identity=json.dumps(here | there)).result()
@@ -244,6 +244,13 @@ def _identity(built: Built) -> dict[str, str]:
         "number of classes": str(built.test.classes),
         "layout of the model": built.flat.layout.digest.hex()[:8],
     }
+
+
+def _identity_there(resumed: Resumed) -> dict[str, str]:
+    """Return the same as the journal has it; the clock was an option of a method before it was one of runs."""
+    there: dict[str, str] = json.loads(resumed.meta.get("identity", "{}"))
+    known = {"clock": CLOCKS[there["set clock"]]} if there.get("set clock") in CLOCKS else {}
+    return {**known, **there}
 
 
 def _check_identity(there: dict[str, str], here: dict[str, str], run_dir: Path) -> None:
