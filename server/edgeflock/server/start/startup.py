@@ -247,7 +247,7 @@ def _identity(built: Built) -> dict[str, str]:
 
 
 def _identity_there(resumed: Resumed) -> dict[str, str]:
-    """Return the same as the journal has it; the clock was an option of a method before it was one of runs."""
+    """Return the same as the journal has it; the clock had been an option of a method, not of runs."""
     there: dict[str, str] = json.loads(resumed.meta.get("identity", "{}"))
     known = {"clock": CLOCKS[there["set clock"]]} if there.get("set clock") in CLOCKS else {}
     return {**known, **there}
