@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from edgeflock.common.models.kit.base import Net
 from edgeflock.common.payload.package import Kind
 from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.values import Plan
+from support.contract import NormalisedNet
+from support.federation import Federation
 from support.hand_mlp import local_round
 from support.training import batches_of, bench_of, broadcast_of, half_of, local_of, samples
 
@@ -90,3 +95,15 @@ def test_an_allowance_that_is_used_up_ends_the_round_early() -> None:
     steps.run(half_of("fedavg", bench), work, proceed=lambda: work.steps_done < 3)
     assert (work.steps_done, work.steps_total) == (3, 10)
     assert math.isfinite(work.mean_loss())
+
+
+@pytest.mark.parametrize("net", [None, NormalisedNet], ids=["plain", "BatchNorm"])
+def test_the_simulated_seconds_of_a_round_are_those_that_were_foreseen(
+    tmp_path: Path, net: Callable[[], Net] | None
+) -> None:
+    """Shards of 13 and 7 have a last batch of one sample, which a model with BatchNorm joins to another."""
+    plan, sizes = Plan(lr=0.1, batch_size=6, epochs=2), (13, 7)
+    run = Federation(tmp_path, "fedavg", plan=plan, sizes=sizes, net=net, clock="simulated")
+    for number in (1, 2):
+        foreseen = run.learner.expected(run.learner.round(number, (0, 1), dict(enumerate(sizes))))["time"]
+        assert run.round()["simulated_s"] == foreseen

@@ -185,12 +185,17 @@ class Learner:
         found = {"bytes": float(self.expected_bytes(round))}
         if self._terms.clock is not None:
             plan, seats = self.plan(round), set(round.cohort) & round.samples.keys()
-            orders = [Order(round.samples[seat], plan.batch_size, 0, seat) for seat in seats]
+            orders = [Order(round.samples[seat], plan.batch_size, 0, seat, self._joins) for seat in seats]
             steps = [order.steps(epochs=plan.epochs, steps=plan.steps) for order in orders]
             found["time"] = sum(
                 self._terms.clock.drawn(self.setting.seed, round.number, max(steps, default=0))
             )
         return found
+
+    @property
+    def _joins(self) -> bool:
+        """Whether a last batch of one sample is joined to the one before, as with BatchNorm."""
+        return any(spec.name.endswith("num_batches_tracked") for spec in self.layouts.counters.tensors)
 
     def simulated(self) -> dict[str, float]:
         """Return the time that is used by the simulated clock, where it counts in place of ours."""
