@@ -153,8 +153,12 @@ def test_other_content_of_the_test_data_is_another_cell_wherever_they_lie(tmp_pa
 
 def test_a_later_option_makes_no_other_cell_of_a_run_that_was_held_without_it() -> None:
     """An option that is new goes into `SINCE`: or else every cell of everybody is held again."""
-    cells = grid("[run]\nrounds = 3\nclients = 2\n[grid]\nmethod = ['fedavg', 'pfedmo']\nseed = [0]").cells
-    assert [cell.digest for cell in cells] == ["99cf74fcb905", "81bbd84d8ae2"]
+    text = "[run]\nrounds = 3\nclients = 2\n[grid]\nmethod = ['fedavg', 'pfedmo', 'fedadm']\nseed = [0]"
+    known = [cell.digest for cell in grid(text).cells]
+    assert known == ["99cf74fcb905", "81bbd84d8ae2", "19851f0e6e87"]
+    for more in ("[method.fedadm]\nbatches = 'equal'", "[method.fedadm]\nclock = 'simulated'"):
+        changed = [cell.digest for cell in grid(f"{text}\n{more}").cells]
+        assert (changed[:2], changed[2] == known[2]) == (known[:2], False)
 
 
 def test_a_run_that_an_earlier_edgeflock_made_is_kept_if_it_is_the_cell_s(tmp_path: Path) -> None:

@@ -50,6 +50,11 @@ SINCE: Mapping[str, Any] = {
 }
 """Options that runs were held without, with the value that does what those did: it makes no other cell."""
 
+_OWN_BEFORE: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
+    "fedadm": ({"batches": "own"}, {"clock": "real"})
+}
+"""The same of a method's own options, and beside them those that were its own and are the run's now."""
+
 _UP_TO_0_1 = (
     "method", "set", "clients", "cohort", "participation", "cohort_lines", "seed", "model", "model_arg",
     "dataset", "partition", "samples_per_client", "public_data_sha256", "score_data_sha256",
@@ -84,8 +89,17 @@ def difference(there: ServerConfig, here: ServerConfig) -> str:
 def _counted(config: ServerConfig) -> dict[str, Any]:
     found = {entry.name: getattr(config, entry.name) for entry in options(config)}
     found["eval_data"] = _content(config.eval_data)
+    found["set"] = _own(config)
     as_before = {name for name, value in SINCE.items() if found[name] == value}
     return {name: value for name, value in found.items() if name not in NO_MATTER and name not in as_before}
+
+
+def _own(config: ServerConfig) -> Mapping[str, str]:
+    """Return the method's options, as cells of before have them if they do the same."""
+    since, gone = _OWN_BEFORE.get(config.method, ({}, {}))
+    if config.clock != SINCE["clock"] or not since.items() <= config.set.items():
+        return config.set
+    return {**{name: text for name, text in config.set.items() if name not in since}, **gone}
 
 
 def _content(path: Path | None) -> str | None:
