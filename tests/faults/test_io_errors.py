@@ -72,8 +72,10 @@ def _server_life(flock: Flock, trouble: Trouble, number: int) -> tuple[bool, int
     server = flock.begin_server(*SMALL, CODEC, gate=gate)
     tracer = Tracer(server, gate, trouble.calls, trouble.at(number), server_files(flock.run_dir))
     with closing(tracer):  # then there is space again
-        clients = [flock.client(HOST)] if is_up(server) else []
+        up = _is_up_at_once(server) if trouble.lasting else is_up(server)
+        clients = [flock.client(HOST)] if up else []
         _wait_for_trouble(server, trouble)
+    clients = clients or ([flock.client(HOST)] if is_up(server) else [])
     code = server.ended()
     committed = rounds(flock)
     if code:
@@ -83,6 +85,16 @@ def _server_life(flock: Flock, trouble: Trouble, number: int) -> tuple[bool, int
     assert [server.ended(), clients[0].ended()] == [0, 0]
     assert rounds(flock) >= committed
     return bool(tracer.injected), code
+
+
+def _is_up_at_once(server: Program) -> bool:
+    """Wait until the server listens, waits for room before it does, or is dead."""
+    ends = ("listening", "start_waits")
+    until(
+        lambda: any(map(server.events, ends)) or not server.process.is_alive() or None,
+        lambda: f"the server to listen, or to wait for room: {server.text[-2000:]}",
+    )
+    return bool(server.events("listening"))
 
 
 def _client_life(flock: Flock, trouble: Trouble, number: int) -> tuple[bool, int]:
@@ -114,7 +126,7 @@ def _come_back(flock: Flock, server: Program) -> None:
 
 def _wait_for_trouble(server: Program, trouble: Trouble) -> None:
     """Let a lasting trouble last until the server waits for space or has ended."""
-    said = ("run_paused", "refused") if trouble.lasting else ()
+    said = ("run_paused", "refused", "start_waits") if trouble.lasting else ()
     until(
         lambda: any(map(server.events, said)) or not server.process.is_alive() or None,
         lambda: f"{trouble}: {server.text[-3000:]}",
