@@ -37,7 +37,7 @@ demo: $(READY)  ## a minute: a client and the server are killed with -9, and the
 	@$(BIN)/fl-lab demo $(DEMO_ARGS)
 
 test: lint  ## format, lint, types, import contracts, stubs, then the quick tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m 'not long and not hour' -n 2 --dist worksteal -q -rs $(TEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m 'not long and not hour' -n 3 --dist worksteal -q -rs $(TEST_ARGS)
 
 test-long: $(STAMP)  ## the tests that take minutes, but for those of `make faults`
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m long --ignore tests/faults -n 2 -q $(TEST_ARGS)

@@ -57,3 +57,10 @@ def test_tests_on_training_data_that_cannot_be_are_refused() -> None:
     config = resolve(ServerConfig(method="fedtr", set={"head": "private"}, eval_train=1))
     with pytest.raises(UsageError, match="fedtr has no global model that --eval-train could test"):
         build(config)
+
+
+@pytest.mark.parametrize("asked", ["local", "both"])
+def test_a_run_without_clients_has_none_to_test(asked: str) -> None:
+    with pytest.raises(UsageError, match=f"^centralized has no clients: --eval-clients is {asked}$"):
+        resolve(ServerConfig(method="centralized", eval_clients=asked))
+    assert resolve(ServerConfig(method="centralized", eval_clients="auto")).central
