@@ -108,7 +108,8 @@ def _others(testers: Testers, half: ServerHalf[Any], state: State, models: Colle
     try:
         names = half.made_of(state) if {*models} - {GLOBAL_TRAIN} else ()
         parts = State({name: state.vectors[name].clone() for name in names}, dict(state.scalars))
-        result = half.result(state).clone(), half.buffers(state, GLOBAL).clone()
+        trained = GLOBAL_TRAIN in models and testers.train is not None
+        result = (half.result(state).clone(), half.buffers(state, GLOBAL).clone()) if trained else None
     except BaseException:
         evaluator.release()
         raise
@@ -120,7 +121,7 @@ def _others(testers: Testers, half: ServerHalf[Any], state: State, models: Colle
                 if name in models:
                     evaluator.load(vector, half.buffers(parts, name))
                     found[name].append(evaluator.score(testers.test))
-        if GLOBAL_TRAIN in models and testers.train is not None:
+        if result is not None and testers.train is not None:
             evaluator.load(*result)
             found[GLOBAL_TRAIN].append(evaluator.score(testers.train))
         return {name: summarise(scores) for name, scores in found.items()}
