@@ -19,6 +19,7 @@ from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.custom import adapt, load_custom
 from edgeflock.common.models.kit.flops import forward_flops, parameter_count
 from edgeflock.common.models.kit.layers import SeededDropout, max_pool2, padded
+from edgeflock.common.plugins.loading import PluginError
 
 SIZES = [
     ("mlp", (1, 28, 28), 10, {}, 79_510),
@@ -358,7 +359,7 @@ def test_a_file_that_lies_where_the_command_is_typed_is_found(
     reference, arguments = "model_of_the_user:factory", {"width": "48"}
     net = models.build_custom(reference, input_shape=(64,), classes=10, arguments=arguments, seed=0)
     assert net.features == 48
-    with pytest.raises(BadValue, match=r"importable from here \(SyntaxError: "):
+    with pytest.raises(PluginError, match=r"SyntaxError: .* \(broken_model_of_the_user.py:1\)"):
         load_custom("broken_model_of_the_user:factory")
 
 

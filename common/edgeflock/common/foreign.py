@@ -34,14 +34,21 @@ def foreign(what: str) -> Iterator[None]:
 
 def _in_words(error: BaseException) -> str:
     """Return what was raised, the first line of it, and where: the last line that is its author's."""
-    told = error.args[0] if isinstance(error, KeyError) and error.args else error  # that quotes its own words
-    words = str(told).strip().partition("\n")[0]
+    words = str(_told(error)).strip().partition("\n")[0]
     said = words if words and type(error) is RuntimeError else f"{type(error).__name__}: {words}".rstrip(": ")
     where = _place(error)
     return f"{said} ({where})" if where else said
 
 
+def _told(error: BaseException) -> object:
+    if isinstance(error, SyntaxError):
+        return error.msg  # itself it names the place, too
+    return error.args[0] if isinstance(error, KeyError) and error.args else error  # that quotes its own words
+
+
 def _place(error: BaseException) -> str:
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{Path(error.filename).name}:{error.lineno}"
     found = [
         (Path(frame.f_code.co_filename).name, line)
         for frame, line in traceback.walk_tb(error.__traceback__)

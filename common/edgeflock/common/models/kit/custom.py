@@ -8,22 +8,20 @@ it calls. nn.Dropout layers are replaced by ours, which draw from the run's gene
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from types import ModuleType
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from edgeflock.common.errors import BadValue, EdgeflockError
+from edgeflock.common.errors import BadValue
 from edgeflock.common.flat import Buffer, buffers_of
 from edgeflock.common.foreign import ForeignError, foreign
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.layers import SeededDropout, seeded_dropouts
+from edgeflock.common.plugins.loading import load
 
 Factory = Callable[..., nn.Module]
 
@@ -35,42 +33,20 @@ _UNSEEDED = (nn.AlphaDropout, nn.FeatureAlphaDropout)
 def load_custom(reference: str) -> Factory:
     """Import the factory that `package.module:factory` names.
 
-    Raises BadValue if there is none.
+    Raises BadValue if there is none, PluginError if its module fails.
     """
-    module_name, colon, name = reference.partition(":")
-    if not (module_name and colon and name):
-        raise BadValue("--model", reference, _FORM)
-    try:
-        factory: Any = getattr(_imported(module_name), name, None)
-    except ImportError as error:
-        raise BadValue("--model", reference, f"{_FORM} ({error})") from None
-    except Exception as error:
-        raise BadValue("--model", reference, f"{_FORM} ({type(error).__name__}: {error})") from error
-    if factory is None or not callable(factory):
-        raise BadValue("--model", reference, f"{_FORM} ({module_name} has no function {name})")
+    factory = load(reference, "--model", "factory")
+    if not callable(factory):
+        raise BadValue("--model", reference, f"{_FORM} ({type(factory).__name__} cannot be called)")
     return cast("Factory", factory)
-
-
-def _imported(name: str) -> ModuleType:
-    """Import a module; one that lies where the command was typed is found too, after all others."""
-    if "" not in sys.path:
-        sys.path.append("")
-    return importlib.import_module(name)
 
 
 def call(
     factory: Factory, shape: tuple[int, ...], classes: int, texts: Mapping[str, str], reference: str
 ) -> nn.Module:
     """Call the factory. Raises BadValue with its own words if it fails, whatever a foreign factory raises."""
-    try:
+    with _sentence(reference, f"a factory that can be called with ({shape}, {classes})"):
         return factory(shape, classes, **texts)
-    except EdgeflockError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise BadValue(
-            "--model", reference, f"a factory that can be called with ({shape}, {classes}) ({reason})"
-        ) from error
 
 
 def adapt(module: nn.Module, shape: tuple[int, ...], reference: str) -> Net:

@@ -1,0 +1,146 @@
+"""The one door for foreign code: `package.module:NAME` and entry points, with a sentence for every mistake.
+
+A reference is imported where the operator of this machine has written it (`load`). A name from elsewhere,
+such as a server's message, finds what is installed here under an entry point, or what `allow` was told of
+from this process's own command line, and nothing else (`find`): no message makes a device import anything.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from edgeflock.common.errors import BadValue, UsageError
+from edgeflock.common.foreign import ForeignError, foreign
+
+KINDS = ("methods", "models", "tasks", "datasets", "partitions", "transforms")
+
+_REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_allowed: set[str] = set()
+T = TypeVar("T")
+
+
+class PluginError(UsageError):
+    """Foreign code cannot be loaded, or is not what it is taken for."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """What an installed package brings under an entry point of ours."""
+
+    kind: str  # one of KINDS
+    name: str
+    reference: str  # package.module:NAME
+    package: str  # as it was installed
+    version: str
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from, in words."""
+        return f"{self.package} {self.version}"
+
+
+def is_reference(text: str) -> bool:
+    """Return whether a text has the form `package.module:NAME`."""
+    return bool(_REFERENCE.fullmatch(text))
+
+
+def load(reference: str, field: str, what: str = "NAME") -> Any:
+    """Import what `package.module:NAME` names; one that lies where the command was typed is found, too.
+
+    `field` is the option that says it, `what` the word for NAME in its sentence. Only for references that
+    the operator of this machine has written, never for one from the wire.
+
+    Raises BadValue if there is none, PluginError with file and line if its code fails.
+    """
+    form = f"package.module:{what}, importable from here"
+    if not is_reference(reference):
+        raise BadValue(field, reference, form)
+    module_name, _, name = reference.partition(":")
+    if "" not in sys.path:
+        sys.path.append("")
+    try:
+        with foreign(f"importing {module_name}"):
+            module = importlib.import_module(module_name)
+            found = getattr(module, name, None)
+    except ForeignError as error:
+        if _missing(error.__cause__, module_name):
+            raise BadValue(field, reference, f"{form} ({error.__cause__})") from None
+        raise PluginError(f"{field}: {error}") from error
+    if found is None:
+        raise BadValue(field, reference, f"{form} ({module_name} has no {name})")
+    return found
+
+
+def _missing(cause: BaseException | None, module: str) -> bool:
+    """Whether it is the named module itself that is not there, and not something that it imports."""
+    return isinstance(cause, ModuleNotFoundError) and f"{module}.".startswith(f"{cause.name}.")
+
+
+@cache
+def installed(kind: str) -> Mapping[str, tuple[Plugin, ...]]:
+    """Return what installed packages bring of a kind, by name; nothing is imported for it."""
+    found: dict[str, tuple[Plugin, ...]] = {}
+    for point in entry_points(group=f"edgeflock.{kind}"):
+        package, version = (point.dist.name, point.dist.version) if point.dist else ("a package", "")
+        plugin = Plugin(kind, point.name, point.value.replace(" ", ""), package, version)
+        if plugin not in found.get(point.name, ()):  # seen twice where two folders of the path are one
+            found[point.name] = (*found.get(point.name, ()), plugin)
+    return dict(sorted(found.items()))
+
+
+def allow(reference: str, field: str) -> None:
+    """Let `find` load a reference that the operator has written on this process's own command line."""
+    if not is_reference(reference):
+        raise BadValue(field, reference, "package.module:NAME")
+    _allowed.add(reference)
+
+
+def allowed(reference: str) -> bool:
+    """Return whether this process's own command line has named that reference."""
+    return reference in _allowed
+
+
+def find(kind: str, name: str, wanted: type[T]) -> T | None:
+    """Return the plug-in of that name: of an entry point, or a reference that was allowed; None if neither.
+
+    Raises PluginError for a reference that was not allowed, for code that fails, or that is no `wanted`.
+    """
+    if is_reference(name):
+        if not allowed(name):
+            raise PluginError(
+                f"{name!r} is code that this machine has not allowed: "
+                f"start with --allow-code {name} if it is to run here"
+            )
+        return _checked(load(name, _words(kind)), kind, name, "", wanted)
+    plugins = installed(kind).get(name, ())
+    if len(plugins) > 1:
+        packages = " and ".join(plugin.package for plugin in plugins)
+        raise PluginError(f"{_words(kind)} {name!r} is brought by {packages}: uninstall all but one")
+    if not plugins:
+        return None
+    plugin = plugins[0]
+    try:
+        found = load(plugin.reference, f"{_words(kind)} {name} of {plugin.package}")
+    except BadValue as error:
+        raise PluginError(str(error)) from error
+    return _checked(found, kind, name, f" of {plugin.package}", wanted)
+
+
+def _checked(found: object, kind: str, name: str, whose: str, wanted: type[T]) -> T:
+    if not isinstance(found, wanted):
+        raise PluginError(
+            f"{_words(kind)} {name}{whose} is of the type {type(found).__name__}, "
+            f"wanted is {wanted.__module__}.{wanted.__qualname__}"
+        )
+    return found
+
+
+def _words(kind: str) -> str:
+    return {"datasets": "data set"}.get(kind, kind.removesuffix("s"))
