@@ -14,6 +14,7 @@ from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.custom import adapt
 from edgeflock.common.payload.package import Kind
 from edgeflock.methods.kit.base import ClientHalf
+from edgeflock.methods.kit.batches import Stock
 from edgeflock.methods.kit.local import Local, LocalData
 from edgeflock.methods.kit.options import parse
 from edgeflock.methods.kit.order import Order
@@ -75,6 +76,11 @@ def broadcast_of(bench: Workbench) -> dict[Kind, Tensor]:
         Kind.BUFFERS: model.buffers.clone(),
         Kind.COUNTERS: model.counters.clone(),
     }
+
+
+def whole(data: Stock) -> tuple[Tensor, Tensor]:
+    """Return all samples, in stored order."""
+    return next(data.parts(len(data)))
 
 
 def batches_of(data: LocalData, plan: Plan, *, round: int = 1, seat: int = 2) -> list[Sample]:

@@ -17,6 +17,7 @@ from edgeflock.common.partitions.kit.assign import cut, local_test
 from edgeflock.common.payload.layout import NO_BUFFERS, NO_COUNTERS, Layout, ModelLayouts
 from edgeflock.common.run import DataDescription, ModelDescription, RunDescription
 from edgeflock.common.scores import LOCAL, POOLED
+from support.training import whole
 
 DIGITS = DataDescription("digits", "iid", 7, 4, 50, 0.0)
 LAYOUTS = ModelLayouts(Layout.single("w", 1), NO_BUFFERS, NO_COUNTERS)
@@ -36,7 +37,7 @@ def test_a_seat_has_its_shard_and_says_what_is_in_it() -> None:
     member = hosted().member(run_of(), "c", 2)
     part = cut(registry.load("digits"), partition="iid", seed=7, shards=4, samples_per_client=50, index=2)
     assert (member.seat, member.samples) == (2, 50)
-    assert torch.equal(member.data.x, torch.from_numpy(part.x))
+    assert torch.equal(whole(member.data)[0], torch.from_numpy(part.x))
     assert member.class_counts == tuple(np.bincount(part.y, minlength=10))
     assert len(hosted().member(run_of(classes=12), "c", 2).class_counts) == 12
 
@@ -63,7 +64,7 @@ def test_what_is_tested_is_made_when_it_is_asked_for_and_the_pooled_once_for_all
     assert local is not None
     shard = cut(registry.load("digits"), partition="iid", seed=7, shards=4, samples_per_client=50, index=0)
     wanted = local_test(registry.load("digits"), shard, seed=7, index=0)
-    assert torch.equal(local.y, torch.from_numpy(wanted.y))
+    assert torch.equal(whole(local)[1], torch.from_numpy(wanted.y))
 
 
 @pytest.mark.parametrize("tested", [False, True])

@@ -23,7 +23,7 @@ from edgeflock.common.foreign import foreign
 from edgeflock.common.partitions.kit.assign import assign, cut, local_test
 from edgeflock.common.run import DataDescription, RunDescription
 from edgeflock.common.scores import LOCAL, POOLED
-from edgeflock.methods.kit.batches import LocalData
+from edgeflock.methods.kit.batches import LocalData, Stock
 
 log = structlog.get_logger()
 
@@ -33,7 +33,7 @@ class Member:
     """One hosted client as the training sees it: its seat and its data."""
 
     seat: int
-    data: LocalData
+    data: Stock
     class_counts: tuple[int, ...]
     tests: TestSamples = field(default_factory=lambda: TestSamples({}))
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from edgeflock.common.scores import ClientScore
 from edgeflock.methods.kit.base import ClientHalf
-from edgeflock.methods.kit.batches import LocalData
+from edgeflock.methods.kit.batches import Stock
 from edgeflock.methods.kit.local import WALK_SIZE, Local
 
 Proceed = Callable[[], bool]
@@ -23,12 +23,12 @@ class TestSamples:
 
     __test__ = False  # not a pytest class
 
-    def __init__(self, make: Mapping[str, Callable[[], LocalData | None]]) -> None:
+    def __init__(self, make: Mapping[str, Callable[[], Stock | None]]) -> None:
         self._make = make
-        self._made: dict[str, LocalData | None] = {}
+        self._made: dict[str, Stock | None] = {}
         self._making = threading.Lock()
 
-    def of(self, model: str) -> LocalData | None:
+    def of(self, model: str) -> Stock | None:
         """Return the samples, None if there are none."""
         with self._making:
             if model not in self._made:
@@ -58,11 +58,11 @@ def examine(
 
 @torch.no_grad()
 def _score(
-    work: Local, model: str, own: tuple[Tensor, Tensor | None], data: LocalData, proceed: Proceed
+    work: Local, model: str, own: tuple[Tensor, Tensor | None], data: Stock, proceed: Proceed
 ) -> ClientScore | None:
     hits, loss = 0, 0.0
     with work.bench.evaluating(), work.bench.at(*own):
-        for x, y in zip(torch.split(data.x, WALK_SIZE), torch.split(data.y, WALK_SIZE), strict=True):
+        for x, y in data.parts(WALK_SIZE):
             if not proceed():
                 return None
             _, logits = work.net(x)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from edgeflock.common import norms, seeds
 from edgeflock.common.payload.package import Kind
-from edgeflock.methods.kit.batches import Batch, LocalData, pick
+from edgeflock.methods.kit.batches import Batch, LocalData, Stock, pick
 from edgeflock.methods.kit.order import Order
 from edgeflock.methods.kit.values import Plan, State
 from edgeflock.methods.kit.workbench import Term, Workbench
@@ -30,7 +30,7 @@ class Local:
     def __init__(
         self,
         bench: Workbench,
-        data: LocalData,
+        data: Stock,
         plan: Plan,
         *,
         seed: int,
@@ -126,7 +126,7 @@ class Local:
 
     def batch_in(self, round: int, step: int) -> Batch:
         """Return the batch of any round's order at a step (from 0), with tensors of its own."""
-        batch = pick(self.data, self.order.rows(round, step))
+        batch = pick(self.data, self.order, round, step)
         if self.bench.augment:
             batch = self._augmented(batch, round, step)
         return _to(batch, self.bench.device)
@@ -138,7 +138,7 @@ class Local:
 
     def walk(self, size: int = WALK_SIZE) -> Iterator[Batch]:
         """Yield the whole local set in stored order, as it is: augmented are the batches of steps alone."""
-        for x, y in zip(torch.split(self.data.x, size), torch.split(self.data.y, size), strict=True):
+        for x, y in self.data.parts(size):
             yield _to(Batch(x, y, -1), self.bench.device)
 
     # Passes

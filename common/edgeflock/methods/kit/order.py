@@ -51,6 +51,10 @@ class Order:
         generator = seeds.numpy_generator(self.seed, "order", self.seat, round, number)
         return generator.permutation(self.samples)
 
+    def draw(self, round: int, number: int) -> int:
+        """Return the seed of what is random in the samples that a round's epoch (from 0) takes."""
+        return seeds.derive(self.seed, "draw", self.seat, round, number)
+
     def rows(self, round: int, step: int) -> Rows:
         """Return the rows of the batch that a round uses at a step (from 0)."""
         number, place = divmod(step, self.batches)
