@@ -88,6 +88,9 @@ CHOICES: dict[str, list[dict[str, str]]] = {
         {"beta_g": "0.8", "beta_l": "0.4", "slow_lr": "0.7"},
         {"variant": "nesterov", "beta_g": "0.5", "beta_l": "1"},
     ],
+    "fedadam": [{"eta": "0.05", "tau": "0.1"}, {"beta1": "0.5", "beta2": "0.7", "tau": "0.01"}],
+    "fedyogi": [{"eta": "0.05", "tau": "0.1"}, {"beta1": "0", "beta2": "0.5", "tau": "0.01"}],
+    "fedadagrad": [{"eta": "0.05", "tau": "0.1"}, {"beta1": "0.5", "tau": "0.01"}],
     "fedexp": [
         {"result": "average"},
         {"eps": "0.1", "eps_decay": "0.5"},

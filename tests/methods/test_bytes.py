@@ -29,6 +29,10 @@ TABLE = {
         ("fedavg", "fedprox", "fedtrip", "moon", "feddyn", "fedntd", "slowmo", "fedmom", "fedexp"),
         Moved(1, 1),
     ),
+    **dict.fromkeys(
+        ("fedadam", "fedyogi", "fedadagrad"),
+        Moved(1, 1),
+    ),
     "fedtr": Moved(1, 1, CENTROIDS, CENTROIDS),
     "fedadm": Moved(1, 2),  # with its control on; numbers travel in the header
     **dict.fromkeys(("pfedmo", "fednag", "fastslowmo"), Moved(2, 2)),

@@ -111,6 +111,9 @@ def test_a_second_gradient_costs_a_training() -> None:
 # passes in forward passes over all samples, and in whole ones; and what it does with features, in operations.
 ADDED = {
     "fedavg": (0, 0, 0, 0, 0),
+    "fedadam": (0, 0, 0, 0, 0),
+    "fedyogi": (0, 0, 0, 0, 0),
+    "fedadagrad": (0, 0, 0, 0, 0),
     "centralized": (0, 0, 0, 0, 0),
     "domo": (0, 2, 0, 0, 0),
     "fastslowmo": (3, 0, 0, 0, 0),

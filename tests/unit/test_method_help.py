@@ -56,6 +56,7 @@ def words(*allowed: str) -> Option:
 
 
 NAG = {"gamma": factor(0.5)}
+ADAPTIVE = {"eta": above_0(0.01), "beta1": factor(0.9), "tau": above_0(1e-3)}
 CM = {"cm_alpha": upper_share(0.1), "eta_g": above_0(1)}
 TABLE: dict[str, dict[str, Option]] = {
     "fedavg": {},
@@ -132,6 +133,9 @@ TABLE: dict[str, dict[str, Option]] = {
         "slow_lr": above_0(1),
         "variant": words("heavy", "nesterov"),
     },
+    "fedadam": {**ADAPTIVE, "beta2": factor(0.99)},
+    "fedyogi": {**ADAPTIVE, "beta2": factor(0.99)},
+    "fedadagrad": {**ADAPTIVE, "eta": above_0(0.1), "beta1": factor(0)},
     "fedexp": {"eps": above_0(1e-3), "eps_decay": upper_share(1), "result": words("last", "average")},
 }
 COMMON = {"weighting": words("table", "weighted", "uniform"), "clip": at_least_0(0)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from support.reference.adaptive import FedAdagrad, FedAdam, FedYogi
 from support.reference.base import FedAvg
 from support.reference.controls import FedDc, Mime, MimeLite, Scaffold
 from support.reference.features import FedNtd, FedTr, Moon
@@ -35,4 +36,7 @@ REFERENCES: dict[str, type[FedAvg]] = {
     "fedcm": FedCm,
     "mofedsam": MoFedSam,
     "fedexp": FedExp,
+    "fedadam": FedAdam,
+    "fedyogi": FedYogi,
+    "fedadagrad": FedAdagrad,
 }
