@@ -62,7 +62,7 @@ def test_a_clients_costs_are_sums_and_its_peaks_the_largest(tmp_path: Path) -> N
 
 def test_a_curve_says_what_every_accuracy_had_cost(tmp_path: Path) -> None:
     history = read(told_run(tmp_path / "run"))
-    assert [(p.round, p.evaluation.accuracy, p.spent["bytes"]) for p in history.curve()] == [
+    assert [(p.round, p.evaluation.value, p.spent["bytes"]) for p in history.curve()] == [
         (1, 0.1, 3800),
         (2, 0.2, 7600),
         (3, 0.3, 11400),
@@ -94,7 +94,7 @@ def test_rounds_of_an_epoch_that_was_gone_back_on_do_not_stand_but_have_cost(tmp
     history = read(run_dir)
     assert [(round.epoch, round.number) for round in history.rounds] == [(0, 1), (1, 2)]
     assert [(round.epoch, round.number) for round in history.others] == [(0, 2), (0, 3)]
-    assert [point.evaluation.accuracy for point in history.curve()] == [0.15, 0.2]
+    assert [point.evaluation.value for point in history.curve()] == [0.15, 0.2]
     assert history.rounds[-1].spent["bytes"] == 4 * 3800
 
 

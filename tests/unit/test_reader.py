@@ -163,4 +163,4 @@ def test_a_loss_that_was_not_a_number_is_read_as_one(run_dir: Path) -> None:
         journal.execute("UPDATE evaluations SET loss = NULL WHERE round = 3")
     with contextlib.closing(Reader(run_dir)) as reader:
         found = reader.evaluations()[(0, 3)]["global"]
-    assert (found.accuracy, math.isnan(found.loss)) == (0.3, True)
+    assert (found.value, math.isnan(found.loss)) == (0.3, True)

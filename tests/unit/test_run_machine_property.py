@@ -173,7 +173,7 @@ class World(RuleBasedStateMachine):
     def scores(self) -> dict[int, float]:
         """How the models do, as the journal has it, by round."""
         found = [one for one in self.journal if isinstance(one, Scored) and GLOBAL in one.models]
-        return {record.round: dict(record.scores)[GLOBAL].accuracy for record in found}
+        return {record.round: dict(record.scores)[GLOBAL].value for record in found}
 
     def is_paused(self) -> bool:
         said = [record.on for record in self.journal if isinstance(record, Paused)]

@@ -242,7 +242,7 @@ def test_clients_scores_are_those_of_the_counted_members_by_the_models_names() -
     told = {0: {"client_local": good}, 1: {"client_local": poor, "client_pooled": good}, 2: {}}
     found = ClientScores.of({**told, 3: {"client_local": good}}, outcomes)
     assert found.by_seat == {seat: told[seat] for seat in (0, 1)}
-    assert {name: (one.accuracy, one.members, one.samples) for name, one in found.summaries().items()} == {
+    assert {name: (one.value, one.members, one.samples) for name, one in found.summaries().items()} == {
         "client_local": (pytest.approx(0.6), 2, 40),
         "client_pooled": (0.8, 1, 10),
     }

@@ -57,7 +57,7 @@ def page_text(run_dir: Path) -> str:
 def test_the_figures_are_those_of_the_journal(run_dir: Path) -> None:
     history, page = read(run_dir), page_text(run_dir)
     last = history.curve()[-1].evaluation
-    assert f"<dd>{last.accuracy:.4f}" in page
+    assert f"<dd>{last.value:.4f}" in page
     assert f"<code>{history.run_id}</code>" in page
     assert model_digest(run_dir) in page
     for client in history.clients:
@@ -71,7 +71,7 @@ def test_the_confusion_matrix_is_that_of_the_final_model(run_dir: Path) -> None:
     history = read(run_dir)
     exam, last = examine(history, None), history.curve()[-1].evaluation
     assert sum(map(sum, exam.table)) == last.samples
-    assert exam.accuracy == pytest.approx(last.accuracy, abs=1e-12)
+    assert exam.accuracy == pytest.approx(last.value, abs=1e-12)
     assert exam.final
     assert 'class="note"' not in page_text(run_dir)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 GLOBAL = "global"  # the model that targets and curves mean
 GLOBAL_TRAIN = "global-train"  # the same, on what the clients train on
@@ -13,15 +13,45 @@ LOCAL, POOLED = "client_local", "client_pooled"
 
 WISHES = {"off": (), "local": (LOCAL,), "both": (LOCAL, POOLED)}  # what an operator or a method asks for
 
+Sums = Mapping[str, Sequence[float]]  # what adds up over batches, devices and rounds, by name
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that says how good a model is: its name, which way is better, and whether it is a share."""
+
+    name: str
+    higher: bool = True  # more is better
+    share: bool = True  # it lies between 0 and 1
+
+    @property
+    def worst(self) -> float:
+        """What a model has whose number cannot be told."""
+        if not self.higher:
+            return math.inf
+        return 0.0 if self.share else -math.inf
+
+    def better(self, one: float, other: float) -> bool:
+        """Whether one value is better than another."""
+        return one > other if self.higher else one < other
+
+    def best(self, values: Sequence[float]) -> float | None:
+        """Return the best of some values, None of none."""
+        return (max if self.higher else min)(values, default=None)
+
+
+ACCURACY = Metric("accuracy")
+LOSS = Metric("loss", higher=False, share=False)
+
 
 @dataclass(frozen=True)
 class ClientScore:
-    """One client's own model on one set of test samples."""
+    """One model on one client's test samples, as the client tells it."""
 
     model: str  # LOCAL or POOLED
     samples: int
-    hits: int
-    loss: float  # mean over the samples
+    hits: int  # of a task with right answers, or else 0
+    loss: float  # mean over what the task counts, the samples of most
 
     @property
     def score(self) -> Score:
@@ -32,32 +62,54 @@ class ClientScore:
 class Score:
     """How one model does on one set of test samples."""
 
-    accuracy: float
+    value: float  # of the run's figure
     loss: float
     samples: int
+    others: Mapping[str, float] = field(default_factory=dict)  # the task's other metrics
+    sums: Sums = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Summary:
     """Scores of the models of one name: the global one alone, or one model of every client."""
 
-    accuracy: float  # mean over the members
+    value: float  # of the run's figure, mean over the members
     loss: float  # mean over the members
     samples: int  # of all members together
     members: int = 1
-    deviation: float = 0.0  # standard deviation of the accuracy over the members, as of a whole population
-    worst_tenth: float = 0.0  # mean accuracy of the worst tenth of the members, at least of one
+    deviation: float = 0.0  # standard deviation of the value over the members, as of a whole population
+    worst_tenth: float = 0.0  # mean value of the worst tenth of the members, at least of one
+    others: Mapping[str, float] = field(default_factory=dict)  # the task's other metrics, means likewise
+
+    def of(self, what: str) -> float:
+        """Return the loss, another metric by its name, or else the figure."""
+        return self.loss if what == LOSS.name else self.others.get(what, self.value)
 
 
-def summarise(scores: Sequence[Score]) -> Summary:
+def summarise(scores: Sequence[Score], figure: Metric = ACCURACY) -> Summary:
     """Summarise a group of at least one member; members without test samples are not among them."""
-    accuracies = sorted(score.accuracy for score in scores)
-    worst = accuracies[: math.ceil(len(accuracies) / 10)]
+    values = sorted((score.value for score in scores), reverse=not figure.higher)
+    worst = values[: math.ceil(len(values) / 10)]
     return Summary(
-        accuracy=statistics.fmean(accuracies),
+        value=statistics.fmean(values),
         loss=statistics.fmean(score.loss for score in scores),
         samples=sum(score.samples for score in scores),
         members=len(scores),
-        deviation=statistics.pstdev(accuracies),
+        deviation=_deviation(values),
         worst_tenth=statistics.fmean(worst),
+        others=_means(scores),
     )
+
+
+def _deviation(values: Sequence[float]) -> float:
+    finite = len(values) > 1 and all(map(math.isfinite, values))
+    return statistics.pstdev(values) if finite else 0.0
+
+
+def _means(scores: Sequence[Score]) -> dict[str, float]:
+    """Return the mean of every other metric over the members that have it."""
+    names = dict.fromkeys(name for score in scores for name in score.others)
+    return {
+        name: statistics.fmean(score.others[name] for score in scores if name in score.others)
+        for name in names
+    }

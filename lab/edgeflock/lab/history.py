@@ -169,7 +169,7 @@ class History:
 
     def reached(self, accuracy: float, model: str = GLOBAL) -> Point | None:
         """Return the first evaluation that was at least so good."""
-        return next((point for point in self.curve(model) if point.evaluation.accuracy >= accuracy), None)
+        return next((point for point in self.curve(model) if point.evaluation.value >= accuracy), None)
 
     def curve(self, model: str = GLOBAL) -> list[Point]:
         """Return the evaluations of a model, by round."""

@@ -63,7 +63,7 @@ def evaluations(
 
 
 def _pair(point: Point, what: str, axis: Against) -> Pair | None:
-    x, y = axis.of(point), float(getattr(point.evaluation, what))
+    x, y = axis.of(point), point.evaluation.of(what)
     return (x, y) if x is not None and math.isfinite(y) else None
 
 

@@ -138,7 +138,7 @@ def _lost(result: CellResult, name: str, target: float | None, model: str) -> Bo
 
 
 def _score(point: Point, what: str) -> float:
-    return float(getattr(point.evaluation, what))
+    return point.evaluation.of(what)
 
 
 def _tested(curve: Sequence[Point], which: str, what: str) -> Bounded | None:

@@ -199,7 +199,7 @@ def curve_records(results: Sequence[CellResult], grid: Grid) -> list[Record]:
             METHOD: result.cell.method,
             **_labels(result.cell.labels, grid),
             "round": point.round,
-            "accuracy": point.evaluation.accuracy,
+            "accuracy": point.evaluation.value,
             "loss": point.evaluation.loss,
             **{name: point.spent.get(name) for name in COSTS[1:]},
         }

@@ -48,7 +48,7 @@ def outcome(history: History, measure: str, targets: Sequence[float], rounds: in
     kept = first_rounds(history, rounds)
     longer = any(round.number > rounds for round in history.training)
     curve = curve_of(history, measure, rounds)
-    accuracies = [point.evaluation.accuracy for point in curve]
+    accuracies = [point.evaluation.value for point in curve]
     trained = max((round.number for round in kept if not round.last), default=0)
     return RunOutcome(
         final=accuracies[-1] if accuracies else None,
@@ -81,7 +81,7 @@ def curve_of(history: History, model: str, rounds: int) -> tuple[Point, ...]:
 
 def way(curve: Sequence[Point], target: float, trained: int) -> Mapping[str, float | None] | None:
     """Return what a run had cost at its first evaluation that was as good, None if there is none."""
-    first = next((point for point in curve if point.evaluation.accuracy >= target), None)
+    first = next((point for point in curve if point.evaluation.value >= target), None)
     return None if first is None else _costs(min(first.round, trained), first.spent)
 
 

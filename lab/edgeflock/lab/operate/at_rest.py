@@ -45,9 +45,9 @@ def _accuracy(history: History) -> str:
     curve = history.curve()
     if not curve:
         return "no accuracy was tested"
-    best = max(curve, key=lambda point: point.evaluation.accuracy)
-    newest = curve[-1].evaluation.accuracy
-    return f"accuracy {newest:.4f}, best {best.evaluation.accuracy:.4f} in round {best.round}"
+    best = max(curve, key=lambda point: point.evaluation.value)
+    newest = curve[-1].evaluation.value
+    return f"accuracy {newest:.4f}, best {best.evaluation.value:.4f} in round {best.round}"
 
 
 def _client(client: Client) -> str:

@@ -149,14 +149,14 @@ def evaluations(histories: Sequence[History], names: Sequence[str], what: str, a
 
 def _line(history: History, model: str, label: str, what: str, axis: Against, look: Stroke) -> Curve:
     known = [(axis.of(point), point.evaluation) for point in history.curve(model)]
-    points = [(x, found) for x, found in known if x is not None and math.isfinite(getattr(found, what))]
+    points = [(x, found) for x, found in known if x is not None and math.isfinite(found.of(what))]
     spread = [found.deviation for _, found in points] if what == "accuracy" else []
     shown = label if label != model else MODELS.get(model, model.replace("_", " "))
     return Curve(
         shown,
         look,
         [x for x, _ in points],
-        [getattr(found, what) for _, found in points],
+        [found.of(what) for _, found in points],
         spread if any(spread) and label == model else (),
         SHARE if what == "accuracy" else UNBOUNDED,
     )

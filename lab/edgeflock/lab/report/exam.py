@@ -52,7 +52,7 @@ def examine(history: History, data_root: Path | None) -> Exam:
         raise
     except EdgeflockError as error:
         raise BadData(str(error)) from None
-    told = next((point.evaluation.accuracy for point in points if point.round == weights.round), None)
+    told = next((point.evaluation.value for point in points if point.round == weights.round), None)
     return Exam(table, weights.round, history.ending is not None, told)
 
 

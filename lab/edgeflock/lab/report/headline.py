@@ -47,7 +47,7 @@ def _partition(config: ServerConfig) -> list[str]:
 
 def _result(history: History) -> str:
     points, done = measured(history), len(history.training)
-    accuracy = f"{decimal(points[-1].evaluation.accuracy)} " if points else ""
+    accuracy = f"{decimal(points[-1].evaluation.value)} " if points else ""
     ending = history.ending
     if ending is None:
         return f"{accuracy}after {done} of {counted(history.config.rounds, 'round')}, not finished"

@@ -15,17 +15,17 @@ FINAL, SO_FAR = "final accuracy", "accuracy so far"
 def figures(history: History) -> list[tuple[str, str, str]]:
     """Return the numbers that stand first: what, how much, a word more."""
     points = measured(history)
-    best = max(points, key=lambda point: point.evaluation.accuracy, default=None)
+    best = max(points, key=lambda point: point.evaluation.value, default=None)
     trained = max((round.number for round in history.training), default=0)
     found = [
         (
             FINAL if history.ending else SO_FAR,
-            decimal(points[-1].evaluation.accuracy) if points else UNKNOWN,
+            decimal(points[-1].evaluation.value) if points else UNKNOWN,
             _model(history),
         ),
         (
             "best accuracy",
-            decimal(best.evaluation.accuracy) if best else UNKNOWN,
+            decimal(best.evaluation.value) if best else UNKNOWN,
             f"after {round_name(history, best.round)}" if best else "",
         ),
         ("rounds", f"{trained:,}", f"of {history.config.rounds:,} asked for"),

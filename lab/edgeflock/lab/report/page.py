@@ -131,7 +131,7 @@ def chapter(album: Album, subject: Subject) -> Chapter:
 def warning(history: History) -> str:
     """Return what is wrong with the last model, with the way to the best one; nothing if nothing is."""
     tests = [
-        ModelTest(point.round, point.evaluation.accuracy, point.evaluation.loss) for point in history.curve()
+        ModelTest(point.round, point.evaluation.value, point.evaluation.loss) for point in history.curve()
     ]
     found = console.caution(tests)
     if found is None:

@@ -135,7 +135,7 @@ def _of_clients(album: Album, subject: Subject) -> list[Plot | None]:
     models = sorted({model for client in subject.history.clients for model in client.scores})
     for model in models:
         scored = [
-            (client.name, client.scores[model].accuracy)
+            (client.name, client.scores[model].value)
             for client in subject.history.clients
             if model in client.scores
         ]

@@ -83,9 +83,7 @@ def runs(subjects: Sequence[Subject], differences: Sequence[str]) -> Table:
 
 def levels(histories: Sequence[History]) -> list[float]:
     """Return accuracies worth asking for: the highest that were reached and by all, and the runs' targets."""
-    best = [
-        max(p.evaluation.accuracy for p in points) for history in histories if (points := measured(history))
-    ]
+    best = [max(p.evaluation.value for p in points) for history in histories if (points := measured(history))]
     if not best:
         return []
     steps = [round(number * _LEVEL, 2) for number in range(1, int(max(best) / _LEVEL + 1e-9) + 1)]
@@ -160,7 +158,7 @@ def clients(history: History) -> Table | None:
         row = [client.name, amount("count", client.samples), f"{client.verdicts.get('counted', 0)}"]
         row.append(", ".join(f"{times} {name.replace('_', ' ')}" for name, times in others.items()) or "0")
         row += [amount(one.quantity, client.costs.get(one.name)) for one in costs]
-        row += [decimal(client.scores[m].accuracy) if m in client.scores else UNKNOWN for m in models]
+        row += [decimal(client.scores[m].value) if m in client.scores else UNKNOWN for m in models]
         rows.append(tuple(row))
     titles = tuple(f"accuracy, {model.replace('_', ' ')}" for model in models)
     return Table((*heads, *titles), tuple(rows))

@@ -135,7 +135,7 @@ def _line(axes: Axes, cell: HeldCell, methods: Sequence[str], of: Callable[[Poin
     look = theme.stroke(methods.index(cell.breakdown.method))
     axes.plot(
         [of(point) for point in points],
-        [point.evaluation.accuracy for point in points],
+        [point.evaluation.value for point in points],
         color=look.colour,
         linestyle=look.dash,
         linewidth=1.2,

@@ -97,8 +97,8 @@ class Testing:
         """The journal holds these scores."""
         self._end(scored.round, scored.models)
         score = dict(scored.scores).get(GLOBAL)
-        if score is not None and (self.best is None or score.accuracy > self.best[0]):
-            self.best = (score.accuracy, scored.round)
+        if score is not None and (self.best is None or score.value > self.best[0]):
+            self.best = (score.value, scored.round)
 
     def fail(self, round: int, models: tuple[str, ...]) -> None:
         """There will be no scores of these in this life."""
@@ -115,7 +115,7 @@ class Testing:
     def reached(self, scored: Scored) -> str:
         """Return why the run ends with these scores; empty if it does not."""
         score = dict(scored.scores).get(GLOBAL)
-        return self.tests.target.reached(scored.round, score.accuracy if score else None)
+        return self.tests.target.reached(scored.round, score.value if score else None)
 
     @property
     def kept(self) -> set[int]:
@@ -126,7 +126,7 @@ class Testing:
 def evaluated(round: int, model: str, found: Summary) -> Announce:
     """Return what is said of an evaluation, in the transaction that writes it."""
     fields: dict[str, object] = {"round": round, "model": model}
-    fields |= {"accuracy": found.accuracy, "loss": found.loss}
+    fields |= {"accuracy": found.value, "loss": found.loss}
     if found.members > 1 or model not in (GLOBAL, GLOBAL_TRAIN):
         group = {"members": found.members, "deviation": found.deviation, "worst_tenth": found.worst_tenth}
         fields |= group

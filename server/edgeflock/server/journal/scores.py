@@ -15,6 +15,8 @@ UNTESTED = "untested "
 def write_score(connection: sqlite3.Connection, epoch: int, round: int, model: str, found: Summary) -> None:
     """Write an evaluation inside the caller's transaction."""
     values = {"epoch": epoch, "round": round, "model": model, **asdict(found)}
+    values["accuracy"] = values.pop("value")
+    del values["others"]
     connection.execute(
         f"INSERT OR REPLACE INTO evaluations ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
         tuple(values.values()),
@@ -29,7 +31,7 @@ def write_client_scores(
         "INSERT INTO client_scores (epoch, round, seat, model, samples, accuracy, loss) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
-            (epoch, round, seat, name, score.samples, score.accuracy, score.loss)
+            (epoch, round, seat, name, score.samples, score.value, score.loss)
             for seat, mine in scores.items()
             for name, score in mine.items()
         ],
