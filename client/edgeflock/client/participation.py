@@ -233,7 +233,11 @@ class Participation:
         self._log.info("ready", seat=seat, samples=member.samples, new=not self._sat)
         try:
             await line.ready(
-                member.samples, member.class_counts, self._desk.layout_digest, self._desk.augment
+                member.samples,
+                member.class_counts,
+                self._desk.layout_digest,
+                self._desk.augment,
+                self._desk.tuning,
             )
         except Unreached:
             if self._view is None or self._view.ending is None:

@@ -11,4 +11,9 @@ from __future__ import annotations
 
 from edgeflock.methods.kit.base import Method
 
-METHOD = Method(name="centralized", summary="SGD on the union of the shards, on the server", central=True)
+METHOD = Method(
+    name="centralized",
+    summary="SGD on the union of the shards, on the server",
+    central=True,
+    any_optimizer=True,
+)

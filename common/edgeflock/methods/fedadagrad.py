@@ -36,4 +36,5 @@ METHOD = Method(
     summary="Adagrad's step on the server, over the mean delta",
     params=FedAdagradParams,
     server=FedAdagradServer,
+    any_optimizer=True,
 )

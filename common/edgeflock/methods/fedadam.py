@@ -77,4 +77,5 @@ METHOD = Method(
     summary="Adam's step on the server, over the mean delta",
     params=FedAdamParams,
     server=FedAdamServer,
+    any_optimizer=True,
 )

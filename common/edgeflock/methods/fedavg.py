@@ -8,4 +8,8 @@ from __future__ import annotations
 
 from edgeflock.methods.kit.base import Method
 
-METHOD = Method(name="fedavg", summary="weighted mean of the clients' models")
+METHOD = Method(
+    name="fedavg",
+    summary="weighted mean of the clients' models",
+    any_optimizer=True,
+)

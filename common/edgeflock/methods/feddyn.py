@@ -86,4 +86,5 @@ METHOD = Method(
     client=FedDynClient,
     uniform=True,
     extra_flops=extra_flops,
+    any_optimizer=True,
 )

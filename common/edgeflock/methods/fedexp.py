@@ -73,4 +73,5 @@ METHOD = Method(
     summary="FedAvg with a server step that grows with the updates' disagreement",
     params=FedExpParams,
     server=FedExpServer,
+    any_optimizer=True,
 )

@@ -64,4 +64,5 @@ METHOD = Method(
     summary="FedAvg with Nesterov's momentum on the server",
     params=FedMomParams,
     server=FedMomServer,
+    any_optimizer=True,
 )

@@ -64,4 +64,5 @@ METHOD = Method(
     params=FedNtdParams,
     client=FedNtdClient,
     extra_flops=extra_flops,
+    any_optimizer=True,
 )

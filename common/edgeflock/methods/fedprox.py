@@ -38,4 +38,5 @@ METHOD = Method(
     params=FedProxParams,
     client=FedProxClient,
     extra_flops=extra_flops,
+    any_optimizer=True,
 )

@@ -36,4 +36,5 @@ METHOD = Method(
     summary="Yogi's step on the server, over the mean delta",
     params=FedYogiParams,
     server=FedYogiServer,
+    any_optimizer=True,
 )

@@ -72,4 +72,5 @@ METHOD = Method(
     params=MoonParams,
     client=MoonClient,
     extra_flops=extra_flops,
+    any_optimizer=True,
 )

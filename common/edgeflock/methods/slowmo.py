@@ -46,5 +46,9 @@ class SlowMoServer(ServerHalf[SlowMoParams]):
 
 
 METHOD = Method(
-    name="slowmo", summary="FedAvg with slow momentum on the server", params=SlowMoParams, server=SlowMoServer
+    name="slowmo",
+    summary="FedAvg with slow momentum on the server",
+    params=SlowMoParams,
+    server=SlowMoServer,
+    any_optimizer=True,
 )

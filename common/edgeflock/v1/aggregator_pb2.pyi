@@ -501,6 +501,7 @@ class Run(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     CLIENTS_FIELD_NUMBER: _builtins.int
     AUGMENT_FIELD_NUMBER: _builtins.int
+    TUNING_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     epoch: _builtins.int
     """raised when the server had to go back to an older state"""
@@ -520,6 +521,10 @@ class Run(_message.Message):
     def data(self) -> Global___DataSpec:
         """absent: every client brings its own data"""
 
+    @_builtins.property
+    def tuning(self) -> Global___Tuning:
+        """absent: nothing is asked"""
+
     def __init__(
         self,
         *,
@@ -532,14 +537,37 @@ class Run(_message.Message):
         data: Global___DataSpec | None = ...,
         clients: _builtins.int = ...,
         augment: _builtins.str = ...,
+        tuning: Global___Tuning | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "model", b"model", "tuning", b"tuning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["augment", b"augment", "clients", b"clients", "data", b"data", "epoch", b"epoch", "method", b"method", "model", b"model", "options", b"options", "run_id", b"run_id", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["augment", b"augment", "clients", b"clients", "data", b"data", "epoch", b"epoch", "method", b"method", "model", b"model", "options", b"options", "run_id", b"run_id", "seed", b"seed", "tuning", b"tuning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Run: _TypeAlias = Run  # noqa: Y015
+
+@_typing.final
+class Tuning(_message.Message):
+    """What is asked of training beside the method."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPTIMIZER_FIELD_NUMBER: _builtins.int
+    optimizer: _builtins.str
+    """of the clients' steps: adamw:beta1=0.9,beta2=0.999,eps=1e-08; empty: SGD"""
+    def __init__(
+        self,
+        *,
+        optimizer: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["optimizer", b"optimizer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Tuning: _TypeAlias = Tuning  # noqa: Y015
 
 @_typing.final
 class ModelSpec(_message.Message):
@@ -1567,6 +1595,7 @@ class Ready(_message.Message):
     CLASS_COUNTS_FIELD_NUMBER: _builtins.int
     LAYOUT_DIGEST_FIELD_NUMBER: _builtins.int
     AUGMENT_FIELD_NUMBER: _builtins.int
+    TUNING_FIELD_NUMBER: _builtins.int
     samples: _builtins.int
     """0: an empty shard"""
     layout_digest: _builtins.bytes
@@ -1575,6 +1604,10 @@ class Ready(_message.Message):
     """as in Run: a client of before that field would not augment"""
     @_builtins.property
     def class_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def tuning(self) -> Global___Tuning:
+        """likewise"""
+
     def __init__(
         self,
         *,
@@ -1582,10 +1615,11 @@ class Ready(_message.Message):
         class_counts: _abc.Iterable[_builtins.int] | None = ...,
         layout_digest: _builtins.bytes = ...,
         augment: _builtins.str = ...,
+        tuning: Global___Tuning | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tuning", b"tuning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["augment", b"augment", "class_counts", b"class_counts", "layout_digest", b"layout_digest", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["augment", b"augment", "class_counts", b"class_counts", "layout_digest", b"layout_digest", "samples", b"samples", "tuning", b"tuning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -271,6 +271,24 @@ class ServerConfig:
         identity=True,
         shown=_OWN + "0",
     )
+    schedule: str = option(
+        "constant",
+        TEXT,
+        "how the learning rate goes over the rounds: constant or cosine, either with warmup=ROUNDS, "
+        "cosine with floor=SHARE and rounds=ROUNDS, too, such as cosine:warmup=5",
+        group=_WORK,
+        identity=True,
+        metavar="SCHEDULE",
+    )
+    client_optimizer: str = option(
+        "sgd",
+        TEXT,
+        "the clients' steps, where the method's mathematics allow others than SGD: "
+        "adamw, or adamw:beta1=0.9,beta2=0.999,eps=1e-8",
+        group=_WORK,
+        identity=True,
+        metavar="sgd|adamw",
+    )
     lr_decay: float | None = option(
         None,
         NUMBER,

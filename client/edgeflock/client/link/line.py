@@ -20,7 +20,8 @@ from edgeflock.client.link.trust import Trust
 from edgeflock.client.protocol import Interrupted, Introduction, ServerRefused, Unreached, View
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.run import RunDescription
-from edgeflock.common.wire.messages import augment_to_wire, run_from_wire
+from edgeflock.common.tuning.tuning import NOTHING, Tuning
+from edgeflock.common.wire.messages import augment_to_wire, run_from_wire, tuning_to_wire
 from edgeflock.common.wire.transport import (
     MAX_MESSAGE,
     SLOWEST,
@@ -166,11 +167,18 @@ class Line:
                 yield wire.view(answer.view)
 
     async def ready(
-        self, samples: int, class_counts: Sequence[int], layout_digest: bytes, augment: str
+        self,
+        samples: int,
+        class_counts: Sequence[int],
+        layout_digest: bytes,
+        augment: str,
+        tuning: Tuning = NOTHING,
     ) -> None:
         """Say that data and model are there; raises ServerRefused or Unreached."""
         ready = pb.Ready(samples=samples, class_counts=class_counts, layout_digest=layout_digest)
         ready.augment = augment_to_wire(augment)
+        if (told := tuning_to_wire(tuning)) is not None:
+            ready.tuning.CopyFrom(told)
         await self.report(pb.ReportRequest(ready=ready), PATIENCE_S)
 
     async def report(self, request: pb.ReportRequest, within_s: float = REPORT_TIMEOUT_S) -> None:

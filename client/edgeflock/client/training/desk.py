@@ -23,6 +23,7 @@ from edgeflock.common.foreign import foreign
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.package import Kind, Package, Scope
+from edgeflock.common.tuning.tuning import Tuning
 from edgeflock.methods.kit.values import State
 
 
@@ -65,6 +66,11 @@ class Desk:
     def augment(self) -> str:
         """What is done to the pictures of every step."""
         return self._setup.run.augment
+
+    @property
+    def tuning(self) -> Tuning:
+        """What is asked of training beside the method, and done."""
+        return self._setup.run.tuning
 
     async def sit(self, seat: int) -> Member:
         """Get the data of the seat, once; raises an EdgeflockError if there are none."""

@@ -27,6 +27,7 @@ from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.registry import build_net
 from edgeflock.common.run import RunDescription
 from edgeflock.common.threads import computing
+from edgeflock.common.tuning.optimizer import parse as parse_optimizer
 from edgeflock.methods.kit.workbench import Workbench
 
 log = structlog.get_logger(__name__)
@@ -154,9 +155,11 @@ class Trainer:
         return build_net(run.model, run.seed, self._config.model)
 
     def _workbench(self, net: Net, run: RunDescription) -> Workbench:
-        augment = parse(run.augment)
+        augment, optimizer = parse(run.augment), parse_optimizer(run.tuning.optimizer)
         with foreign("the model"):
-            return Workbench(net, self._device, threads=self._config.threads, augment=augment)
+            return Workbench(
+                net, self._device, threads=self._config.threads, augment=augment, optimizer=optimizer
+            )
 
     # -------------------------------------------------------------------------------- data
 

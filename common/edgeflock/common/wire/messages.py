@@ -21,6 +21,7 @@ from edgeflock.common.payload.layout import (
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Scope, Section
 from edgeflock.common.reason import Reason
 from edgeflock.common.run import DataDescription, ModelDescription, RunDescription
+from edgeflock.common.tuning.tuning import NOTHING, Tuning
 from edgeflock.common.verdict import Verdict
 from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, PROTOCOL, SMALL_CHUNK
 from edgeflock.v1 import aggregator_pb2, bundle_pb2
@@ -213,6 +214,14 @@ def augment_from_wire(text: str) -> str:
     return text or _AS_IT_IS
 
 
+def tuning_to_wire(tuning: Tuning) -> aggregator_pb2.Tuning | None:
+    return None if tuning == NOTHING else aggregator_pb2.Tuning(**vars(tuning))
+
+
+def tuning_from_wire(message: aggregator_pb2.Tuning) -> Tuning:
+    return Tuning(**{field.name: getattr(message, field.name) for field in fields(Tuning)})
+
+
 def run_to_wire(run: RunDescription, *, whole: bool = True) -> aggregator_pb2.Run:
     """Return what every client is told of a run; its layouts by their digests if it is not to be `whole`."""
     model, layouts = run.model, run.layouts
@@ -236,6 +245,7 @@ def run_to_wire(run: RunDescription, *, whole: bool = True) -> aggregator_pb2.Ru
         data=aggregator_pb2.DataSpec(**vars(run.data)) if run.data else None,
         clients=run.clients,
         augment=augment_to_wire(run.augment),
+        tuning=tuning_to_wire(run.tuning),
     )
 
 
@@ -263,6 +273,7 @@ def run_from_wire(message: aggregator_pb2.Run) -> RunDescription:
         message.clients,
         tuple(map(_constant_from_wire, spec.constants)),
         augment_from_wire(message.augment),
+        tuning=tuning_from_wire(message.tuning),
     )
 
 

@@ -269,6 +269,7 @@ class Method:
     uniform: bool = False  # the table's weighting: equal instead of by samples
     full_participation: bool = False
     own_momentum: bool = False  # the run's momentum must be 0
+    any_optimizer: bool = False  # its mathematics hold whatever steps the clients make: AdamW, too
     public_data: bool = False  # the server trains on data of its own, and scores on others
     central: bool = False  # no client is contacted
     own_steps: bool = False  # it says itself how many a round has: the run's steps and epochs have no effect

@@ -37,7 +37,7 @@ def overrides(half: ClientHalf[Any], hook: str) -> bool:
 def _steps(half: ClientHalf[Any], work: Local, proceed: Callable[[], bool] | None) -> None:
     """Order inside a step: backward -> gradient -> weight decay -> clip -> step -> after_step."""
     gradient, after_step = _own(half, "gradient"), _own(half, "after_step")
-    decay, clip = work.plan.weight_decay, work.plan.clip
+    step, decay, clip = _step(half, work), _decay(work), work.plan.clip
     for batch in work.batches():
         if proceed is not None and work.steps_done and not proceed():
             break
@@ -48,10 +48,23 @@ def _steps(half: ClientHalf[Any], work: Local, proceed: Callable[[], bool] | Non
             work.grads.add_(work.params, alpha=decay)
         if clip:
             work.clip(clip)
-        half.step(work)
+        step(work)
         if after_step is not None:
             after_step(work)
         work.count(loss, batch)
+
+
+def _step(half: ClientHalf[Any], work: Local) -> Hook:
+    """Return the update rule: the method's, unless the run has another than SGD."""
+    if not work.bench.optimizer.adaptive:
+        return half.step
+    moments = work.bench.adamw()
+    return lambda work: moments.step(work.params, work.grads, lr=work.lr, decay=work.plan.weight_decay)
+
+
+def _decay(work: Local) -> float:
+    """Return the weight decay that is part of the direction; AdamW's is none."""
+    return 0.0 if work.bench.optimizer.adaptive else work.plan.weight_decay
 
 
 def _own(half: ClientHalf[Any], hook: str) -> Hook | None:

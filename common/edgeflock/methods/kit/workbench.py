@@ -13,6 +13,7 @@ from edgeflock.common.datasets.kit.augment import OFF, Augmentation
 from edgeflock.common.flat import FlatModel, views
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.layers import SeededDropout
+from edgeflock.common.tuning.optimizer import SGD, AdamW, Optimizer
 from edgeflock.methods.kit.batches import Batch, BatchFeed
 
 Term = Callable[[Batch, Tensor, Tensor], Tensor | None]  # C2: (batch, features, logits) -> extra loss
@@ -23,11 +24,17 @@ class Workbench:
 
     One slot trains one client at a time; slots that train in parallel share no workbench.
     `threads` is the process's number of intra-op threads: other than 1 gives other bits. What is trained on
-    is augmented as the run says.
+    is augmented as the run says, and stepped along by its optimizer.
     """
 
     def __init__(
-        self, net: Net, device: torch.device | str = "cpu", *, threads: int = 1, augment: Augmentation = OFF
+        self,
+        net: Net,
+        device: torch.device | str = "cpu",
+        *,
+        threads: int = 1,
+        augment: Augmentation = OFF,
+        optimizer: Optimizer = SGD,
     ) -> None:
         torch.set_num_threads(threads)
         self.model = FlatModel(net, device)
@@ -35,7 +42,7 @@ class Workbench:
         self.params = self.model.params
         self.grads = torch.zeros_like(self.params)
         self.feed = BatchFeed()
-        self.augment = augment
+        self.augment, self.optimizer = augment, optimizer
         self.norms = [module for module in net.modules() if isinstance(module, _BatchNorm)]
         self.dropout = torch.Generator(self.device)
         self._dropouts = [module for module in net.modules() if isinstance(module, SeededDropout)]
@@ -98,6 +105,10 @@ class Workbench:
         torch.cat(
             [self._zeros(at) if part is None else part.reshape(-1) for at, part in enumerate(grads)], out=out
         )
+
+    def adamw(self) -> AdamW:
+        """Return AdamW's steps of a round, before the first."""
+        return AdamW(self.optimizer, (self.scratch("m"), self.scratch("v"), self.scratch("root of v")))
 
     def fresh(self) -> None:
         """Remember where the dropout masks of a step begin."""

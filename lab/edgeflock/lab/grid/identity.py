@@ -43,10 +43,12 @@ NO_MATTER: Mapping[str, str] = {
 
 SINCE: Mapping[str, Any] = {
     "augment": "none",
+    "client_optimizer": "sgd",
     "clock": "real",
     "eval_models": 1,
     "eval_train": 0,
     "init_sha256": None,
+    "schedule": "constant",
 }
 """Options that runs were held without, with the value that does what those did: it makes no other cell."""
 

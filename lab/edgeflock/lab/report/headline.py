@@ -73,7 +73,9 @@ def _who(config: ServerConfig) -> str:
 
 def _steps(config: ServerConfig) -> str:
     lr = UNKNOWN if config.lr is None else f"{config.lr:g}"
-    return f"batches of {amount('count', config.batch_size)}, learning rate {lr}"
+    rates = "" if config.schedule == "constant" else f", {config.schedule}"
+    steps = "" if config.client_optimizer == "sgd" else f", steps of {config.client_optimizer}"
+    return f"batches of {amount('count', config.batch_size)}, learning rate {lr}{rates}{steps}"
 
 
 def _codecs(config: ServerConfig) -> str:

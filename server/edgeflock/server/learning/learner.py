@@ -24,6 +24,8 @@ from edgeflock.common.payload.pack import pack
 from edgeflock.common.payload.package import IDENTITY, Kind
 from edgeflock.common.payload.tensorfile import Written
 from edgeflock.common.seeds import derive
+from edgeflock.common.tuning.optimizer import SGD, Optimizer
+from edgeflock.common.tuning.schedule import CONSTANT, Schedule
 from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.base import KEEP_OWN, Effort, Method, Plan, Round, ServerHalf, Setting, State
 from edgeflock.methods.kit.options import Params
@@ -52,6 +54,8 @@ class Terms:
     passes: tuple[int, int] | None = None  # operations of a sample's forward and backward pass, if known
     clock: Clock | None = None  # draws the time of rounds; None: it is measured
     closing_test: bool = False  # clients test their models, and no round of training asks all of them
+    schedule: Schedule = CONSTANT
+    optimizer: Optimizer = SGD  # of the clients' steps
 
 
 class Learner:
@@ -124,6 +128,7 @@ class Learner:
         effort = Effort(elements, features, *self._terms.passes, steps=steps, samples=samples, held=held)
         passes = float(self.method.extra_flops(self.params, effort.bare())) if steps else 0.0
         vectors = float(self.method.extra_flops(self.params, effort.still())) if steps else 0.0
+        vectors += effort.vectors(self._terms.optimizer.operations)
         if forward:
             passes = float(forward) * effort.forward + float(backward) * effort.backward - effort.training()
         own = passes + vectors
@@ -157,7 +162,8 @@ class Learner:
     def round(
         self, number: int, cohort: Collection[int], samples: Mapping[int, int], *, closing: bool = False
     ) -> Round:
-        lr = max(self._plan.lr * self._terms.lr_decay ** (number - 1), min(self._plan.lr, LEAST_LR))
+        terms, lr = self._terms, self._plan.lr
+        lr = max(lr * terms.lr_decay ** (number - 1) * terms.schedule.factor(number), min(lr, LEAST_LR))
         return Round(number, lr, tuple(sorted(cohort)), dict(samples), closing=closing)
 
     def wants_no(self, round: Round) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from edgeflock.common.client_id import WORDS, is_client_id
 from edgeflock.common.reason import Reason
 from edgeflock.common.run import RunDescription
-from edgeflock.common.wire.messages import augment_from_wire
+from edgeflock.common.tuning.tuning import Tuning
+from edgeflock.common.wire.messages import augment_from_wire, tuning_from_wire
 from edgeflock.common.wire.transport import Revisions, common_revision, in_words, spoken
 from edgeflock.server.core.refusal import Refused
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -79,9 +80,19 @@ def check_ready(report: pb.Ready, run: RunDescription) -> Refused | None:
             f"this run augments its pictures ({run.augment}), which your edgeflock does not do: "
             "bring it up to date",
         )
+    if tuning_from_wire(report.tuning) != run.tuning:
+        return Refused(
+            Reason.VERSION,
+            f"this run trains with {_tuned(run.tuning)}, which your edgeflock does not know: "
+            "bring it up to date",
+        )
     if len(report.class_counts) > run.model.classes or sum(report.class_counts) not in (0, report.samples):
         return Refused(Reason.MALFORMED, "class_counts do not add up to samples")
     return None
+
+
+def _tuned(tuning: Tuning) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in vars(tuning).items() if text)
 
 
 def _sides(shape: Iterable[int]) -> list[int]:

@@ -25,6 +25,8 @@ from edgeflock.common.partitions.kit.base import Indices
 from edgeflock.common.partitions.kit.coverage import Coverage, coverage
 from edgeflock.common.run import CUSTOM, DataDescription, ModelDescription, RunDescription
 from edgeflock.common.scores import GLOBAL_TRAIN, WISHES
+from edgeflock.common.tuning import optimizer, schedule
+from edgeflock.common.tuning.tuning import Tuning
 from edgeflock.methods.kit.base import Plan, Setting
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.options import parse, texts
@@ -124,7 +126,12 @@ def build_net(config: ServerConfig, test: TestSet) -> Net:
 
 def build_bench(config: ServerConfig, test: TestSet) -> Workbench:
     """Build what the server itself trains with, where it does."""
-    return Workbench(build_net(config, test), threads=1, augment=augmentation(config, test))
+    return Workbench(
+        build_net(config, test),
+        threads=1,
+        augment=augmentation(config, test),
+        optimizer=optimizer.parse(config.client_optimizer),
+    )
 
 
 def build_testers(config: ServerConfig, test: TestSet, union: LocalData | None) -> Testers | None:
@@ -161,6 +168,8 @@ def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatMod
     terms = Terms(
         build_plan(config),
         lr_decay=config.lr_decay or 1.0,
+        schedule=schedule.parse(config.schedule),
+        optimizer=optimizer.parse(config.client_optimizer),
         codec=_wired(config, config.codec),
         codec_down=_wired(config, config.codec_down),
         passes=_passes(net, test),
@@ -284,7 +293,14 @@ def describe_run(
         config.clients,
         constants.described(flat.constants),
         config.augment,
+        tuning=describe_tuning(config),
     )
+
+
+def describe_tuning(config: ServerConfig) -> Tuning:
+    """Return what clients are told of training beside the method."""
+    steps = optimizer.parse(config.client_optimizer)
+    return Tuning(optimizer=str(steps) if steps.adaptive else "")
 
 
 def options_told(config: ServerConfig) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from edgeflock.common.tuning import schedule
 from edgeflock.methods.kit.base import Outlook
 from edgeflock.methods.kit.options import idle, parse
 from edgeflock.methods.kit.registry import load
@@ -15,7 +16,13 @@ def cautions(config: ServerConfig) -> list[str]:
     """Return the sentences, each with the method's name; none for most runs."""
     method = load(config.method)
     params = parse(method.params, config.set)
-    said = [method.caution(params, outlook(config)), _own_shards(config), *idle(params), _own_steps(config)]
+    said = [
+        method.caution(params, outlook(config)),
+        _own_shards(config),
+        *idle(params),
+        _own_steps(config),
+        _fallen(config),
+    ]
     return [f"{config.method}: {words}" for words in said if words]
 
 
@@ -49,3 +56,14 @@ def _own_steps(config: ServerConfig) -> str:
     if not flags or not load(config.method).own_steps:
         return ""
     return f"{flags[0]} has no effect: the method itself says how many steps a round has"
+
+
+def _fallen(config: ServerConfig) -> str:
+    """Say of a run that goes on beyond its schedule that its rate has fallen already."""
+    rates = schedule.parse(config.schedule)
+    if not rates.falls or rates.rounds >= config.rounds:
+        return ""
+    return (
+        f"--schedule falls over {rates.rounds} rounds, as the run was begun: the rounds after them have "
+        f"{rates.floor:g} times --lr"
+    )

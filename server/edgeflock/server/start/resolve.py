@@ -20,11 +20,12 @@ from edgeflock.common.models.kit import registry as models
 from edgeflock.common.partitions.kit import assign
 from edgeflock.common.payload import choice
 from edgeflock.common.payload.package import Kind
+from edgeflock.common.tuning import optimizer, schedule
 from edgeflock.common.wire.address import EVERYWHERE, Address, parse_address, require_trust
 from edgeflock.common.wire.listen import listen_at
 from edgeflock.methods.kit.base import Method
 from edgeflock.methods.kit.options import parse, texts
-from edgeflock.methods.kit.registry import load
+from edgeflock.methods.kit.registry import load, names
 from edgeflock.server.config import ServerConfig, default_run_dir, listen_address
 from edgeflock.server.core import target
 from edgeflock.server.costs import budget, clock
@@ -53,6 +54,7 @@ def resolve(config: ServerConfig) -> ServerConfig:
     config = _with_method_options(config, method)
     config = _with_budget(config, method)
     config = _with_names(config)
+    config = _with_steps(config, method)
     config = _with_training(config, method)
     config = _with_cohort(config)
     config = _with_participation(config, method)
@@ -148,6 +150,26 @@ def training_defaults(method: Method) -> dict[str, Any]:
     """Return the training options of a run in which nobody says anything."""
     own = {name: getattr(method.training, name) for name in _TRAINING}
     return {name: default if own[name] is None else own[name] for name, default in _TRAINING.items()}
+
+
+def _with_steps(config: ServerConfig, method: Method) -> ServerConfig:
+    """Write schedule and optimizer in the one way they are compared in; fill what AdamW wants otherwise."""
+    steps, rates = optimizer.parse(config.client_optimizer), schedule.parse(config.schedule)
+    config = replace(config, client_optimizer=str(steps), schedule=str(rates.over(config.rounds)))
+    schedule.parse(config.schedule)  # a warm-up may take all its rounds
+    if not steps.adaptive:
+        return config
+    if not method.any_optimizer:
+        able = ", ".join(name for name in names() if load(name).any_optimizer)
+        raise BadValue(
+            optimizer.FLAG,
+            config.client_optimizer,
+            f"sgd with {method.name}, whose mathematics need SGD's steps; adamw goes with {able}",
+        )
+    if config.momentum:
+        raise BadValue("--momentum", config.momentum, "0 with adamw, which has moments of its own")
+    lr = optimizer.ADAMW_LR if config.lr is None else config.lr
+    return replace(config, momentum=0.0, lr=lr)
 
 
 def _with_training(config: ServerConfig, method: Method) -> ServerConfig:

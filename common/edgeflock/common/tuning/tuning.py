@@ -1,0 +1,15 @@
+"""What a run asks of training beside its method, as text: the same at both ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Each in the one way in which it is written; empty is what a run does that says nothing."""
+
+    optimizer: str = ""  # of the clients' steps: adamw:...
+
+
+NOTHING = Tuning()
