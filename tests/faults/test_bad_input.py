@@ -102,9 +102,11 @@ def test_a_value_out_of_range_is_refused_by_name(flock: Flock, flag: str, value:
             2,
             "unknown partition 'dirichle': did you mean 'dirichlet:ALPHA'? known are ",
         ),
+        ("--partition=classe:two", 2, "unknown partition 'classe:two': did you mean 'classes:K'? known are "),
+        ("--method=nowhere.at.all:METHOD", 2, "method is 'nowhere.at.all:METHOD', allowed is package.module"),
         ("--round=3", 2, "unknown option --round, did you mean --rounds?"),
         ("--model=no.such:thing", 2, "importable from here (No module named 'no')"),
-        ("--model=math:nothing", 2, "(math has no function nothing)"),
+        ("--model=math:nothing", 2, "(there is no nothing in math)"),
         ("--model=math:sqrt", 2, "a factory that can be called with ((1, 8, 8), 10)"),
         (
             "--model=vgg16",

@@ -6,11 +6,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from edgeflock.common.errors import BadValue
+from edgeflock.common import listing
+from edgeflock.common.datasets.kit import registry as datasets
+from edgeflock.common.errors import BadValue, UnknownName
+from edgeflock.common.foreign import ForeignError, blamed
+from edgeflock.common.partitions.kit import assign
 from edgeflock.common.plugins import loading
-from edgeflock.common.plugins.loading import PluginError, allow, find, installed, load
+from edgeflock.common.plugins.loading import PluginError, allow, find, installed, load, named
+from edgeflock.methods.kit import registry as methods
 
 
 @pytest.fixture
@@ -78,7 +84,9 @@ def test_an_entry_point_that_is_not_what_it_should_be_names_its_package(site: Pa
         PluginError, match=r"method better of theirs is of the type int, wanted is builtins.str"
     ):
         find("methods", "better", str)
-    with pytest.raises(PluginError, match=r"method lost of gone is 'gone:METHOD', .* has no METHOD"):
+    with pytest.raises(
+        PluginError, match=r"method lost of gone is 'gone:METHOD', .*there is no METHOD in gone"
+    ):
         find("methods", "lost", str)
 
 
@@ -100,3 +108,67 @@ def test_a_name_imports_nothing_that_this_process_was_not_told_to_allow(site: Pa
     assert find("methods", "theirs:METHOD", int) == 7
     with pytest.raises(PluginError, match="not allowed"):  # nor another name of the same module
         find("methods", "theirs:OTHER", int)
+
+
+def test_a_method_a_partition_and_a_data_set_come_by_the_same_door(site: Path) -> None:
+    install(site, "theirs", "better = theirs:METHOD", METHOD)
+    install(site, "cuts", "halves = cuts:SCHEME", SCHEME, "edgeflock.partitions")
+    install(site, "sets", "four = sets:ENTRY", ENTRY, "edgeflock.datasets")
+    assert methods.load("better").summary == "as FedAvg"
+    assert "better" in listing.methods()
+    data = datasets.load("four")
+    assert (len(data.train), datasets.load("four:unit").name) == (4, "four:unit")
+    partition = assign.parse("halves:0.5")
+    assert str(partition) == "halves:0.5"
+    assert [len(shard) for shard in partition.split(data.train.y, None, 2, 0)] == [2, 2]
+    assert str(assign.parse(named("cuts:SCHEME:0.25"))) == "cuts:SCHEME:0.25"
+    with pytest.raises(UnknownName, match="did you mean 'better'"):
+        methods.load("beter")
+
+
+def test_a_partition_that_fails_or_shares_out_what_is_not_there_is_its_authors(site: Path) -> None:
+    cut, labels = "np.array_split(np.arange(len(pool)), 2)", np.zeros(4, np.int64)
+    (site / "cuts.py").write_text(SCHEME.replace(cut, "np.ones(3) @ np.ones(4)"))
+    with pytest.raises(ForeignError, match=r"the partition cuts:SCHEME:1.0 failed: .*\(cuts.py:6\)"):
+        assign.parse(named("cuts:SCHEME:1")).split(labels, None, 2, 0)
+    (site / "odd.py").write_text(SCHEME.replace(cut, "[pool.labels + 9]"))
+    with pytest.raises(BadValue, match="it makes 1 arrays, wanted are 2 of whole numbers below 4"):
+        assign.parse(named("odd:SCHEME:1")).split(labels, None, 2, 0)
+
+
+def test_what_a_plug_in_raises_anywhere_is_named_with_its_line_and_is_no_bug_of_ours(site: Path) -> None:
+    (site / "theirs.py").write_text("def work():\n    return {}['x']\n")
+    work = load("theirs:work", "--method")
+    with pytest.raises(KeyError) as raised:
+        work()
+    assert blamed(raised.value) == "theirs failed: KeyError: x (theirs.py:2)"
+    with pytest.raises(ZeroDivisionError) as ours:
+        _ = 1 / 0
+    assert blamed(ours.value) == ""
+
+
+METHOD = """
+from edgeflock.methods.kit.base import ClientHalf, Method, ServerHalf
+from edgeflock.methods.kit.options import Params
+
+METHOD = Method(name="better", summary="as FedAvg", params=Params, server=ServerHalf, client=ClientHalf)
+"""
+SCHEME = """import numpy as np
+from edgeflock.common.command.ranges import unit
+from edgeflock.common.partitions.kit.base import Number, Scheme
+
+def split(pool, value):
+    return np.array_split(np.arange(len(pool)), 2)
+
+SCHEME = Scheme("halves", "two halves", split, Number("SHARE", False, unit()))
+"""
+ENTRY = """
+import numpy as np
+from edgeflock.common.datasets.kit.base import Dataset, Entry, part
+
+def read(name, root):
+    half = part(name, np.ones((4, 2), np.float32), np.arange(4) % 2, 2)
+    return Dataset(name, 2, half, half)
+
+ENTRY = Entry(read, shipped=True)
+"""

@@ -27,9 +27,11 @@ def test_a_proxy_refuses_for_as_long_as_it_is_told_to() -> None:
     ):
         host, _, port = proxy.address.rpartition(":")
         proxy.refuses = True
-        with contextlib.suppress(ConnectionResetError):  # while it connects, or when it reads
-            with socket.create_connection((host, int(port)), 10) as refused:
-                assert refused.recv(1) == b""
+        with (
+            contextlib.suppress(ConnectionResetError),  # while it connects, or when it reads
+            socket.create_connection((host, int(port)), 10) as refused,
+        ):
+            assert refused.recv(1) == b""
         proxy.refuses = False
         with socket.create_connection((host, int(port)), 10) as ours, upstream.accept()[0] as theirs:
             theirs.sendall(b"a")

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgeflock.common.client_id import checked_id, is_client_id
-from edgeflock.common.command.kinds import FLAG, IDS, INTEGER, NUMBER, PATH, PEM, SECONDS, TEXT
+from edgeflock.common.command.kinds import FLAG, IDS, INTEGER, NUMBER, PATH, PEM, REFERENCES, SECONDS, TEXT
 from edgeflock.common.command.log import log_format_option, log_level_option
 from edgeflock.common.command.options import check, option
 from edgeflock.common.command.ranges import Range, above, between
 from edgeflock.common.errors import BadValue, MissingData, UsageError
+from edgeflock.common.plugins.loading import allow
 from edgeflock.common.wire.address import parse_address, require_trust
 from edgeflock.common.wire.tls import Source, read_pair
 
@@ -102,6 +103,15 @@ class ClientConfig:
         metavar="NAME",
     )
 
+    allow_code: tuple[str, ...] = option(
+        (),
+        REFERENCES,
+        "foreign code, as package.module:NAME, that a run may name and this device then loads; what is "
+        "installed with an entry point needs no such word",
+        group=_DATA,
+        shown="none",
+    )
+
     device: str = option(
         "auto",
         TEXT,
@@ -151,6 +161,8 @@ def resolve(config: ClientConfig, environ: Mapping[str, str] = os.environ) -> Cl
         raise BadValue(
             "--model", config.model, "package.module:factory; the run names a model of the package by itself"
         )
+    for reference in config.allow_code:
+        allow(reference, "--allow-code")
     _check_names(config)
     _check_data(config)
     if config.state_dir is None and (name := config.id or next(iter(config.ids), "")):

@@ -20,6 +20,7 @@ from edgeflock.client.training.trainer import Trainer
 from edgeflock.common.allocator import keep_pages
 from edgeflock.common.command import signals
 from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.plugins.loading import load
 
 log = structlog.get_logger(__name__)
 
@@ -34,12 +35,21 @@ def run(config: ClientConfig, console: ClientConsole | None = None) -> int:
     """Take part until the run is over; returns the exit code or raises the error of the first client."""
     keep_pages()
     config = resolve(config)
+    _try_code(config)
     link = Link.of(config)
     state = _place(config, link)
     try:
         return asyncio.run(_host(config, state, link, console or ClientConsole()))
     finally:
         state.close()
+
+
+def _try_code(config: ClientConfig) -> None:
+    """Import what the operator has named: what is wrong with it is said before a server hears of us."""
+    for reference in config.allow_code:
+        load(reference, "--allow-code")
+    if config.model is not None:
+        load(config.model, "--model", "factory")
 
 
 def _place(config: ClientConfig, link: Link) -> StateDir:

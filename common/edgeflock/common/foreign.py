@@ -11,6 +11,7 @@ from pathlib import Path
 from edgeflock.common.errors import EdgeflockError
 
 _KNOWN = sys.stdlib_module_names | {"edgeflock", "torch", "numpy"}  # their lines tell nobody what to mend
+_authors: set[str] = set()  # the top-level names of what was loaded as a plug-in: their lines tell most
 
 
 class ForeignError(EdgeflockError):
@@ -32,6 +33,17 @@ def foreign(what: str) -> Iterator[None]:
         raise ForeignError(what, _in_words(error)) from error
 
 
+def is_authors(module: str) -> None:
+    """Remember that a module was loaded as somebody else's: what it raises is no bug of ours."""
+    _authors.add(module.partition(".")[0])
+
+
+def blamed(error: BaseException) -> str:
+    """Return in words what code loaded as somebody else's has raised; nothing if it was not there."""
+    theirs = next((name for name, _, _ in _lines(error) if _of_author(name)), "")
+    return f"{theirs} failed: {_in_words(error)}" if theirs else ""
+
+
 def _in_words(error: BaseException) -> str:
     """Return what was raised, the first line of it, and where: the last line that is its author's."""
     words = str(_told(error)).strip().partition("\n")[0]
@@ -49,9 +61,16 @@ def _told(error: BaseException) -> object:
 def _place(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}:{error.lineno}"
-    found = [
-        (Path(frame.f_code.co_filename).name, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _KNOWN
-    ]
-    return "{}:{}".format(*found[-1]) if found else ""
+    theirs = [line for line in _lines(error) if line[0].partition(".")[0] not in _KNOWN]
+    found = [line for line in theirs if _of_author(line[0])] or theirs
+    return "{}:{}".format(*found[-1][1:]) if found else ""
+
+
+def _lines(error: BaseException) -> list[tuple[str, str, int]]:
+    """Return module, file and line of every frame that it went through, the outermost first."""
+    walked = traceback.walk_tb(error.__traceback__)
+    return [(str(f.f_globals.get("__name__")), Path(f.f_code.co_filename).name, line) for f, line in walked]
+
+
+def _of_author(module: str) -> bool:
+    return module.partition(".")[0] in _authors

@@ -7,10 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from edgeflock.common.payload.choice import NAMES
+from edgeflock.common.plugins.loading import installed
 
 
 def methods() -> list[str]:
-    return sorted({path.parts[0] for path in _defining("edgeflock.methods", "METHOD")})
+    own = {path.parts[0] for path in _defining("edgeflock.methods", "METHOD")}
+    return sorted({*own, *installed("methods")})
 
 
 def is_option(key: str) -> bool:
@@ -20,7 +22,7 @@ def is_option(key: str) -> bool:
 
 def models() -> list[str]:
     found = [path.parts[0] for path in _defining("edgeflock.common.models", "def make")]
-    return sorted(name.replace("_", "-") for name in found)
+    return sorted({*(name.replace("_", "-") for name in found), *installed("models")})
 
 
 def datasets() -> list[str]:
@@ -37,7 +39,7 @@ def codecs() -> list[str]:
 def partitions() -> list[str]:
     from edgeflock.common.partitions.kit.registry import schemes
 
-    return sorted(schemes())
+    return sorted({*schemes(), *installed("partitions")})
 
 
 def _defining(package: str, what: str) -> list[Path]:

@@ -11,6 +11,7 @@ import click
 from edgeflock.common.command import log
 from edgeflock.common.command.entry import run_command
 from edgeflock.common.command.flags import Guide, command
+from edgeflock.common.plugins.loading import named
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.start.hints import explain
 
@@ -42,7 +43,7 @@ def _run(given: Mapping[str, Any], help_method: bool) -> int:
     if help_method:
         from edgeflock.server.start.describe import describe_method
 
-        click.echo(describe_method(given.get("method", "fedavg")))
+        click.echo(describe_method(named(given.get("method", "fedavg"))))
         return 0
     from edgeflock.server.console.console import ServerConsole
 

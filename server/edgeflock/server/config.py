@@ -11,6 +11,7 @@ from edgeflock.common.command.kinds import FLAG, INTEGER, LINES, NUMBER, PAIRS, 
 from edgeflock.common.command.log import log_format_option, log_level_option
 from edgeflock.common.command.options import option
 from edgeflock.common.command.ranges import Range, above, at_least, between, one_of, unit
+from edgeflock.common.plugins.loading import is_reference, parted
 from edgeflock.common.wire.address import Address, parse_address
 
 _RUN, _DATA, _WORK = "Run", "Model and data", "Local training"
@@ -476,6 +477,13 @@ def listen_address(config: ServerConfig) -> Address:
     return parse_address(config.listen, "--listen", any_port=True, everywhere=safe)
 
 
+def references(config: ServerConfig) -> tuple[str, ...]:
+    """Return the foreign code that a device must have allowed by name; a model is named there by --model."""
+    cut = parted(config.partition, listing.partitions())[0]
+    data = parted(config.dataset or "", [name.partition(":")[0] for name in listing.datasets()])[0]
+    return tuple(name for name in (config.method, data, cut) if is_reference(name))
+
+
 def default_run_dir(method: str) -> Path:
     """Return the directory of a run that starts now."""
-    return Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{method}"
+    return Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{method.replace(':', '-')}"

@@ -186,6 +186,9 @@ PAIRS = ValueKind(
     toml_words="a table such as { KEY = VALUE }",
 )
 IDS = ValueKind("ids separated by commas", "ID,ID...", _list(","), _entries, list)
+REFERENCES = ValueKind(
+    "package.module:NAME, several separated by commas", "REF,REF...", _list(","), _entries, list
+)
 LINES = ValueKind("a list of lines", "", _list("\n"), _entries, list)
 
 

@@ -10,18 +10,20 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from edgeflock.common.errors import BadValue, UsageError
-from edgeflock.common.foreign import ForeignError, foreign
+from edgeflock.common.foreign import ForeignError, foreign, is_authors
 
 KINDS = ("methods", "models", "tasks", "datasets", "partitions", "transforms")
 
-_REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_ARGUED = ("datasets", "partitions")  # whose names may have an argument behind a colon, too
+_REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", re.ASCII)
 _allowed: set[str] = set()
 T = TypeVar("T")
 
@@ -63,8 +65,7 @@ def load(reference: str, field: str, what: str = "NAME") -> Any:
     if not is_reference(reference):
         raise BadValue(field, reference, form)
     module_name, _, name = reference.partition(":")
-    if "" not in sys.path:
-        sys.path.append("")
+    _look_here()
     try:
         with foreign(f"importing {module_name}"):
             module = importlib.import_module(module_name)
@@ -74,8 +75,15 @@ def load(reference: str, field: str, what: str = "NAME") -> Any:
             raise BadValue(field, reference, f"{form} ({error.__cause__})") from None
         raise PluginError(f"{field}: {error}") from error
     if found is None:
-        raise BadValue(field, reference, f"{form} ({module_name} has no {name})")
+        raise BadValue(field, reference, f"{form} (there is no {name} in {module_name})")
+    is_authors(module_name)
     return found
+
+
+def _look_here() -> None:
+    """Let a module that lies where the command was typed be found, after all others."""
+    if "" not in sys.path:
+        sys.path.append("")
 
 
 def _missing(cause: BaseException | None, module: str) -> bool:
@@ -95,11 +103,27 @@ def installed(kind: str) -> Mapping[str, tuple[Plugin, ...]]:
     return dict(sorted(found.items()))
 
 
+def parted(text: str, known: Container[str]) -> tuple[str, str]:
+    """Part what a name or a reference is given for an argument: `dirichlet:0.5`, `mine.cuts:SCHEME:0.5`."""
+    name, _, rest = text.partition(":")
+    reference, _, argument = rest.partition(":")
+    reference = f"{name}:{reference}"
+    return (reference, argument) if name not in known and is_reference(reference) else (name, rest)
+
+
 def allow(reference: str, field: str) -> None:
     """Let `find` load a reference that the operator has written on this process's own command line."""
     if not is_reference(reference):
         raise BadValue(field, reference, "package.module:NAME")
     _allowed.add(reference)
+
+
+def named(text: str) -> str:
+    """Return a name that this machine's operator has written: if it is a reference, `find` may load it."""
+    head, _ = parted(text, ())
+    if is_reference(head):
+        _allowed.add(head)
+    return text
 
 
 def allowed(reference: str) -> bool:
@@ -113,6 +137,8 @@ def find(kind: str, name: str, wanted: type[T]) -> T | None:
     Raises PluginError for a reference that was not allowed, for code that fails, or that is no `wanted`.
     """
     if is_reference(name):
+        if kind in _ARGUED and "." not in name and not _is_there(name.partition(":")[0]):
+            return None  # no reference was meant: it is a name of ours with an argument, mistyped
         if not allowed(name):
             raise PluginError(
                 f"{name!r} is code that this machine has not allowed: "
@@ -131,6 +157,11 @@ def find(kind: str, name: str, wanted: type[T]) -> T | None:
     except BadValue as error:
         raise PluginError(str(error)) from error
     return _checked(found, kind, name, f" of {plugin.package}", wanted)
+
+
+def _is_there(module: str) -> bool:
+    _look_here()
+    return find_spec(module) is not None
 
 
 def _checked(found: object, kind: str, name: str, whose: str, wanted: type[T]) -> T:

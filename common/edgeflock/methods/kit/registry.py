@@ -1,4 +1,4 @@
-"""The methods by name: every module and folder of `methods/` but the kit is one, no table to edit."""
+"""The methods by name: every module and folder of `methods/` but the kit is one, and every plug-in."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pkgutil
 
 from edgeflock import methods
 from edgeflock.common.errors import UnknownName
+from edgeflock.common.plugins.loading import find, installed
 from edgeflock.methods.kit.base import Method
 
 _KIT = "kit"
@@ -14,17 +15,19 @@ _OF_A_FOLDER = "method"  # the module of a method that takes several
 
 
 def names() -> list[str]:
-    """Return the names of all methods, sorted."""
+    """Return the names of the package's own methods, sorted."""
     return sorted(module.name for module in pkgutil.iter_modules(methods.__path__) if module.name != _KIT)
 
 
 def load(name: str) -> Method:
-    """Return the method of that name.
+    """Return the method of that name: the package's own, or a plug-in's.
 
-    Raises UnknownName, with the nearest name that exists.
+    Raises UnknownName, with the nearest name that exists, or PluginError.
     """
     if name not in names():
-        raise UnknownName("method", name, names())
+        if (found := find("methods", name, Method)) is not None:
+            return found
+        raise UnknownName("method", name, [*names(), *installed("methods")])
     module = importlib.import_module(f"{methods.__name__}.{name}")
     if hasattr(module, "__path__"):
         module = importlib.import_module(f"{module.__name__}.{_OF_A_FOLDER}")

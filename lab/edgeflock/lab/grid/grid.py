@@ -187,7 +187,8 @@ def _plan(table: Mapping[str, Any], where: str) -> _Plan:
     check_cases(cases.values(), rows.values(), axes)
     check_rows(filter(is_own, axes), rows.values(), f"[grid] of {where}")
     targets = read_targets(table.get("target", []), f"target in {where}")
-    measure = read_measure(table.get("measure", GLOBAL), f"measure in {where}")
+    methods = [row.method for row in rows.values()]
+    measure = read_measure(table.get("measure", GLOBAL), f"measure in {where}", methods)
     return _Plan(fixed, rows, cases, axes, targets, measure, where)
 
 
@@ -227,10 +228,11 @@ def _tables(value: Any, label: str) -> tuple[Mapping[str, Any], ...]:
     return tuple(value)
 
 
-def read_measure(value: Any, label: str) -> str:
+def read_measure(value: Any, label: str, methods: Sequence[str] = ()) -> str:
     """Return the name of the model whose accuracy counts: one that some method has tested."""
     name = text_of(value, label)
-    known = {GLOBAL, LOCAL, POOLED, *(model for method in names() for model in load(method).models)}
+    every = dict.fromkeys([*names(), *methods])
+    known = {GLOBAL, LOCAL, POOLED, *(model for method in every for model in load(method).models)}
     if name not in known:
         raise BadValue(label, name, ", ".join(sorted(known)))
     return name

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgeflock.common.errors import BadValue, UsageError
+from edgeflock.common.plugins.loading import is_reference, named
 from edgeflock.lab.grid.options import (
     METHOD,
     Choice,
@@ -40,6 +41,11 @@ def row_of(name: str, table: Any, axes: Collection[str], where: str) -> MethodRo
     where = f"[method.{name}] of {where}"
     if not isinstance(table, dict):
         raise BadValue(f"method.{name}", table, f"a table, [method.{name}]")
+    if is_reference(name):
+        raise UsageError(
+            f'{name} in {where} needs a name of its own: method = ["mine"], and [method.mine] with '
+            f'name = "{name}"'
+        )
     if not _NAME.fullmatch(name):
         raise BadValue(f"the name {where}", name, f"letters, digits and . _ + -, at most {_LONGEST}")
     asked, rest = part(table)
@@ -60,7 +66,7 @@ def options_of(method: str, table: Mapping[str, Any], where: str) -> dict[str, A
     """Return options of a method as `set`, and those of fl-server beside it."""
     from edgeflock.methods.kit.registry import load  # brings torch
 
-    own = set(load(method).params.__dataclass_fields__)
+    own = set(load(named(method)).params.__dataclass_fields__)
     rest = {key: value for key, value in table.items() if key not in own}
     if METHOD in rest:
         raise UsageError(f"method in {where}: the method that it is one of is its name")

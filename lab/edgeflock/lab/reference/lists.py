@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from edgeflock.common import listing
-from edgeflock.common.errors import UsageError
-from edgeflock.lab.reference import samples_like
+from edgeflock.common.errors import UnknownName, UsageError
+from edgeflock.common.plugins.loading import named
+from edgeflock.lab.reference import plugins_list, samples_like
 
 
 def _methods(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -33,10 +34,12 @@ def methods(name: str | None, costs: bool, **told: Any) -> int:
     if costs:
         click.echo("\n".join(_costs(name, **told)))
     elif name:
-        click.echo(describe_method(name))
+        click.echo(describe_method(named(name)))
     else:
         for entry in known.names():
             click.echo(f"{entry:<14} {known.load(entry).summary}")
+        for line in plugins_list.lines("methods", lambda name: known.load(name).summary):
+            click.echo(line)
     return 0
 
 
@@ -79,12 +82,12 @@ def models(
     from edgeflock.common.models.kit import registry as known
     from edgeflock.lab.reference import models_list
 
-    if name:
-        known.find(name)
-    elif arguments:
+    if name and name not in known.known():
+        raise UnknownName("model", name, known.known())
+    if not name and arguments:
         raise UsageError("--model-arg is an argument of one model: name it, as in fl-lab models resnet18")
     like, given = samples_like.found(dataset, shape, classes), samples_like.pairs(arguments)
-    names = [name] if name else known.names()
+    names = [name] if name else known.known()
     click.echo("\n".join(models_list.lines(names, like.shape, like.classes, given)))
     return 0
 
@@ -102,4 +105,6 @@ def datasets(data_root: Path | None) -> int:
     from edgeflock.lab.reference.datasets_list import lines
 
     click.echo("\n".join(lines(known.entries(), known.data_root(data_root))))
+    for line in plugins_list.lines("datasets", known.about):
+        click.echo(line)
     return 0

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from edgeflock.common.errors import BadValue
+from edgeflock.common.errors import UsageError
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.flops import forward_flops, parameter_count
+from edgeflock.lab.reference.plugins_list import origins
 
 MIB, MILLION, ITEM_BYTES = 1 << 20, 1e6, 4
 
@@ -39,8 +40,11 @@ def lines(
     about = f"{'x'.join(map(str, shape))}, {classes} classes"
     yield f"{about:<26}{'parameters':>12}{'MB':>10}{'MFLOPs':>12}"
     for name in names:
-        module = models.find(name)
         yield f"{name:<26}{_sizes(name, shape, classes, arguments)}"
+        if name not in models.names():
+            yield f"    plug-in, {origins('models', name)}"
+            continue
+        module = models.find(name)
         yield f"    {(module.__doc__ or '').partition(chr(10))[0].removeprefix(f'{name}: ')}"
         for key, argument in getattr(module, "ARGUMENTS", {}).items():
             yield f"    {key}={argument.default}  {argument.allowed}"
@@ -51,8 +55,9 @@ def lines(
 def _sizes(name: str, shape: tuple[int, ...], classes: int, arguments: Mapping[str, str]) -> str:
     try:
         found = size(name, shape, classes, arguments)
-    except BadValue as error:
+    except UsageError as error:
         if arguments:
             raise
-        return f"{'-':>12}{'-':>10}{'-':>12}  {str(error).partition('allowed is ')[2]}"
+        said = str(error)
+        return f"{'-':>12}{'-':>10}{'-':>12}  {said.partition('allowed is ')[2] or said}"
     return f"{found.parameters:>12,}{found.mib:>10.3f}{found.multiply_adds / MILLION:>12.3f}"

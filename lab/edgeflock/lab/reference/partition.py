@@ -51,14 +51,15 @@ def partition(
 ) -> None:
     """Show how a data set is cut into shards: samples per client and class."""
     from edgeflock.common.datasets.kit import registry as datasets
+    from edgeflock.common.plugins.loading import named
     from edgeflock.lab.reference import partition_chart
     from edgeflock.lab.reference.partition_rows import describe
 
     if draw:
         check_picture(draw)
     found = describe(
-        datasets.load(name, data_root),
-        partition=scheme,
+        datasets.load(named(name), data_root),
+        partition=named(scheme),
         clients=clients,
         seed=seed,
         samples_per_client=samples_per_client,

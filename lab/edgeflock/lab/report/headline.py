@@ -14,6 +14,7 @@ from edgeflock.lab.grid.grid import Grid
 from edgeflock.lab.grid.options import METHOD, SEED
 from edgeflock.lab.history import COMPLETED, History
 from edgeflock.lab.report.key_figures import measured
+from edgeflock.methods.kit import registry
 from edgeflock.server.config import ServerConfig
 
 _NAMED = 4  # methods that a title names
@@ -28,6 +29,8 @@ def title(history: History) -> str:
 
 def proper_name(method: str) -> str:
     """Return a method's name as its paper writes it, which is how its file begins."""
+    if method not in registry.names():
+        return method  # of a plug-in: to read of a run loads no foreign code
     text = importlib.import_module(f"{methods.__name__}.{method}").__doc__ or ""
     name = text.partition(":")[0]
     return name if name.lower() == method else method

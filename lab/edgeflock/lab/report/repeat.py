@@ -15,7 +15,7 @@ from edgeflock.common.errors import UsageError
 from edgeflock.lab.history import Client, History
 from edgeflock.lab.report.options import Options
 from edgeflock.lab.run.config import LabConfig, recall, usual
-from edgeflock.server.config import ServerConfig
+from edgeflock.server.config import ServerConfig, references
 
 _CLIENTS = {entry.name: entry for entry in public(ClientConfig)}
 _ALWAYS = ("method", "clients", "rounds", "seed")  # and the data: named even where they are the defaults
@@ -66,6 +66,8 @@ def _client(config: ServerConfig, work: Options, names: Sequence[str]) -> str:
     given = {"ids": tuple(names), "data_root": config.data_root, **work}
     if ":" in config.model:
         given["model"] = config.model
+    if code := references(config):
+        given["allow_code"] = code
     own = [] if config.dataset else ["--data=PATH"]
     own += ["--tls-ca=PATH"] if config.tls_cert else []
     own += ["--tls-cert=PATH", "--tls-key=PATH"] if config.tls_client_ca else []

@@ -17,12 +17,13 @@ from edgeflock.common.command import flags, signals
 from edgeflock.common.command.terminal import Terminal
 from edgeflock.common.command.units import counted
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
+from edgeflock.common.plugins.loading import named
 from edgeflock.common.wire.address import parse_address
 from edgeflock.common.wire.listen import OFF
 from edgeflock.lab.children import Child, Children, environment_without, program
 from edgeflock.lab.run.config import CLIENTS, LabConfig, recall, remember, usual
 from edgeflock.lab.run.glance import Glance
-from edgeflock.server.config import ServerConfig, default_run_dir
+from edgeflock.server.config import ServerConfig, default_run_dir, references
 from edgeflock.server.console import onward
 from edgeflock.server.console.display import Display
 from edgeflock.server.console.summary import conclude, is_over, title
@@ -87,7 +88,7 @@ def _check_own_data(given: Mapping[str, Any], lab: LabConfig) -> None:
         load,  # brings torch, which most runs of the lab need not wait for
     )
 
-    if load(given["method"]).central:
+    if load(named(given["method"])).central:
         raise UsageError(
             f"{given['method']} trains on the server, where no client is contacted: "
             "--client-data cannot reach it, give --dataset"
@@ -196,6 +197,7 @@ class Experiment:
             "--data": lab.client_data,
             "--data-root": root,
             "--model": config.model if ":" in config.model else None,
+            "--allow-code": ",".join(references(config)) or None,
         }
         said = [f"{flag}={value}" for flag, value in chosen.items() if value is not None]
         return [*said, "--insecure"] if config.insecure else said

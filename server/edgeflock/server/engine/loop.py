@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import structlog
 
 from edgeflock.common.errors import FULL, NO_SPACE, EdgeflockError, JournalBroken, NonFinite
+from edgeflock.common.foreign import blamed
 from edgeflock.common.threads import computing
 from edgeflock.server.core.effects import Effect
 from edgeflock.server.core.events import Broken, Diverged, Event, SpaceMissing, Ticked
@@ -165,7 +166,8 @@ class Loop:
         except EdgeflockError as error:
             self._failed(effect, str(error))
         except Exception as error:  # without an event the run would wait for ever
-            log.exception("effect_failed", effect=type(effect).__name__)
+            if not blamed(error):
+                log.exception("effect_failed", effect=type(effect).__name__)
             self._failed(effect, _bug(error))
 
     def _tell(self, found: Event | tuple[Event, ...] | None) -> None:
@@ -224,4 +226,4 @@ def in_words(error: OSError) -> str:
 
 
 def _bug(error: Exception) -> str:
-    return f"this is a bug, {type(error).__name__}: {error}"
+    return blamed(error) or f"this is a bug, {type(error).__name__}: {error}"

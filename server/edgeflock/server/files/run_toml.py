@@ -10,7 +10,8 @@ from edgeflock.common.command import settings_file
 from edgeflock.common.command.options import read_toml
 from edgeflock.common.errors import UsageError
 from edgeflock.common.payload.checksum import extend
-from edgeflock.server.config import ServerConfig
+from edgeflock.common.plugins.loading import named
+from edgeflock.server.config import ServerConfig, references
 from edgeflock.server.files import run_dir
 
 # Options that a method got after runs had begun without them, with the value that does what those did.
@@ -39,6 +40,8 @@ def from_toml(path: Path) -> ServerConfig:
             f"{str(path)!r} is not as fl-server wrote it: restore it, "
             "or delete it and give the run's options as flags"
         )
+    for reference in references(config):
+        named(reference)  # a run directory is its operator's: who reads it may need what it was made with
     kept = path.parent / run_dir.INIT
     return replace(
         config,

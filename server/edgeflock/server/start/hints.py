@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgeflock.common import listing
-from edgeflock.common.errors import UnknownName
+from edgeflock.common.errors import UsageError
+from edgeflock.common.plugins.loading import named
 
 if TYPE_CHECKING:
     from edgeflock.methods.kit.base import Method
@@ -23,8 +24,8 @@ def explain(arguments: Sequence[str], flag: str) -> str:
 
     method = _value(arguments, "--method") or os.environ.get("FL_SERVER_METHOD") or "fedavg"
     try:
-        mine = key in _options(load(method))
-    except UnknownName:
+        mine = key in _options(load(named(method)))
+    except UsageError:
         return ""
     way = f"--set {key}={_value(arguments, flag) or 'VALUE'}"
     if mine:

@@ -20,13 +20,14 @@ from edgeflock.common.models.kit import registry as models
 from edgeflock.common.partitions.kit import assign
 from edgeflock.common.payload import choice
 from edgeflock.common.payload.package import Kind
+from edgeflock.common.plugins.loading import named
 from edgeflock.common.tuning import optimizer, schedule
 from edgeflock.common.wire.address import EVERYWHERE, Address, parse_address, require_trust
 from edgeflock.common.wire.listen import listen_at
 from edgeflock.methods.kit.base import Method
 from edgeflock.methods.kit.options import parse, texts
 from edgeflock.methods.kit.registry import load, names
-from edgeflock.server.config import ServerConfig, default_run_dir, listen_address
+from edgeflock.server.config import ServerConfig, default_run_dir, listen_address, references
 from edgeflock.server.core import target
 from edgeflock.server.costs import budget, clock
 from edgeflock.server.files.run_dir import require_place
@@ -50,6 +51,8 @@ def resolve(config: ServerConfig) -> ServerConfig:
     Raises UsageError or MissingData with a sentence.
     """
     check(config)
+    for reference in references(config):
+        named(reference)
     method = load(config.method)
     config = _with_method_options(config, method)
     config = _with_budget(config, method)
@@ -91,7 +94,7 @@ def combine(given: Mapping[str, Any]) -> ServerConfig:
 def _check_method(run_dir: object, old: ServerConfig, given: Mapping[str, Any]) -> None:
     """Refuse another method before its options are read: those of the run are none of that method."""
     asked = given.get("method", old.method)
-    load(asked)  # a name that is none is told so
+    load(named(asked))  # a name that is none is told so
     if asked != old.method:
         raise UsageError(
             f"{run_dir} holds a run of {old.method}, --method is {asked}: leave --method away to go on "
@@ -134,8 +137,8 @@ def _with_budget(config: ServerConfig, method: Method) -> ServerConfig:
 
 def _with_names(config: ServerConfig) -> ServerConfig:
     """Check the names of model, partition, codecs ...; write them in the one way they are compared in."""
-    if ":" not in config.model and config.model not in models.names():
-        raise UnknownName("model", config.model, models.names())
+    if ":" not in config.model and config.model not in models.known():
+        raise UnknownName("model", config.model, models.known())
     up, down = choice.parse(config.codec), choice.parse(config.codec_down)
     if choice.for_kind(down, Kind.MODEL) != down:
         raise BadValue(

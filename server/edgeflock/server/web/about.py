@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.wire.address import parse_address
-from edgeflock.server.config import ServerConfig
+from edgeflock.server.config import ServerConfig, references
 from edgeflock.server.core import target
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.run_toml import from_toml
@@ -71,4 +71,6 @@ def _flags(config: ServerConfig) -> list[str]:
         said.append("--data FILE.npz")
     if ":" in config.model:
         said.append(f"--model {config.model}")
+    if code := references(config):
+        said.append(f"--allow-code {','.join(code)}")
     return said

@@ -35,7 +35,11 @@ def load_custom(reference: str) -> Factory:
 
     Raises BadValue if there is none, PluginError if its module fails.
     """
-    factory = load(reference, "--model", "factory")
+    return callable_of(load(reference, "--model", "factory"), reference)
+
+
+def callable_of(factory: object, reference: str) -> Factory:
+    """Return what was loaded as a factory. Raises BadValue if it is none."""
     if not callable(factory):
         raise BadValue("--model", reference, f"{_FORM} ({type(factory).__name__} cannot be called)")
     return cast("Factory", factory)

@@ -1,4 +1,4 @@
-"""The models by name, initialised from the run's seed; every module of `models/` but the kit is one."""
+"""The models by name, initialised from the run's seed: the modules of `models/` but the kit, and plug-ins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from edgeflock.common import models, seeds
 from edgeflock.common.errors import BadValue, UnknownName, UsageError
 from edgeflock.common.models.kit.arguments import parse
 from edgeflock.common.models.kit.base import Net
-from edgeflock.common.models.kit.custom import adapt, call, load_custom
+from edgeflock.common.models.kit.custom import adapt, call, callable_of, load_custom
+from edgeflock.common.plugins import loading
+from edgeflock.common.plugins.loading import installed
 from edgeflock.common.run import CUSTOM, ModelDescription
 
 _KIT = "kit"
@@ -23,7 +25,7 @@ _INITIALISING = threading.Lock()  # layers draw their initial values from torch'
 
 
 def names() -> list[str]:
-    """Return the names of all models, sorted."""
+    """Return the names of the package's own models, sorted."""
     found = [module.name for module in pkgutil.iter_modules(models.__path__) if module.name != _KIT]
     return sorted(name.replace("_", "-") for name in found)
 
@@ -41,10 +43,15 @@ def build_net(model: ModelDescription, seed: int, own: str | None = None) -> Net
     return build_custom(own, input_shape=shape, classes=classes, arguments=arguments, seed=seed)
 
 
+def known() -> list[str]:
+    """Return the names of the package's own models and of plug-ins' ones."""
+    return [*names(), *installed("models")]
+
+
 def find(name: str) -> ModuleType:
-    """Return the module of that model. Raises UnknownName."""
+    """Return the module of that model, one of the package. Raises UnknownName."""
     if name not in names():
-        raise UnknownName("model", name, names())
+        raise UnknownName("model", name, known())
     return importlib.import_module(f"{models.__name__}.{name.replace('-', '_')}")
 
 
@@ -58,14 +65,23 @@ def build(
 ) -> Net:
     """Return the model of that name with initial parameters that are a function of the arguments alone.
 
-    Raises UnknownName or BadValue for names, arguments and input shapes that do not fit.
+    Raises UnknownName or BadValue for names, arguments and input shapes that do not fit, PluginError for a
+    plug-in that does not.
     """
+    if name not in names() and name in known():
+        return _of_plugin(name, tuple(input_shape), classes, dict(arguments or {}), seed)
     module = find(name)
     values = parse(getattr(module, "ARGUMENTS", {}), arguments or {})
     _check_classes(classes)
     net = _initialise(lambda: module.make(tuple(input_shape), classes, **values), seed)
     assert isinstance(net, Net)
     return net
+
+
+def _of_plugin(name: str, shape: tuple[int, ...], classes: int, texts: dict[str, str], seed: int) -> Net:
+    factory = callable_of(loading.find("models", name, object), name)
+    _check_classes(classes)
+    return _initialise(lambda: adapt(call(factory, shape, classes, texts, name), shape, name), seed)
 
 
 def build_custom(

@@ -10,21 +10,23 @@ import numpy as np
 
 from edgeflock.common import seeds
 from edgeflock.common.datasets.kit.base import Dataset, Part
-from edgeflock.common.errors import BadValue, UnknownName
+from edgeflock.common.errors import BadValue
+from edgeflock.common.foreign import foreign
+from edgeflock.common.partitions.kit import registry
 from edgeflock.common.partitions.kit.base import Indices, Labels, Pool, Scheme, Shards, Value
-from edgeflock.common.partitions.kit.registry import schemes
 
 
 @dataclass(frozen=True)
 class Partition:
     """A scheme with its number or numbers; `str()` gives the text that `parse` understands."""
 
+    name: str  # the scheme's, or where it is a plug-in's the one that finds it
     scheme: Scheme
     value: Value = 0.0
 
     def __str__(self) -> str:
         value = ",".join(map(str, self.value)) if isinstance(self.value, tuple) else str(self.value)
-        return f"{self.scheme.name}:{value}" if self.scheme.number else self.scheme.name
+        return f"{self.name}:{value}" if self.scheme.number else self.name
 
     def check(self, shards: int) -> None:
         """Raise BadValue if it is one for another number of clients."""
@@ -52,26 +54,38 @@ class Partition:
         if len(labels) == 0:
             return [np.zeros(0, np.int64)] * shards
         pool = Pool(labels, groups, shards, seed, samples_per_client)
-        cut = self.scheme.split(pool, self.value)
+        cut = self._cut(pool)
         if samples_per_client and not self.scheme.sized:
             cut = [_limited(pool, index, shard) for index, shard in enumerate(cut)]
         return [np.sort(shard).astype(np.int64) for shard in cut]
 
+    def _cut(self, pool: Pool) -> Shards:
+        if self.name in registry.schemes():
+            return self.scheme.split(pool, self.value)
+        with foreign(f"the partition {self}"):
+            cut = [np.asarray(shard) for shard in self.scheme.split(pool, self.value)]
+            told = f"it makes {len(cut)} arrays, wanted are {pool.shards} of whole numbers below {len(pool)}"
+            sound = [shard.ndim == 1 and (not len(shard) or _rows(shard, len(pool))) for shard in cut]
+        if len(cut) != pool.shards or not all(sound):
+            raise BadValue("partition", str(self), f"a plug-in that shares out all samples ({told})")
+        return cut
+
+
+def _rows(shard: Indices, samples: int) -> bool:
+    return shard.dtype.kind in "iu" and int(shard.min()) >= 0 and int(shard.max()) < samples
+
 
 def parse(text: str) -> Partition:
     """Return the partition that the operator names, as `dirichlet:0.5`. Raises UnknownName or BadValue."""
-    name, _, number = text.partition(":")
-    known = schemes()
-    if name not in known:
-        raise UnknownName("partition", name, [scheme.usage for scheme in known.values()])
-    scheme = known[name]
+    name, scheme, number = registry.scheme(text)
+    usage = scheme.called(name)
     if scheme.number is None:
-        if ":" in text:
-            raise BadValue("partition", text, scheme.usage)
-        return Partition(scheme)
-    words = f"{scheme.usage} with {scheme.number.range.words}"
+        if text != name:
+            raise BadValue("partition", text, usage)
+        return Partition(name, scheme)
+    words = f"{usage} with {scheme.number.range.words}"
     try:
-        return Partition(scheme, scheme.number.read(number))
+        return Partition(name, scheme, scheme.number.read(number))
     except ValueError:
         raise BadValue("partition", text, words) from None
 

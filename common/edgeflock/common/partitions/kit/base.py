@@ -80,7 +80,11 @@ class Scheme:
 
     @property
     def usage(self) -> str:
-        return f"{self.name}:{self.number.name}" if self.number else self.name
+        return self.called(self.name)
+
+    def called(self, name: str) -> str:
+        """Return how it is written, under the name that finds it."""
+        return f"{name}:{self.number.name}" if self.number else name
 
 
 def shares(random: np.random.Generator, alpha: float, parts: int) -> NDArray[np.float64]:
