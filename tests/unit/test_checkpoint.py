@@ -94,7 +94,7 @@ def test_another_round_in_its_place_is_refused(checkpoints: Checkpoints) -> None
 @pytest.mark.parametrize("damage", ["gone", "empty", "cut", "flipped"])
 def test_a_damaged_file_is_refused(checkpoints: Checkpoints, name: str, damage: str) -> None:
     saved = checkpoints.save(1, state(1.0, momentum=torch.arange(8.0)))
-    path = checkpoints.path(1) / name
+    path = Path(checkpoints.path(1)) / name
     content = path.read_bytes()
     path.unlink()
     if damage != "gone":
@@ -140,18 +140,18 @@ def test_the_result_is_replaced_in_one_step(checkpoints: Checkpoints) -> None:
 def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was made durable and what was renamed, in its order."""
     found: list[str] = []
-    fsync, rename = os.fsync, Path.rename
+    fsync, rename = os.fsync, os.rename
 
     def sync(descriptor: int) -> None:
         found.append(f"sync {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name}")
         fsync(descriptor)
 
-    def move(self: Path, target: Path) -> Path:
-        found.append(f"rename {self.name}")
-        return rename(self, target)
+    def move(source: str | Path, target: str | Path) -> None:
+        found.append(f"rename {Path(source).name}")
+        rename(source, target)
 
     monkeypatch.setattr(os, "fsync", sync)
-    monkeypatch.setattr(Path, "rename", move)
+    monkeypatch.setattr(os, "rename", move)
     return found
 
 

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import struct
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -49,7 +50,7 @@ def send(
 
 
 def content(entry: SpoolEntry) -> bytes:
-    return entry.data_path.read_bytes()[: entry.held]
+    return Path(entry.data_path).read_bytes()[: entry.held]
 
 
 def test_an_update_lies_in_its_file_as_it_came(spool: Spool) -> None:
@@ -86,10 +87,10 @@ def test_every_torn_log_is_believed_up_to_its_last_whole_mark(spool: Spool) -> N
     entry = one(spool)
     send(entry)
     entry.retire()
-    log = entry.files.log.read_bytes()
+    log = Path(entry.files.log).read_bytes()
     before = len(log) - CHUNKS * 12
     for size in range(len(log)):
-        entry.files.log.write_bytes(log[:size])
+        Path(entry.files.log).write_bytes(log[:size])
         found = one(spool)
         marks = max(0, size - before) // 12
         assert found.held == marks * CHUNK, size
@@ -104,9 +105,11 @@ def test_every_flip_in_a_log_costs_chunks_and_never_believes_bad_ones(spool: Spo
     entry = one(spool)
     send(entry)
     entry.retire()
-    log = entry.files.log.read_bytes()
+    log = Path(entry.files.log).read_bytes()
     for position in range(len(log)):
-        entry.files.log.write_bytes(log[:position] + bytes([log[position] ^ 0x10]) + log[position + 1 :])
+        Path(entry.files.log).write_bytes(
+            log[:position] + bytes([log[position] ^ 0x10]) + log[position + 1 :]
+        )
         found = one(spool)
         assert found.running == extend(0, PAYLOAD[: found.held]), position
         assert found.held < len(PAYLOAD)
@@ -118,7 +121,7 @@ def test_a_damaged_payload_is_believed_up_to_the_chunk_before(spool: Spool, posi
     send(entry)
     data = bytearray(PAYLOAD)
     data[position] ^= 1
-    entry.data_path.write_bytes(data)
+    Path(entry.data_path).write_bytes(data)
     assert one(spool).held == position // CHUNK * CHUNK
 
 
@@ -315,13 +318,13 @@ def test_a_file_that_is_still_written_to_becomes_no_other_rounds(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = begun(spool)
-    stalled, inode = Stalled(monkeypatch, entry), entry.data_path.stat().st_ino
+    stalled, inode = Stalled(monkeypatch, entry), Path(entry.data_path).stat().st_ino
     entry.retire()
     one(spool, 2)
     later = one(spool, 3)
     send(later, payload=PAYLOAD[::-1])
     stalled.end()
-    assert later.data_path.stat().st_ino != inode
+    assert Path(later.data_path).stat().st_ino != inode
     assert content(later) == PAYLOAD[::-1]
 
 
@@ -345,8 +348,8 @@ def test_who_goes_on_while_the_last_write_stands_still_is_told_to_come_again(
 
 def test_space_for_every_member_is_taken_when_the_round_opens(spool: Spool) -> None:
     entries = spool.prepare(1, [3, 5], 100_000)
-    assert {entry.data_path.stat().st_size for entry in entries.values()} == {100_000}
-    assert all(entry.data_path.stat().st_blocks * 512 >= 100_000 for entry in entries.values())
+    assert {Path(entry.data_path).stat().st_size for entry in entries.values()} == {100_000}
+    assert all(Path(entry.data_path).stat().st_blocks * 512 >= 100_000 for entry in entries.values())
 
 
 def test_a_full_disk_is_met_when_the_round_opens(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,10 +384,10 @@ def test_a_recycled_folder_holds_nothing_of_the_round_before_last(spool: Spool) 
     for entry in old.values():
         send(entry)
         entry.retire()
-    inodes = {entry.data_path.stat().st_ino for entry in old.values()}
+    inodes = {Path(entry.data_path).stat().st_ino for entry in old.values()}
     spool.prepare(2, [0, 1], len(PAYLOAD))
     fresh = spool.prepare(3, [1, 7], len(PAYLOAD))
-    assert {entry.data_path.stat().st_ino for entry in fresh.values()} <= inodes
+    assert {Path(entry.data_path).stat().st_ino for entry in fresh.values()} <= inodes
     assert [(entry.held, entry.header) for entry in fresh.values()] == [(0, b"")] * 2
     for entry in fresh.values():
         send(entry, payload=PAYLOAD[::-1], header=b"new")
@@ -398,7 +401,7 @@ def test_the_spool_of_the_round_before_stays_for_recovery(spool: Spool) -> None:
     send(one(spool, 1))
     for round in (2, 3, 4):
         assert spool.scan(round - 1, [0])[0].held == len(PAYLOAD)
-        packages = spool.packages(round)
+        packages = Path(spool.packages(round))
         packages.mkdir(parents=True)
         send(one(spool, round))
     assert sorted(path.name for path in spool.root.iterdir()) == [
@@ -444,8 +447,8 @@ def test_whatever_was_cut_and_restarted_the_payload_is_whole(
         elif step == "o":
             send(entry, count * CHUNK, PAYLOAD[::-1], b"other" + struct.pack("<I", count))
         else:
-            if step == "c" and entry.files.log.exists():
-                os.truncate(entry.files.log, max(0, entry.files.log.stat().st_size - count))
+            if step == "c" and Path(entry.files.log).exists():
+                os.truncate(entry.files.log, max(0, Path(entry.files.log).stat().st_size - count))
             entry.retire()
             entry = one(spool)
         if entry.header == HEADER:
@@ -454,3 +457,21 @@ def test_whatever_was_cut_and_restarted_the_payload_is_whole(
     assert content(entry) == PAYLOAD
     entry.retire()
     shutil.rmtree(root)
+
+
+def test_rounds_enter_no_name_of_theirs_in_the_interpreters_table(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered: list[str] = []
+
+    def intern(name: str) -> str:
+        entered.append(name)
+        return name
+
+    monkeypatch.setattr(sys, "intern", intern)
+    for round in range(1, 6):
+        for entry in spool.prepare(round, (0, 1), 100).values():
+            entry.arrival.note()
+        spool.packages(round)
+        spool.forget(round - 4)
+    assert not [name for name in entered if name[0] in ".0123456789"]

@@ -36,7 +36,7 @@ class Written:
     marks: Marks
 
 
-def write(path: Path, groups: Sequence[Group], metadata: Mapping[str, str]) -> Written:
+def write(path: Path | str, groups: Sequence[Group], metadata: Mapping[str, str]) -> Written:
     """Write the tensors of all groups, one after the other, and fsync the file."""
     header = _header([layout for layout, _ in groups], metadata)
     marks = Marks()
@@ -51,14 +51,14 @@ def write(path: Path, groups: Sequence[Group], metadata: Mapping[str, str]) -> W
     return Written(_digest(header, marks), len(header), marks)
 
 
-def read(path: Path, groups: Sequence[Group], digest: str) -> tuple[dict[str, str], Written]:
+def read(path: Path | str, groups: Sequence[Group], digest: str) -> tuple[dict[str, str], Written]:
     """Fill the groups' tensors from a file and return its metadata.
 
     Raises CorruptCheckpoint if the file is not, byte for byte, the one with that digest, OSError if that
     cannot be known now: a disk, or a system without a free descriptor, that fails to read it.
     """
     try:
-        with path.open("rb", buffering=0) as file:
+        with open(path, "rb", buffering=0) as file:
             header = tensorheader.read(file)
             metadata = dict(tensorheader.parse(header).metadata)
             if _header([layout for layout, _ in groups], metadata) != header:
@@ -102,7 +102,7 @@ def _write_all(descriptor: int, data: memoryview) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _read_flat(descriptor: int, flat: Tensor, marks: Marks, path: Path) -> None:
+def _read_flat(descriptor: int, flat: Tensor, marks: Marks, path: Path | str) -> None:
     if not flat.numel():
         return
     data = memory(flat)

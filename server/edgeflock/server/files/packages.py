@@ -23,7 +23,7 @@ class Broadcast:
     """One package on disk, read in chunks; safe for several threads."""
 
     def __init__(
-        self, package: Package, marks: Marks, path: Path, start: int = 0, *, shared: bool = True
+        self, package: Package, marks: Marks, path: Path | str, start: int = 0, *, shared: bool = True
     ) -> None:
         self.package = package
         self._marks = marks
@@ -58,7 +58,7 @@ class Broadcast:
         return chunks.write(chunks.IN_FETCH, offset, data, self._marks.at(offset + size))
 
 
-def of_checkpoint(path: Path, written: Written, layouts: ModelLayouts) -> Broadcast:
+def of_checkpoint(path: Path | str, written: Written, layouts: ModelLayouts) -> Broadcast:
     """The broadcast of the model as it is: the checkpoint's data region is its payload."""
     named = (
         (Kind.COUNTERS, layouts.counters),
@@ -74,14 +74,14 @@ def of_checkpoint(path: Path, written: Written, layouts: ModelLayouts) -> Broadc
     return Broadcast(package, written.marks, path, written.data_start)
 
 
-def of_pieces(path: Path, encoded: Packed, *, shared: bool) -> Broadcast:
+def of_pieces(path: str, encoded: Packed, *, shared: bool) -> Broadcast:
     """A package that was encoded for this round; the file is not needed after a crash."""
     _write(path, encoded.pieces)
     return Broadcast(encoded.package, encoded.marks, path, shared=shared)
 
 
-def _write(path: Path, pieces: Sequence[Buffer]) -> None:
-    with path.open("wb", buffering=0) as file:
+def _write(path: str, pieces: Sequence[Buffer]) -> None:
+    with open(path, "wb", buffering=0) as file:
         for piece in pieces:
             view = memoryview(piece).cast("B")
             while view:

@@ -106,7 +106,7 @@ def _make(folder: Path) -> None:
         sync_directory(folder.parent)
 
 
-def sync_directory(path: Path) -> None:
+def sync_directory(path: Path | str) -> None:
     """Make renames and new names in a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -154,7 +154,7 @@ class Arrival:
     def recover(self) -> None:
         """Read what a previous process left: the header, and the payload up to the last good mark."""
         try:
-            log = self._files.log.read_bytes()
+            log = Path(self._files.log).read_bytes()
             size, checksum = _HEAD.unpack_from(log)
         except (FileNotFoundError, struct.error):
             return
@@ -169,7 +169,7 @@ class Arrival:
     def _check_marks(self, marks: bytes) -> int:
         """Follow the marks through the payload; return how many hold."""
         good = 0
-        with self._files.data.open("rb", buffering=0) as data:
+        with open(self._files.data, "rb", buffering=0) as data:
             for end, checksum in _whole_marks(marks):
                 running = _extend_from(data.fileno(), self.running, self.held, end)
                 if end <= self.held or running != checksum:
@@ -182,8 +182,8 @@ class Arrival:
 class SpoolFiles:
     """Where one member's update lies: two files; that of the payload has its size from the beginning."""
 
-    data: Path
-    log: Path
+    data: str
+    log: str
     size_bytes: int = 0
 
     def reserve(self) -> None:
@@ -193,7 +193,8 @@ class SpoolFiles:
     def renew(self) -> None:
         """Make other files of the same names: who still writes to those that were here spoils nothing."""
         for path in (self.data, self.log):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
         self.reserve()
 
 
@@ -205,7 +206,7 @@ class SpoolEntry:
         self.arrival = Arrival(files)
 
     @property
-    def data_path(self) -> Path:
+    def data_path(self) -> str:
         return self.files.data
 
     @property
@@ -271,7 +272,7 @@ class Spool:
         Raises OSError (ENOSPC) when the disk is full; call again later.
         """
         folder = self._folder(round)
-        begun = folder.exists()
+        begun = os.path.exists(folder)
         if not begun:
             self._recycle(round - 2, folder, members)
         self._remove_before(round - 1)
@@ -287,20 +288,20 @@ class Spool:
         """Return the entries of a round with what they hold, making nothing."""
         entries = {seat: self._entry(round, seat) for seat in members}
         for entry in entries.values():
-            if entry.data_path.exists():
+            if os.path.exists(entry.data_path):
                 entry.arrival.recover()
         return entries
 
     def _remove_before(self, round: int) -> None:
         """Remove what belongs to earlier rounds, which no recovery can need."""
-        for path in self.root.iterdir():
-            number = path.name.partition(".")[0]
+        for name in os.listdir(self.root):
+            number = name.partition(".")[0]
             if number.isdigit() and int(number) < round:
-                shutil.rmtree(path, ignore_errors=True)
+                shutil.rmtree(f"{self.root}/{name}", ignore_errors=True)
 
-    def packages(self, round: int) -> Path:
+    def packages(self, round: int) -> str:
         """Return the folder for what is encoded to go down in a round."""
-        return self.root / f"{round:06d}.packages"
+        return f"{self._folder(round)}.packages"
 
     def forget(self, round: int) -> None:
         """Remove what has come in a round."""
@@ -310,32 +311,34 @@ class Spool:
     def clear(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
 
-    def _folder(self, round: int) -> Path:
-        return self.root / f"{round:06d}"
+    def _folder(self, round: int) -> str:
+        """Return the folder of a round, as text, see `checkpoints`."""
+        return f"{self.root}/{round:06d}"
 
     def _entry(self, round: int, seat: int, size_bytes: int = 0) -> SpoolEntry:
         folder = self._folder(round)
-        return SpoolEntry(SpoolFiles(folder / f"{seat:06d}.data", folder / f"{seat:06d}.log", size_bytes))
+        return SpoolEntry(SpoolFiles(f"{folder}/{seat:06d}.data", f"{folder}/{seat:06d}.log", size_bytes))
 
-    def _recycle(self, old: int, folder: Path, members: Collection[int]) -> None:
+    def _recycle(self, old: int, folder: str, members: Collection[int]) -> None:
         """Make the folder of a round out of an old one: its data files are used again, its logs are not."""
-        building, lent = self.root / ".new", self._lent.pop(old, {})
+        building, lent = f"{self.root}/.new", self._lent.pop(old, {})
         shutil.rmtree(building, ignore_errors=True)
-        if self._folder(old).exists():
-            self._folder(old).rename(building)
-        building.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self._folder(old), building)
+        os.makedirs(building, exist_ok=True)
         spare = []
-        for path in sorted(building.iterdir()):
-            if path.suffix != ".data" or _is_written(lent.get(int(path.stem))):
-                path.unlink()
-            elif int(path.stem) not in members:
-                spare.append(path)
+        for name in sorted(os.listdir(building)):
+            number, _, kind = name.partition(".")
+            if kind != "data" or _is_written(lent.get(int(number))):
+                os.unlink(f"{building}/{name}")
+            elif int(number) not in members:
+                spare.append(name)
         for seat in members:
-            if spare and not (building / f"{seat:06d}.data").exists():
-                spare.pop().rename(building / f"{seat:06d}.data")
-        for path in spare:
-            path.unlink()
-        building.rename(folder)
+            if spare and not os.path.exists(wanted := f"{building}/{seat:06d}.data"):
+                os.rename(f"{building}/{spare.pop()}", wanted)
+        for name in spare:
+            os.unlink(f"{building}/{name}")
+        os.rename(building, folder)
 
 
 def _is_written(entry: SpoolEntry | None) -> bool:
@@ -343,9 +346,9 @@ def _is_written(entry: SpoolEntry | None) -> bool:
     return entry is not None and entry.arrival.being_written
 
 
-def _reserve(path: Path, size_bytes: int) -> None:
+def _reserve(path: str, size_bytes: int) -> None:
     with contextlib.suppress(FileNotFoundError):
-        if path.stat().st_size >= size_bytes:  # of a round before, which had reserved it
+        if os.stat(path).st_size >= size_bytes:  # of a round before, which had reserved it
             return
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

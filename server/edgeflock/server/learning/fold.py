@@ -31,7 +31,7 @@ Weigh = Callable[[int], float]  # samples -> weight in the mean
 class SpooledUpdate:
     """One update as the fold sees it: read from its file block by block."""
 
-    def __init__(self, seat: int, package: Package, path: Path, layouts: Mapping[Kind, Layout]) -> None:
+    def __init__(self, seat: int, package: Package, path: Path | str, layouts: Mapping[Kind, Layout]) -> None:
         self.seat = seat
         self.package = package
         self.samples = int(package.scalars["samples"])

@@ -5,6 +5,7 @@ Everything here runs in one thread of its own, never on the event loop.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -172,7 +173,7 @@ class Learner:
             return "" if self._closing() is not None else "there is nothing to ask"
         return self.plan(round).stop
 
-    def open(self, round: Round, checkpoint: Path, scratch: Path) -> RoundWork:
+    def open(self, round: Round, checkpoint: Path | str, scratch: Path | str) -> RoundWork:
         """Make what goes down; `scratch` is a folder for encoded packages."""
         self.begin_fold(round)
         optional = self.half.optional(self.state, round)
@@ -180,8 +181,8 @@ class Learner:
             round=round,
             plan=self.plan(round),
             uploads=self._uploads(round),
-            shared=self._shared(round, checkpoint, scratch / "shared.package"),
-            optional=self._encode(optional, round, scratch / "optional.package") if optional else None,
+            shared=self._shared(round, checkpoint, f"{scratch}/shared.package"),
+            optional=self._encode(optional, round, f"{scratch}/optional.package") if optional else None,
             personal=bool(self.half.personal_kinds(round)),
             scalars=self.half.closing_scalars if round.closing else self.half.scalars,
         )
@@ -229,10 +230,10 @@ class Learner:
         layout = self._layout(kind)
         return coding.largest(for_kind(self._down, kind), layout.elements, layout.dtype)
 
-    def personal(self, work: RoundWork, seat: int, scratch: Path) -> Broadcast:
+    def personal(self, work: RoundWork, seat: int, scratch: Path | str) -> Broadcast:
         """S3: form one client's package when it is asked for."""
         bundles = self.half.personal(self.state, work.round, seat)
-        return self._encode(bundles, work.round, scratch / f"personal-{seat:06d}.package", seat)
+        return self._encode(bundles, work.round, f"{scratch}/personal-{seat:06d}.package", seat)
 
     def _uploads(self, round: Round) -> tuple[UploadSpec, ...]:
         if round.closing:
@@ -246,7 +247,7 @@ class Learner:
                 specs.append(UploadSpec(kind, layout, IDENTITY))
         return tuple(specs)
 
-    def _shared(self, round: Round, checkpoint: Path, path: Path) -> Broadcast:
+    def _shared(self, round: Round, checkpoint: Path | str, path: str) -> Broadcast:
         bundles = self.half.broadcast(self.state, round)
         plain = set(bundles) == {Kind.MODEL} and bundles[Kind.MODEL] is self.state.model
         if plain and self.written is not None and self._down == IDENTITY:
@@ -257,7 +258,7 @@ class Learner:
         extra = {Kind.COUNTERS: self.state.vectors["counters"], Kind.BUFFERS: self.state.vectors["buffers"]}
         return {**{kind: flat for kind, flat in extra.items() if flat.numel()}, **bundles}
 
-    def _encode(self, bundles: Mapping[Kind, Tensor], round: Round, path: Path, seat: int = -1) -> Broadcast:
+    def _encode(self, bundles: Mapping[Kind, Tensor], round: Round, path: str, seat: int = -1) -> Broadcast:
         packed = {
             kind: (flat.reshape(-1), self._layout(kind), for_kind(self._down, kind))
             for kind, flat in bundles.items()
@@ -266,7 +267,7 @@ class Learner:
         def generator(kind: Kind) -> torch.Generator:
             return torch.Generator().manual_seed(derive(self.setting.seed, "down", seat, round.number, kind))
 
-        path.parent.mkdir(parents=True, exist_ok=True)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         return packages.of_pieces(path, pack(packed, {}, generator), shared=seat < 0)
 
     def _layout(self, kind: Kind) -> Layout:
