@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from google.protobuf.json_format import ParseDict
 
 from edgeflock.common.flat import FlatModel
@@ -106,3 +107,27 @@ def test_an_own_method_trains_where_its_file_lies_and_each_side_says_what_is_mis
     client = flock.start("fl-client", *place, f"--allow-code={method}", environ=here)
     assert [server.ended(), client.ended()] == [0, 0]
     assert Path(flock.run_dir / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_other_code_on_a_device_is_said_or_refused(flock: Flock, same: bool) -> None:
+    """The device has a file of the same name, with a comment more."""
+    there = flock.folder / "device"
+    there.mkdir()
+    (flock.folder / "mine.py").write_text(METHOD)
+    (there / "mine.py").write_text(f"# halved\n{METHOD}")
+    given = [f"--run-dir={flock.run_dir}", "--listen=127.0.0.1:0", "--clients=1", "--rounds=1"]
+    given += ["--same-code"] if same else []
+    server = flock.start("fl-server", *given, "--method=mine:METHOD", environ={"PWD": str(flock.folder)})
+    server.wait_for("listening")
+    place = (f"--server={flock.address}", f"--state-dir={flock.folder / 'c0'}", "--id=c0")
+    client = flock.start("fl-client", *place, "--allow-code=mine:METHOD", environ={"PWD": str(there)})
+    words = "the code of the method mine:METHOD is "
+    if same:
+        assert client.ended() == 1
+        assert words in client.sentence()
+        assert server.events("refused")[0]["reason"] == "REASON_OTHER_CODE"
+        return
+    assert [server.ended(), client.ended()] == [0, 0]
+    assert words in flock.announced("code_differs")[0]["reason"]
+    assert words in client.events("code_differs")[0]["reason"]

@@ -131,7 +131,7 @@ class Theatre:
         self.now = self.connections.pop(0) if len(self.connections) > 1 else self.connections[0]
         if self.now.join is not None:
             raise self.now.join
-        return Played(self.now.shown, self.said), SimpleNamespace(run_id=self.now.run, epoch=3)
+        return Played(self.now.shown, self.said), SimpleNamespace(run_id=self.now.run, epoch=3, code=())
 
     def meter(self, *, alone: bool) -> Any:
         return SimpleNamespace(finish=lambda round: self.said.append(("finish", round)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from edgeflock.common.errors import BadValue, UnknownName
 from edgeflock.common.foreign import ForeignError, blamed
 from edgeflock.common.partitions.kit import assign
 from edgeflock.common.plugins import loading
+from edgeflock.common.plugins.digest import Code, differences, digest, of_device, of_run
 from edgeflock.common.plugins.loading import PluginError, allow, find, installed, load, named
 from edgeflock.methods.kit import registry as methods
 
@@ -145,6 +147,47 @@ def test_what_a_plug_in_raises_anywhere_is_named_with_its_line_and_is_no_bug_of_
     with pytest.raises(ZeroDivisionError) as ours:
         _ = 1 / 0
     assert blamed(ours.value) == ""
+
+
+def test_the_digest_is_that_of_the_packages_source_files_by_their_paths(site: Path) -> None:
+    """As docs/plug-ins.md defines it; nothing is imported for it."""
+    package = site / "theirs"
+    (package / "deep").mkdir(parents=True)
+    files = {"__init__.py": b"", "deep/work.py": b"raise SystemExit\n", "method.py": b"METHOD = 1\n"}
+    for name, content in files.items():
+        (package / name).write_bytes(content)
+    (package / "data.npz").write_bytes(b"no source")
+    told = b"".join(
+        name.encode() + b"\0" + sha256(content).digest() for name, content in sorted(files.items())
+    )
+    assert digest("theirs.method:METHOD") == digest("theirs.deep.work:other") == sha256(told).digest()
+    (site / "single.py").write_bytes(b"x = 1")
+    assert digest("single:x") == sha256(b"single.py\0" + sha256(b"x = 1").digest()).digest()
+    (site / "space").mkdir()
+    (site / "space" / "inner.py").write_bytes(b"x = 1")
+    assert digest("space.inner:x") == sha256(b"inner.py\0" + sha256(b"x = 1").digest()).digest()
+    assert digest("nowhere:x") == digest("sys:path") == b""
+    assert not {"theirs", "theirs.method", "single"} & set(sys.modules)
+
+
+def test_two_ends_say_in_a_sentence_what_code_they_have_otherwise(site: Path) -> None:
+    install(site, "theirs", "better = theirs:METHOD", METHOD)
+    (site / "mine.py").write_text("x = 1")
+    asked = of_run([("methods", "better"), ("partitions", "mine:x"), ("models", "mlp")], "mine:x")
+    assert [(code.kind, code.name) for code in asked] == [
+        ("methods", "better"),
+        ("partitions", "mine:x"),
+        ("models", "custom"),
+    ]
+    assert list(differences(asked, of_device(["mine:x"], "mine:x"))) == []
+    installed.cache_clear()
+    ours = asked[0].digest.hex()[:12]
+    told = list(differences(asked, [Code("methods", "better", b"x" * 32), Code("models", "custom", b"")]))
+    assert told == [
+        f"the code of the method better is 787878787878 at the client, {ours} at the server",
+        "the client names no code of the partition mine:x",
+        "the code of the model custom cannot be compared: no source files at the client",
+    ]
 
 
 METHOD = """

@@ -21,6 +21,7 @@ from edgeflock.client.protocol import Interrupted, Introduction, ServerRefused, 
 from edgeflock.client.training.desk import Desk
 from edgeflock.client.training.trainer import Trainer
 from edgeflock.common.errors import CorruptState, EdgeflockError, Undescribed
+from edgeflock.common.plugins.digest import Code, differences
 from edgeflock.common.reason import Reason
 from edgeflock.common.run import RunDescription
 
@@ -51,6 +52,7 @@ class AgentRules:
     stay: bool
     give_up_after_s: float
     alone: bool  # the only client of this process
+    code: tuple[Code, ...] = ()  # the plug-ins of this process
     life: bytes = field(default_factory=lambda: secrets.token_bytes(8))  # of this process
 
 
@@ -203,7 +205,7 @@ class Agent:
     async def _join(self, channel: Channel) -> tuple[Line, Participation]:
         own = await self._trainer.own_data(self.client_id)
         rules, device = self._rules, self._trainer.description
-        me = Introduction(self.client_id, rules.instance, own, device, rules.life)
+        me = Introduction(self.client_id, rules.instance, own, device, rules.life, rules.code)
         line, run = await channel.join(me)
         try:
             return line, await self._enter(run)
@@ -217,6 +219,8 @@ class Agent:
             if self._part:
                 await self._part.stop()
                 self._meter.finish(0)  # what was between two runs is neither's
+            for words in differences(run.code, self._rules.code):
+                self._log.warning("code_differs", reason=words)
             setup = await self._trainer.setup(run)
             desk = Desk(self.client_id, self._trainer, setup, self._meter)
             kept = await self._trainer.run(Kept, self.client_id, self._folder, run.run_id)

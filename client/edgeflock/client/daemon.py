@@ -20,6 +20,7 @@ from edgeflock.client.training.trainer import Trainer
 from edgeflock.common.allocator import keep_pages
 from edgeflock.common.command import signals
 from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.plugins.digest import of_device
 from edgeflock.common.plugins.loading import load
 
 log = structlog.get_logger(__name__)
@@ -62,7 +63,8 @@ def _place(config: ClientConfig, link: Link) -> StateDir:
 async def _host(config: ClientConfig, state: StateDir, link: Link, console: ClientConsole) -> int:
     ids = hosted_ids(config) or with_numbers(state.identity.client_id, config.host_clients)
     trainer = Trainer(config)
-    rules = AgentRules(state.identity.instance, config.stay, config.give_up_after, alone=len(ids) == 1)
+    code = of_device(config.allow_code, config.model)
+    rules = AgentRules(state.identity.instance, config.stay, config.give_up_after, len(ids) == 1, code)
     told = {"clients": list(ids[:_NAMED]), "hosted": len(ids)}
     log.info("client_started", server=link.target, **told, state_dir=str(state.path))
     log.info("energy_source", source=trainer.energy_source or "none")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Scope
+from edgeflock.common.plugins.digest import Code
 from edgeflock.common.reason import Reason
 from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.values import Plan
@@ -44,6 +45,7 @@ class Introduction:
     own: OwnPart | None  # the data that it trains on, if they are its own
     device: Device
     life: bytes = b""  # of this process
+    code: tuple[Code, ...] = ()  # the plug-ins that a run could ask it for
 
 
 # ------------------------------------------------------------------------------------------------ the server

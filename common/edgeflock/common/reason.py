@@ -33,3 +33,4 @@ class Reason(StrEnum):
     WRONG_DATA = "wrong_data"
     QUARANTINED = "quarantined"
     WRONG_CERTIFICATE = "wrong_certificate"
+    OTHER_CODE = "other_code"

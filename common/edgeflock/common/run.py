@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from edgeflock.common.payload.constant import Constant
 from edgeflock.common.payload.layout import ModelLayouts
+from edgeflock.common.plugins.digest import Code
 from edgeflock.common.tuning.tuning import NOTHING, Tuning
 
 CUSTOM = "custom"  # in place of a model's name: every end has the operator's own
@@ -51,3 +52,4 @@ class RunDescription:
     constants: tuple[Constant, ...] = ()  # of the server's model: they never travel
     augment: str = "none"  # what is done to the pictures of a step, such as flip,crop:4
     tuning: Tuning = NOTHING
+    code: tuple[Code, ...] = ()  # the plug-ins that it names, as they are at the server

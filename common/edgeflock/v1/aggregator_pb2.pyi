@@ -77,6 +77,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """"Too many of your updates were bad: you take no part for some rounds." """
     REASON_WRONG_CERTIFICATE: _Reason.ValueType  # 26
     """"Your certificate is not for this client id." """
+    REASON_OTHER_CODE: _Reason.ValueType  # 30
+    """"Your code of what this run names is not mine, and I want the same." """
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """Why something was refused. `Refusal.sentence` says it with the values at hand."""
@@ -132,6 +134,8 @@ REASON_QUARANTINED: Reason.ValueType  # 25
 """"Too many of your updates were bad: you take no part for some rounds." """
 REASON_WRONG_CERTIFICATE: Reason.ValueType  # 26
 """"Your certificate is not for this client id." """
+REASON_OTHER_CODE: Reason.ValueType  # 30
+""""Your code of what this run names is not mine, and I want the same." """
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 class _RunState:
@@ -282,6 +286,7 @@ class JoinRequest(_message.Message):
     PROTOCOL_LEAST_FIELD_NUMBER: _builtins.int
     DIGESTS_FIELD_NUMBER: _builtins.int
     LIFE_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     """the newest revision of edgeflock.v1 that the client speaks"""
     software: _builtins.str
@@ -302,6 +307,10 @@ class JoinRequest(_message.Message):
 
     @_builtins.property
     def device(self) -> Global___Device: ...
+    @_builtins.property
+    def code(self) -> _containers.RepeatedCompositeFieldContainer[Global___Code]:
+        """all plug-ins that a run could ask it for; at most 256 count"""
+
     def __init__(
         self,
         *,
@@ -314,14 +323,45 @@ class JoinRequest(_message.Message):
         protocol_least: _builtins.int = ...,
         digests: _builtins.bool = ...,
         life: _builtins.bytes = ...,
+        code: _abc.Iterable[Global___Code] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "own_data", b"own_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "device", b"device", "digests", b"digests", "instance_id", b"instance_id", "life", b"life", "own_data", b"own_data", "protocol", b"protocol", "protocol_least", b"protocol_least", "software", b"software"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "code", b"code", "device", b"device", "digests", b"digests", "instance_id", b"instance_id", "life", b"life", "own_data", b"own_data", "protocol", b"protocol", "protocol_least", b"protocol_least", "software", b"software"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JoinRequest: _TypeAlias = JoinRequest  # noqa: Y015
+
+@_typing.final
+class Code(_message.Message):
+    """What a name leads to that is no code of edgeflock."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """"methods", "models", "tasks", "datasets", "partitions", "transforms"; empty: any"""
+    name: _builtins.str
+    """as in Run; "custom" for the client's own --model"""
+    digest: _builtins.bytes
+    """32 bytes: SHA-256 of the package's source files; empty: not known"""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        name: _builtins.str = ...,
+        digest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "kind", b"kind", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Code: _TypeAlias = Code  # noqa: Y015
 
 @_typing.final
 class OwnData(_message.Message):
@@ -502,6 +542,7 @@ class Run(_message.Message):
     CLIENTS_FIELD_NUMBER: _builtins.int
     AUGMENT_FIELD_NUMBER: _builtins.int
     TUNING_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     epoch: _builtins.int
     """raised when the server had to go back to an older state"""
@@ -525,6 +566,10 @@ class Run(_message.Message):
     def tuning(self) -> Global___Tuning:
         """absent: nothing is asked"""
 
+    @_builtins.property
+    def code(self) -> _containers.RepeatedCompositeFieldContainer[Global___Code]:
+        """the plug-ins that it names, as they are at the server"""
+
     def __init__(
         self,
         *,
@@ -538,10 +583,11 @@ class Run(_message.Message):
         clients: _builtins.int = ...,
         augment: _builtins.str = ...,
         tuning: Global___Tuning | None = ...,
+        code: _abc.Iterable[Global___Code] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "model", b"model", "tuning", b"tuning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["augment", b"augment", "clients", b"clients", "data", b"data", "epoch", b"epoch", "method", b"method", "model", b"model", "options", b"options", "run_id", b"run_id", "seed", b"seed", "tuning", b"tuning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["augment", b"augment", "clients", b"clients", "code", b"code", "data", b"data", "epoch", b"epoch", "method", b"method", "model", b"model", "options", b"options", "run_id", b"run_id", "seed", b"seed", "tuning", b"tuning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

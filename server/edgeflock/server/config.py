@@ -368,6 +368,12 @@ class ServerConfig:
         group=_NET,
         metavar="ADDRESS",
     )
+    same_code: bool = option(
+        False,
+        FLAG,
+        "refuse a client whose plug-ins are other code than the server's; else a difference is only said",
+        group=_NET,
+    )
     tls_cert: Path | None = option(
         None,
         PATH,
@@ -477,11 +483,20 @@ def listen_address(config: ServerConfig) -> Address:
     return parse_address(config.listen, "--listen", any_port=True, everywhere=safe)
 
 
+def names(config: ServerConfig) -> dict[str, str]:
+    """Return what a run names that may be a plug-in, by kind and without arguments; its model aside."""
+    known = [name.partition(":")[0] for name in listing.datasets()]
+    found = {
+        "methods": config.method,
+        "datasets": parted(config.dataset or "", known)[0],
+        "partitions": parted(config.partition, listing.partitions())[0],
+    }
+    return {kind: name for kind, name in found.items() if name}
+
+
 def references(config: ServerConfig) -> tuple[str, ...]:
     """Return the foreign code that a device must have allowed by name; a model is named there by --model."""
-    cut = parted(config.partition, listing.partitions())[0]
-    data = parted(config.dataset or "", [name.partition(":")[0] for name in listing.datasets()])[0]
-    return tuple(name for name in (config.method, data, cut) if is_reference(name))
+    return tuple(filter(is_reference, names(config).values()))
 
 
 def default_run_dir(method: str) -> Path:

@@ -24,6 +24,7 @@ from edgeflock.common.wire.messages import (
     REASONS,
     REASONS_BACK,
     choice_from_wire,
+    code_to_wire,
     kind_from_wire,
     package_from_wire,
     package_to_wire,
@@ -127,6 +128,7 @@ def join_request(who: Introduction, software: str, *, digests: bool) -> pb.JoinR
         life=who.life,
         own_data=None if who.own is None else _own_data(who.own),
         device=pb.Device(**asdict(who.device)),
+        code=code_to_wire(who.code),
     )
 
 

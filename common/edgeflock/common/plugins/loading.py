@@ -144,16 +144,16 @@ def find(kind: str, name: str, wanted: type[T]) -> T | None:
                 f"{name!r} is code that this machine has not allowed: "
                 f"start with --allow-code {name} if it is to run here"
             )
-        return _checked(load(name, _words(kind)), kind, name, "", wanted)
+        return _checked(load(name, word(kind)), kind, name, "", wanted)
     plugins = installed(kind).get(name, ())
     if len(plugins) > 1:
         packages = " and ".join(plugin.package for plugin in plugins)
-        raise PluginError(f"{_words(kind)} {name!r} is brought by {packages}: uninstall all but one")
+        raise PluginError(f"{word(kind)} {name!r} is brought by {packages}: uninstall all but one")
     if not plugins:
         return None
     plugin = plugins[0]
     try:
-        found = load(plugin.reference, f"{_words(kind)} {name} of {plugin.package}")
+        found = load(plugin.reference, f"{word(kind)} {name} of {plugin.package}")
     except BadValue as error:
         raise PluginError(str(error)) from error
     return _checked(found, kind, name, f" of {plugin.package}", wanted)
@@ -167,11 +167,12 @@ def _is_there(module: str) -> bool:
 def _checked(found: object, kind: str, name: str, whose: str, wanted: type[T]) -> T:
     if not isinstance(found, wanted):
         raise PluginError(
-            f"{_words(kind)} {name}{whose} is of the type {type(found).__name__}, "
+            f"{word(kind)} {name}{whose} is of the type {type(found).__name__}, "
             f"wanted is {wanted.__module__}.{wanted.__qualname__}"
         )
     return found
 
 
-def _words(kind: str) -> str:
+def word(kind: str) -> str:
+    """Return what one of a kind is called."""
     return {"datasets": "data set"}.get(kind, kind.removesuffix("s"))

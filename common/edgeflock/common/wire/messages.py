@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import fields
+from itertools import islice
 
 from edgeflock.common.errors import MalformedMessage
 from edgeflock.common.payload.choice import for_kind
@@ -19,6 +20,7 @@ from edgeflock.common.payload.layout import (
     TensorSpec,
 )
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Scope, Section
+from edgeflock.common.plugins.digest import Code
 from edgeflock.common.reason import Reason
 from edgeflock.common.run import DataDescription, ModelDescription, RunDescription
 from edgeflock.common.tuning.tuning import NOTHING, Tuning
@@ -52,6 +54,8 @@ MAX_SCALAR_NAME = 64  # characters
 MAX_TENSORS = 100_000
 MAX_TENSOR_NAME = 256  # characters
 MAX_DIMENSIONS = 8
+MAX_CODE = 256  # plug-ins of one end that are taken note of
+_NAME, _CODE_DIGEST = 256, 32  # characters, bytes
 MAX_ELEMENTS = 1 << 40  # of one bundle: 4 TiB of float32
 
 KINDS = {kind: bundle_pb2.BundleKind.Value(f"BUNDLE_KIND_{kind.name}") for kind in Kind}
@@ -214,6 +218,16 @@ def augment_from_wire(text: str) -> str:
     return text or _AS_IT_IS
 
 
+def code_to_wire(code: Iterable[Code]) -> list[aggregator_pb2.Code]:
+    return [aggregator_pb2.Code(**vars(one)) for one in code]
+
+
+def code_from_wire(messages: Iterable[aggregator_pb2.Code]) -> tuple[Code, ...]:
+    """Return what an end says of its foreign code, as far as that is taken note of."""
+    kept = (one for one in islice(messages, MAX_CODE) if len(one.digest) <= _CODE_DIGEST)
+    return tuple(Code(one.kind[:_NAME], one.name[:_NAME], one.digest) for one in kept)
+
+
 def tuning_to_wire(tuning: Tuning) -> aggregator_pb2.Tuning | None:
     return None if tuning == NOTHING else aggregator_pb2.Tuning(**vars(tuning))
 
@@ -246,6 +260,7 @@ def run_to_wire(run: RunDescription, *, whole: bool = True) -> aggregator_pb2.Ru
         clients=run.clients,
         augment=augment_to_wire(run.augment),
         tuning=tuning_to_wire(run.tuning),
+        code=code_to_wire(run.code),
     )
 
 
@@ -274,6 +289,7 @@ def run_from_wire(message: aggregator_pb2.Run) -> RunDescription:
         tuple(map(_constant_from_wire, spec.constants)),
         augment_from_wire(message.augment),
         tuning=tuning_from_wire(message.tuning),
+        code=code_from_wire(message.code),
     )
 
 

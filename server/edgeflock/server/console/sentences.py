@@ -36,6 +36,7 @@ _SENTENCES: dict[str, str] = {
     "run_broken": "round {round}: the server cannot go on: {reason}",
     "epoch_raised": "what came after round {round} is lost: the run goes on from there in epoch {epoch}",
     "caution": "{reason}",
+    "code_differs": "{client}: {reason}",
     "certificate": "the server's certificate {reason}",
     "budget_unmeasured": "round {round}: {reason}",
     "round_cut": "round {round} is closed now, with the updates of {counted}: {reason}",

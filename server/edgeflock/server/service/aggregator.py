@@ -20,7 +20,15 @@ from edgeflock.server.engine.views import ClientView
 from edgeflock.server.service import certificates
 from edgeflock.server.service.download import Fetching
 from edgeflock.server.service.flow import CreditPool, Patience
-from edgeflock.server.service.join import check_data, check_join, check_ready, revision
+from edgeflock.server.service.join import (
+    Differing,
+    check_code,
+    check_data,
+    check_join,
+    check_ready,
+    code_differences,
+    revision,
+)
 from edgeflock.server.service.refusals import OFFENCES, UNKNOWN_SESSION, RefusalCount, to_wire
 from edgeflock.server.service.sessions import DuplicateId, Session, Sessions
 from edgeflock.server.service.stated import of_device, of_progress, of_round
@@ -49,10 +57,12 @@ class AggregatorService:
         pool: CreditPool,
         *,
         certified: bool = False,
+        same_code: bool = False,
     ) -> None:
         self._intake, self._sessions, self.pool = intake, sessions, pool
         self._run, self._message, self._brief = run, run_to_wire(run), run_to_wire(run, whole=False)
         self._certified = certified  # clients show certificates, with their ids
+        self._same_code, self._differing = same_code, Differing(intake.note)
         self._fetching, self._uploads = Fetching(intake), Uploads(intake, pool)
         self.refusals = RefusalCount(intake.note)
 
@@ -74,6 +84,7 @@ class AggregatorService:
             "client_joined", client=session.client_id, software=session.software, **session.device
         )
         log.info("client_joined", client=session.client_id, **session.device)
+        self._differing.tell(session.client_id, code_differences(request, self._run))
         run = self._brief if request.digests else self._message
         admission = pb.Admission(session=session.token, run=run, protocol=revision(request) or 0)
         return pb.JoinResponse(admission=admission)
@@ -85,7 +96,11 @@ class AggregatorService:
             names = ", ".join(certificates.names_of(context))[:200] or "nobody"
             sentence = f"your certificate is for {names}, not for a client {request.client_id!r}"
             return Refused(Reason.WRONG_CERTIFICATE, sentence)
-        return self._intake.join(request.client_id) or check_data(request, self._run)
+        return (
+            self._intake.join(request.client_id)
+            or check_data(request, self._run)
+            or check_code(request, self._run, same=self._same_code)
+        )
 
     def _admit(self, session: Session) -> Refused | None:
         try:

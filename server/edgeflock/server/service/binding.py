@@ -35,9 +35,11 @@ def add_aggregator(
     *,
     credit_bytes: int,
     certified: bool = False,
+    same_code: bool = False,
 ) -> AggregatorService:
     """Let the server answer clients; so many bytes of their uploads may be in the air."""
-    service = AggregatorService(intake, sessions, run, CreditPool(credit_bytes), certified=certified)
+    pool = CreditPool(credit_bytes)
+    service = AggregatorService(intake, sessions, run, pool, certified=certified, same_code=same_code)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(AGGREGATOR, _handlers(service)),))
     return service
 

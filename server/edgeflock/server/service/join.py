@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+import structlog
 
 from edgeflock.common.client_id import WORDS, is_client_id
+from edgeflock.common.plugins.digest import differences
 from edgeflock.common.reason import Reason
 from edgeflock.common.run import RunDescription
 from edgeflock.common.tuning.tuning import Tuning
-from edgeflock.common.wire.messages import augment_from_wire, tuning_from_wire
+from edgeflock.common.wire.messages import augment_from_wire, code_from_wire, tuning_from_wire
 from edgeflock.common.wire.transport import Revisions, common_revision, in_words, spoken
 from edgeflock.server.core.refusal import Refused
 from edgeflock.v1 import aggregator_pb2 as pb
 
 _INSTANCE_BYTES = 16
+_MOST_TOLD = 10_000  # clients
+
+log = structlog.get_logger()
 
 
 def check_join(request: pb.JoinRequest, software: str) -> Refused | None:
@@ -65,6 +71,32 @@ def check_data(request: pb.JoinRequest, run: RunDescription) -> Refused | None:
             f"your labels go up to {own.highest_label}, this run has classes 0 to {model.classes - 1}",
         )
     return None
+
+
+def check_code(request: pb.JoinRequest, run: RunDescription, *, same: bool) -> Refused | None:
+    """Return why the client's foreign code cannot be taken, where it has to be the same."""
+    if not same or not (found := code_differences(request, run)):
+        return None
+    return Refused(Reason.OTHER_CODE, f"{'; '.join(found)}: this server wants the same (--same-code)")
+
+
+def code_differences(request: pb.JoinRequest, run: RunDescription) -> list[str]:
+    """Return in sentences what the client has otherwise of the code that the run names."""
+    return list(differences(run.code, code_from_wire(request.code)))
+
+
+class Differing:
+    """Says once of each client that its foreign code is not the server's."""
+
+    def __init__(self, note: Callable[..., None]) -> None:
+        self._note = note
+        self._told: dict[str, list[str]] = {}
+
+    def tell(self, client: str, found: list[str]) -> None:
+        if found and self._told.get(client) != found and len(self._told) < _MOST_TOLD:
+            self._told[client] = found
+            self._note("code_differs", client=client, reason="; ".join(found))
+            log.warning("code_differs", client=client, reason="; ".join(found))
 
 
 def check_ready(report: pb.Ready, run: RunDescription) -> Refused | None:

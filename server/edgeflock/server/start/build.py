@@ -43,6 +43,7 @@ from edgeflock.server.learning.evaluator import Evaluator, Testers
 from edgeflock.server.learning.learner import Learner, Terms
 from edgeflock.server.learning.tools import ServerTools
 from edgeflock.server.start import weights
+from edgeflock.server.start.plugins import code_of
 
 log = structlog.get_logger()
 _YEAR_S = 365 * 86400.0
@@ -294,6 +295,7 @@ def describe_run(
         constants.described(flat.constants),
         config.augment,
         tuning=describe_tuning(config),
+        code=code_of(config),
     )
 
 

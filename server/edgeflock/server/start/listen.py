@@ -117,6 +117,7 @@ async def _clients(run: RunInMotion, trusted: Certificates | None) -> grpc.aio.S
         run.parts.run,
         credit_bytes=config.credit_mib * 1024 * 1024,
         certified=trusted is not None and trusted.clients is not None,
+        same_code=config.same_code,
     )
     healthy = health.aio.HealthServicer()  # pyright: ignore[reportAttributeAccessIssue] - made at import
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)

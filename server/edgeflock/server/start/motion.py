@@ -62,6 +62,8 @@ class RunInMotion:
         if config.budget:
             fields["budget"] = config.budget
         more = {"method": config.method, "rounds": config.rounds, **versions()}
+        if code := self.parts.run.code:
+            more["code"] = {str(one): one.digest.hex() for one in code}
         self.parts.journal.note("run_started", **fields, **more)
         log.info("run_started", **fields, run_dir=str(self.parts.run_dir), method=config.method)
         if (found := build.classes_held(config)) is not None:
