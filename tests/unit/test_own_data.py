@@ -14,7 +14,8 @@ from edgeflock.client.config import ClientConfig
 from edgeflock.client.training.data import HostedData
 from edgeflock.common.datasets.kit import registry
 from edgeflock.common.datasets.kit.base import Array, Part, Scaling
-from edgeflock.common.datasets.kit.own import check, how, load_own, ready
+from edgeflock.common.datasets.kit.own import check, classes_only, how, load_own, load_part, ready
+from edgeflock.common.datasets.kit.stored import Stored
 from edgeflock.common.errors import BadData, EdgeflockError, MissingData
 from edgeflock.common.partitions.kit.assign import cut
 from edgeflock.common.payload.layout import NO_BUFFERS, NO_COUNTERS, Layout, ModelLayouts
@@ -34,9 +35,13 @@ def good(**changed: Array) -> dict[str, Array]:
     return {"x": RANDOM.normal(3, 9, (8, 5)), "y": np.arange(8) % 3, **changed}
 
 
+def labels(stored: Stored) -> Array:
+    return np.concatenate(list(stored.labels()))
+
+
 def refused(path: Path) -> str:
     with pytest.raises(EdgeflockError) as refusal:
-        load_own(path)
+        classes_only(load_own(path))
     assert isinstance(refusal.value, BadData | MissingData)
     assert refusal.value.exit_code == 2
     assert "\n" not in str(refusal.value)
@@ -47,22 +52,23 @@ def refused(path: Path) -> str:
 def test_floats_are_taken_as_they_are(tmp_path: Path, kind: str) -> None:
     arrays = good()
     arrays["x"] = arrays["x"].astype(kind)
-    own = load_own(write(tmp_path / "own.npz", **arrays))
-    assert own.train.x.dtype == np.float32
-    assert np.array_equal(own.train.x, arrays["x"].astype(np.float32))
-    assert own.test is None
+    path = write(tmp_path / "own.npz", **arrays)
+    part = load_part(path)
+    assert part.x.dtype == np.float32
+    assert np.array_equal(part.x, arrays["x"].astype(np.float32))
+    assert load_own(path).test is None
 
 
 def test_bytes_are_divided_by_255_and_nothing_else_without_a_data_set(tmp_path: Path) -> None:
     x = np.array([[0, 51, 255]], np.uint8)
-    own = load_own(write(tmp_path / "own.npz", x=x, y=np.zeros(1, np.int64)))
-    np.testing.assert_allclose(check(own.train, (3,), 1, registry.scaling(None)).x, [[0, 0.2, 1]], rtol=1e-6)
+    part = load_part(write(tmp_path / "own.npz", x=x, y=np.zeros(1, np.int64)))
+    np.testing.assert_allclose(check(part, (3,), 1, registry.scaling(None)).x, [[0, 0.2, 1]], rtol=1e-6)
 
 
 def test_bytes_beside_a_data_set_become_what_its_own_do(tmp_path: Path) -> None:
     digits = registry.load("digits")
-    own = load_own(write(tmp_path / "own.npz", x=digits.test.x[:, 0], y=digits.test.y))
-    fitting = check(own.train, digits.input_shape, digits.classes, registry.scaling("digits"))
+    part = load_part(write(tmp_path / "own.npz", x=digits.test.x[:, 0], y=digits.test.y))
+    fitting = check(part, digits.input_shape, digits.classes, registry.scaling("digits"))
     assert np.array_equal(fitting.x, digits.ready(digits.test).x)
     with pytest.raises(BadData, match="bytes go up to 255, those of this run's data set to 16: give floats"):
         check(
@@ -100,22 +106,22 @@ def test_nothing_is_held_out(tmp_path: Path) -> None:
     arrays = good()
     own = load_own(write(tmp_path / "own.npz", **arrays))
     assert len(own.train) == 8
-    assert np.array_equal(own.train.y, arrays["y"])
+    assert np.array_equal(labels(own.train), arrays["y"])
     assert own.highest_label == 2
 
 
 def test_a_test_part_is_taken_if_it_is_there(tmp_path: Path) -> None:
     own = load_own(write(tmp_path / "own.npz", **good(x_test=np.ones((2, 5)), y_test=np.array([7, 0]))))
     assert own.test is not None
-    assert list(own.test.y) == [7, 0]
+    assert list(labels(own.test)) == [7, 0]
     assert own.highest_label == 7
 
 
 @pytest.mark.parametrize("kind", ["uint8", "int32", "int64", "uint64"])
 def test_labels_may_be_any_whole_numbers(tmp_path: Path, kind: str) -> None:
-    own = load_own(write(tmp_path / "own.npz", **good(y=np.arange(8).astype(kind)[:, None])))
-    assert own.train.y.dtype == np.int64
-    assert list(own.train.y) == list(range(8))
+    part = load_part(write(tmp_path / "own.npz", **good(y=np.arange(8).astype(kind)[:, None])))
+    assert part.y.dtype == np.int64
+    assert list(part.y) == list(range(8))
 
 
 @pytest.mark.parametrize(
@@ -125,9 +131,9 @@ def test_labels_may_be_any_whole_numbers(tmp_path: Path, kind: str) -> None:
 def test_images_have_their_channels_first(
     tmp_path: Path, stored: tuple[int, ...], seen: tuple[int, ...]
 ) -> None:
-    own = load_own(write(tmp_path / "own.npz", **good(x=RANDOM.integers(0, 255, stored, dtype=np.uint8))))
-    assert own.input_shape == seen
-    assert own.train.x.flags["C_CONTIGUOUS"]
+    part = load_part(write(tmp_path / "own.npz", **good(x=RANDOM.integers(0, 255, stored, dtype=np.uint8))))
+    assert part.input_shape == seen
+    assert part.x.flags["C_CONTIGUOUS"]
 
 
 @pytest.mark.parametrize(
@@ -190,8 +196,9 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_single_array_is_not_an_archive(tmp_path: Path) -> None:
-    np.save(tmp_path / "own.npy", np.zeros(3))
-    assert "holds a single array" in refused(tmp_path / "own.npy")
+    with (tmp_path / "own.npz").open("wb") as file:
+        np.save(file, np.zeros(3))
+    assert "holds a single array" in refused(tmp_path / "own.npz")
 
 
 @pytest.mark.parametrize("position", [0.3, 0.6, 0.9])
@@ -282,8 +289,8 @@ def test_a_folder_of_images_is_own_data(tmp_path: Path) -> None:
             write_image(tmp_path / name / f"{k}.png", np.full((4, 5), 51 * label, np.uint8))
     own = load_own(tmp_path)
     assert own.input_shape == (1, 4, 5)
-    assert list(own.train.y) == [0, 0, 0, 1, 1, 1]
-    assert ready(own.train, registry.scaling(None)).x.max() == pytest.approx(0.2)
+    assert list(labels(own.train)) == [0, 0, 0, 1, 1, 1]
+    assert ready(load_part(tmp_path), registry.scaling(None)).x.max() == pytest.approx(0.2)
     assert own.test is None
     assert load_own(tmp_path, size=8).input_shape == (1, 8, 8)
 
@@ -291,10 +298,10 @@ def test_a_folder_of_images_is_own_data(tmp_path: Path) -> None:
 def test_a_device_that_lacks_a_class_keeps_the_numbers_of_the_others(tmp_path: Path) -> None:
     """By number in the folder's name, or by a list of all classes."""
     write_image(tmp_path / "numbers/07/a.png", np.zeros((4, 4), np.uint8))
-    assert list(load_own(tmp_path / "numbers").train.y) == [7]
+    assert list(labels(load_own(tmp_path / "numbers").train)) == [7]
     write_image(tmp_path / "names/dog/a.png", np.zeros((4, 4), np.uint8))
     (tmp_path / "names/classes.txt").write_text("cat\ndog\n\nhorse\n")
-    assert list(load_own(tmp_path / "names").train.y) == [1]
+    assert list(labels(load_own(tmp_path / "names").train)) == [1]
 
 
 def test_a_folder_with_train_and_test_brings_its_test_part(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from edgeflock.common.command.log import log_format_option, log_level_option
 from edgeflock.common.command.options import check, option
 from edgeflock.common.command.ranges import Range, above, between
 from edgeflock.common.errors import BadValue, MissingData, UsageError
-from edgeflock.common.plugins.loading import allow
+from edgeflock.common.plugins.loading import allow, is_reference
 from edgeflock.common.wire.address import parse_address, require_trust
 from edgeflock.common.wire.tls import Source, read_pair
 
@@ -82,10 +82,20 @@ class ClientConfig:
     data: Path | None = option(
         None,
         PATH,
-        "own data: an .npz with x and y, or a folder of images; {id} stands for the hosted client's id, "
-        "{index} for the number at its end",
+        "own data: an .npz with x and y, an .npy or a folder with x.npy and y.npy, a folder of images, "
+        "or your own package.module:factory; {id} stands for the hosted client's id, {index} for the number "
+        "at its end",
         group=_DATA,
-        metavar="PATH",
+        metavar="SOURCE",
+    )
+    size: int | None = option(
+        None,
+        INTEGER,
+        "side in pixels that images of --data are resized to",
+        group=_DATA,
+        allowed=between(1, 4096, "a number of pixels"),
+        shown="all are of one size",
+        metavar="PIXELS",
     )
     data_root: Path | None = option(
         None,
@@ -234,7 +244,7 @@ def _check_data(config: ClientConfig) -> None:
         raise MissingData(f"--data-root {str(config.data_root)!r} is not a directory")
     for name in hosted_ids(config) or (("",) if "{" not in str(config.data) else ()):
         path = data_path(config, name)
-        if path is not None and not path.exists():
+        if path is not None and not (path.exists() or is_reference(str(path))):
             raise MissingData(f"--data {str(path)!r} does not exist")
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 
 from numpy.random import PCG64, Generator  # at once: NumPy's own late import fails in two threads at a time
+
+GLOBAL = threading.Lock()  # held by whoever seeds and draws from the one generator that a whole library has
 
 
 def derive(seed: int, *words: str | int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
@@ -14,10 +15,12 @@ import torch
 
 from edgeflock.client.config import ClientConfig, data_path
 from edgeflock.client.training.exam import TestSamples
+from edgeflock.client.training.lazy import stock, tensors
 from edgeflock.common.datasets.kit import own
 from edgeflock.common.datasets.kit import registry as datasets
-from edgeflock.common.datasets.kit.base import Part, Scaling
+from edgeflock.common.datasets.kit.base import Labels, Part, Scaling
 from edgeflock.common.datasets.kit.own import OwnPart
+from edgeflock.common.datasets.kit.stored import Stored
 from edgeflock.common.errors import BadData, UsageError
 from edgeflock.common.foreign import foreign
 from edgeflock.common.partitions.kit.assign import assign, cut, local_test
@@ -64,44 +67,51 @@ class HostedData:
 
     def own(self, client_id: str) -> OwnPart | None:
         """Return the client's own data, if it has some; raises MissingData or BadData."""
-        path = data_path(self._config, client_id)
-        if path is None:
+        source = data_path(self._config, client_id)
+        if source is None:
             return None
         if client_id not in self._own:
-            with foreign(f"reading {path}"):
-                self._own[client_id] = own.load_own(path)
+            with foreign(f"reading {source}"):
+                found = own.load_own(source, client_id, self._config.size)
+                self._own[client_id] = own.classes_only(found)
         return self._own[client_id]
 
     def member(self, run: RunDescription, client_id: str, seat: int) -> Member:
         """Return the client in its seat with its data: its own, or its shard of the run's data set."""
         if client_id in self._own:
-            mine, scaling = self._own[client_id].train, _scaling(run)
-            log.info("data_read", client=client_id, numbers=own.how(mine, scaling))
-            shard = self._made(own.check(mine, run.model.input_shape, run.model.classes, scaling))
-        elif run.data is not None:
-            shard = self._shard(run.data, seat)
-            if len(shard.part) and shard.part.input_shape != run.model.input_shape:
-                found = f"{run.data.dataset} has samples of {shard.part.input_shape}"
-                raise BadData(f"{found}, this run needs {run.model.input_shape}")
-        else:
+            return self._with_own(run, self._own[client_id], seat)
+        if run.data is None:
             raise UsageError("this run needs data of your own: name yours with --data")
-        counts = np.bincount(shard.part.y, minlength=run.model.classes)
-        tests = self._tests(run, client_id, seat, shard)
-        return Member(seat, shard.data, tuple(map(int, counts)), tests)
+        shard = self._shard(run.data, seat)
+        if len(shard.part) and shard.part.input_shape != run.model.input_shape:
+            found = f"{run.data.dataset} has samples of {shard.part.input_shape}"
+            raise BadData(f"{found}, this run needs {run.model.input_shape}")
+        tests = self._tests(run, seat, run.data, shard)
+        return Member(seat, shard.data, _counts(run, [shard.part.y]), tests)
 
-    def _tests(self, run: RunDescription, client_id: str, seat: int, shard: Shard) -> TestSamples:
+    def _with_own(self, run: RunDescription, mine: OwnPart, seat: int) -> Member:
+        scaling = _scaling(run)
+        own.check_names(mine, run.model.classes)
+        log.info("data_read", source=mine.train.where, numbers=own.how(mine.train, scaling))
+        data = self._stock(mine.train, run)
+        tests = TestSamples(
+            {LOCAL: lambda: self._own_test(run, mine), POOLED: lambda: self._pooled_test(run)}
+        )
+        return Member(seat, data, _counts(run, mine.train.labels()), tests)
+
+    def _own_test(self, run: RunDescription, mine: OwnPart) -> Stock | None:
+        return None if mine.test is None else self._stock(mine.test, run)
+
+    def _stock(self, stored: Stored, run: RunDescription) -> Stock:
+        fit = own.fits(stored, run.model.input_shape, run.model.classes, _scaling(run))
+        return stock(stored, fit, self._device)
+
+    def _tests(self, run: RunDescription, seat: int, spec: DataDescription, shard: Shard) -> TestSamples:
         """Return what the client's own model is tested on: most runs never ask for it."""
-        mine = self._own.get(client_id)
 
-        def local() -> LocalData | None:
-            if mine is not None:
-                if mine.test is None:
-                    return None
-                return self._tensors(self._fitting(mine.test, run))
-            if run.data is None:
-                return None
-            dataset = datasets.load(run.data.dataset, self._config.data_root)
-            return self._tensors(local_test(dataset, shard.part, seed=run.data.seed, index=seat))
+        def local() -> Stock:
+            dataset = datasets.load(spec.dataset, self._config.data_root)
+            return self._tensors(local_test(dataset, shard.part, seed=spec.seed, index=seat))
 
         return TestSamples({LOCAL: local, POOLED: lambda: self._pooled_test(run)})
 
@@ -135,8 +145,7 @@ class HostedData:
         return Shard(part, self._tensors(part))
 
     def _tensors(self, part: Part) -> LocalData:
-        x, y = torch.from_numpy(np.ascontiguousarray(part.x, np.float32)), torch.from_numpy(part.y)
-        return LocalData(x.to(self._device), y.to(self._device))
+        return LocalData(*tensors(part, self._device))
 
 
 def _cutting(spec: DataDescription) -> dict[str, Any]:
@@ -149,6 +158,14 @@ def _cutting(spec: DataDescription) -> dict[str, Any]:
         "public_fraction": spec.public_fraction,
         "public_from_shards": spec.public_from_shards,
     }
+
+
+def _counts(run: RunDescription, labels: Iterable[Labels]) -> tuple[int, ...]:
+    """Return how many samples there are of each class."""
+    found = np.zeros(run.model.classes, np.int64)
+    for y in labels:
+        found += np.bincount(y.reshape(-1), minlength=run.model.classes)
+    return tuple(map(int, found))
 
 
 def _scaling(run: RunDescription) -> Scaling:

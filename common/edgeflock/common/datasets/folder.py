@@ -28,7 +28,7 @@ def read(argument: str, root: Path) -> Dataset:
         )
     split = (path / "train").is_dir() and (path / "test").is_dir()
     halves = (path / "train", path / "test") if split else (path, path)
-    names = images.class_names(halves[0])
+    names, _ = images.class_names(halves[0], beside=path)
     found = [images.labelled(half, names) for half in halves]
     if not split:
         found = _split(found[0], len(names))

@@ -49,7 +49,7 @@ def _part(where: str, x: Array, y: Array, classes: int | None) -> Part:
         if x.dtype.kind != "f" or not np.isfinite(x).all():
             raise BadData(f"{where}: samples are {x.dtype}, allowed are uint8 and finite floats")
         x = x.astype(np.float32)
-    return part(where, npz.channels_first(x), y, classes or int(y.max(initial=0)) + 1)
+    return part(where, np.ascontiguousarray(npz.channels_first(x)), y, classes or int(y.max(initial=0)) + 1)
 
 
 SETS = {"npz": Entry(read, argument="NAME")}

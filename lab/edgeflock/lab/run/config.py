@@ -33,9 +33,10 @@ class LabConfig:
     client_data: str | None = option(
         None,
         TEXT,
-        "own data of the clients, e.g. file-{index}.npz: {index} is the client's number, {id} its name",
+        "own data of the clients, e.g. file-{index}.npz: {index} is the client's number, {id} its name; "
+        "or your own package.module:factory",
         group=_GROUP,
-        metavar="PATH",
+        metavar="SOURCE",
     )
 
 

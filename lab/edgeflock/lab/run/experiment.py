@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from edgeflock.common.plugins.loading import is_reference
 from edgeflock.common.command import flags, signals
 from edgeflock.common.command.terminal import Terminal
 from edgeflock.common.command.units import counted
@@ -210,7 +211,9 @@ class Experiment:
         if before.processes and asked not in (None, before.processes):
             words = f"{before.processes}, as before: clients' state is kept by process"
             raise BadValue("--processes", asked, words)
-        data = self.lab.client_data and str(Path(self.lab.client_data).absolute())
+        data = self.lab.client_data
+        if data and not is_reference(data):
+            data = str(Path(data).absolute())
         return LabConfig(
             processes=before.processes or asked or usual(clients), client_data=data or before.client_data
         )

@@ -14,7 +14,7 @@ from torch import Tensor
 from edgeflock.common import seeds
 from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.datasets.kit.base import Part
-from edgeflock.common.datasets.kit.own import check, how, load_own
+from edgeflock.common.datasets.kit.own import check, how, load_part
 from edgeflock.common.errors import BadData, UsageError
 from edgeflock.common.partitions.kit.assign import public
 from edgeflock.methods.kit.batches import LocalData
@@ -77,7 +77,7 @@ class ServerTools:
         """Read samples in the run's shape; raises BadData that names the flag."""
         scaling = datasets.scaling(self._config.dataset)
         try:
-            own = load_own(path).train
+            own = load_part(path)
             log.info("data_read", flag=flag, file=str(path), numbers=how(own, scaling))
             return _tensors(check(own, tuple(self._test.x.shape[1:]), self._classes, scaling))
         except BadData as error:

@@ -14,7 +14,7 @@ from edgeflock.common.datasets.kit import augment
 from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.datasets.kit.augment import Augmentation
 from edgeflock.common.datasets.kit.base import Part, Scaling, count_classes
-from edgeflock.common.datasets.kit.own import check, how, load_own
+from edgeflock.common.datasets.kit.own import check, how, load_part
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.foreign import foreign
 from edgeflock.common.models.kit import registry as models
@@ -80,7 +80,7 @@ def load_test_set(config: ServerConfig) -> TestSet:
 
 def _eval_data(path: Path, scaling: Scaling) -> Part:
     """Read --eval-data as it is stored, and say what its numbers become."""
-    own = load_own(path).train
+    own = load_part(path)
     log.info("data_read", flag="--eval-data", file=str(path), numbers=how(own, scaling))
     return own
 

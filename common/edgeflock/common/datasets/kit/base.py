@@ -36,6 +36,11 @@ class Part:
     def input_shape(self) -> tuple[int, ...]:
         return tuple(self.x.shape[1:])
 
+    @property
+    def kind(self) -> np.dtype[Any]:
+        """The type of the numbers of x."""
+        return self.x.dtype
+
     def take(self, indices: Indices) -> Part:
         groups = None if self.groups is None else self.groups[indices]
         return Part(self.x[indices], self.y[indices], groups)

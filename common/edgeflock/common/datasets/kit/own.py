@@ -1,145 +1,221 @@
-"""A client's own data: read as they are, checked, refused with a sentence; nothing is held out."""
+"""A client's own data: read as they are, refused with a sentence; nothing is held out, nothing is converted.
+
+What the numbers are is seen to here; what a run makes of them in `fits` and `Fit`, which know the run.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from edgeflock.common.datasets.kit import factory
 from edgeflock.common.datasets.kit.base import Array, Part, Scaling
 from edgeflock.common.datasets.kit.formats import images, npz
+from edgeflock.common.datasets.kit.stored import Arrays, Items, Stored, blocks, check_finite, words
 from edgeflock.common.errors import BadData, MissingData
+from edgeflock.common.plugins.loading import is_reference
+
+DECODED_BYTES = 256 << 20  # pictures that take no more are decoded once
+_ARRAYS = ("x", "y", "x_test", "y_test")
 
 
 @dataclass(frozen=True, eq=False)
 class OwnPart:
     """All of `x`, `y` is training data; `test` only if the owner brings `x_test`, `y_test`."""
 
-    train: Part
-    test: Part | None
+    train: Stored
+    test: Stored | None
+    guessed: tuple[str, ...] = ()  # classes by the names of folders, where nothing says that these are all
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         return self.train.input_shape
 
     @property
+    def parts(self) -> tuple[Stored, ...]:
+        return (self.train,) if self.test is None else (self.train, self.test)
+
+    @cached_property
     def highest_label(self) -> int:
-        """The highest label of either part."""
-        parts = [self.train] if self.test is None else [self.train, self.test]
-        return int(max(part.y.max() for part in parts))
+        """The highest label of either part; 0 where labels are no whole numbers, or there are none."""
+        found = [int(y.max(initial=0)) for part in self.parts for y in part.labels() if y.dtype.kind in "iu"]
+        return max(0, *found)
 
 
-def load_own(path: Path, size: int | None = None) -> OwnPart:
-    """Return own data from an .npz or from a folder of images, as stored: float32, or bytes.
+@dataclass(frozen=True)
+class Fit:
+    """What a run makes of samples as they are stored."""
+
+    input_shape: tuple[int, ...]
+    scaling: Scaling
+
+    def of(self, x: Array, y: Array) -> Part:
+        """Return samples as a run expects them, ready to train on: contiguous float32, labels as int64."""
+        part = Part(x.reshape(-1, *self.input_shape), y.reshape(-1).astype(np.int64, copy=False))
+        if x.dtype == np.uint8:
+            return self.scaling.of(part)
+        return replace(part, x=np.ascontiguousarray(part.x, np.float32))
+
+
+def load_own(source: Path, client_id: str = "", size: int | None = None) -> OwnPart:
+    """Return own data, as they are stored: of `package.module:factory`, of a folder, or of a file.
 
     `size` is the side in pixels that images of a folder are resized to. Raises MissingData or BadData.
     """
     try:
-        return _folder(path, size) if path.is_dir() else _archive(path)
+        found = _read(source, client_id, size)
     except OSError as error:
-        raise MissingData(f"{path} cannot be read: {error.strerror or error}") from error
+        raise MissingData(f"{source} cannot be read: {error.strerror or error}") from error
+    for part in found.parts:
+        if isinstance(part, Arrays):  # a Dataset has seen to it
+            _look_through(part)
+    return found
+
+
+def load_part(path: Path) -> Part:
+    """Return the training part of own data in memory, by classification's rule."""
+    found = classes_only(load_own(path)).train
+    x, y = found.take(np.arange(len(found)))
+    x = np.ascontiguousarray(x, None if x.dtype == np.uint8 else np.float32)
+    return Part(x, y.reshape(-1).astype(np.int64))
+
+
+def classes_only(found: OwnPart) -> OwnPart:
+    """Return own data if they are what classification takes. Raises BadData."""
+    for part in found.parts:
+        if part.kind != np.uint8 and part.kind.kind != "f":
+            raise BadData(f"{part.where}: x is {part.kind}, allowed are floats and uint8")
+        for y in part.labels():
+            _check_labels(part, y)
+    return found
 
 
 def ready(part: Part, scaling: Scaling) -> Part:
     """Return own data ready to train on: floats as they are, bytes as those of the run's data set."""
-    return scaling.of(part) if part.x.dtype == np.uint8 else part
+    return scaling.of(part) if part.kind == np.uint8 else part
 
 
-def how(part: Part, scaling: Scaling) -> str:
-    """Say what `ready` makes of the stored numbers."""
-    return f"bytes, {scaling}" if part.x.dtype == np.uint8 else "floats, as they are"
+def how(part: Part | Stored, scaling: Scaling) -> str:
+    """Say what is made of the stored numbers."""
+    return f"bytes, {scaling}" if part.kind == np.uint8 else "floats, as they are"
 
 
 def check(part: Part, input_shape: tuple[int, ...], classes: int, scaling: Scaling) -> Part:
-    """Return own data as a run expects it, ready to train on: a channel dimension of one may be missing or
+    """Return a part as a run expects it, ready to train on: a channel dimension of one may be missing or
     too many, and bytes are scaled as those of the run's data set.
 
     Raises BadData for another shape, for labels outside the classes and for bytes beyond those of the set.
     """
-    if part.input_shape == input_shape:
-        fitting = part
-    elif _plain(part.input_shape) == _plain(input_shape):
-        fitting = Part(part.x.reshape(-1, *input_shape), part.y, part.groups)
-    else:
-        raise BadData(
-            f"samples have the shape {_words(part.input_shape)}, this run needs {_words(input_shape)}"
-        )
-    if len(part) and int(part.y.max()) >= classes:
-        raise BadData(f"labels go up to {part.y.max()}, this run has {classes} classes: 0 to {classes - 1}")
-    if len(part) and part.x.dtype == np.uint8 and int(part.x.max()) > scaling.over:
-        raise BadData(
-            f"bytes go up to {part.x.max()}, those of this run's data set to {scaling.over:g}: give floats"
-        )
-    return ready(fitting, scaling)
+    if part.input_shape != input_shape:
+        _check_shape(part.input_shape, input_shape)
+        part = Part(part.x.reshape(-1, *input_shape), part.y, part.groups)
+    if len(part):
+        _check_classes(int(part.y.max()), classes)
+        if part.kind == np.uint8:
+            _check_bytes(int(part.x.max()), scaling)
+    return ready(part, scaling)
 
 
-def _archive(path: Path) -> OwnPart:
-    arrays = npz.read(path)
-    x, y = npz.pick(path, arrays, "x", "y")
-    train, test = _part(path, "x", x, y), None
-    if "x_test" in arrays or "y_test" in arrays:
-        test = _part(path, "x_test", *npz.pick(path, arrays, "x_test", "y_test"))
-        if test.input_shape != train.input_shape:
-            found = f"{_words(train.input_shape)} and {_words(test.input_shape)}"
-            raise BadData(f"{path}: samples of x and of x_test have different shapes, {found}")
-    return OwnPart(train, test)
+def fits(part: Stored, input_shape: tuple[int, ...], classes: int, scaling: Scaling) -> Fit:
+    """Return what makes own data what a run expects. Raises BadData as `check` does."""
+    _check_shape(part.input_shape, input_shape)
+    for y in part.labels():
+        _check_classes(int(y.max()), classes)
+    if part.kind == np.uint8 and scaling.over < 255:
+        for _, x, _ in blocks(part):
+            _check_bytes(int(x.max()), scaling)
+    return Fit(input_shape, scaling)
+
+
+def check_names(found: OwnPart, classes: int) -> None:
+    """Raise BadData if labels may mean other classes elsewhere: folders of fewer than the run has."""
+    names = found.guessed
+    if names and len(names) < classes:
+        some = ", ".join(names)
+        raise BadData(
+            f"{found.train.where} has folders of {len(names)} classes ({some}) and this run has {classes}: "
+            f"which is which say a {images.CLASS_FILE} beside them, all names, one per line, "
+            "or folders named by number"
+        )
+
+
+def _check_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    if shape != wanted and _plain(shape) != _plain(wanted):
+        raise BadData(f"samples have the shape {words(shape)}, this run needs {words(wanted)}")
+
+
+def _check_classes(highest: int, classes: int) -> None:
+    if highest >= classes:
+        raise BadData(f"labels go up to {highest}, this run has {classes} classes: 0 to {classes - 1}")
+
+
+def _check_bytes(highest: int, scaling: Scaling) -> None:
+    if highest > scaling.over:
+        raise BadData(
+            f"bytes go up to {highest}, those of this run's data set to {scaling.over:g}: give floats"
+        )
+
+
+def _check_labels(part: Stored, y: Array) -> None:
+    """Raise BadData unless labels are those of classes."""
+    if y.shape[1:] == (0,):
+        raise BadData(f"{part.where} has no labels, needed is one whole number per sample")
+    if y.shape[1:] not in ((), (1,)) or y.dtype.kind not in "iu":
+        shape = words((len(part), *y.shape[1:]))
+        raise BadData(f"{part.where}: y is {y.dtype} of shape {shape}, needed is one whole number per sample")
+    if int(y.min()) < 0:
+        raise BadData(f"{part.where}: y has the label {y.min()}, allowed are 0 and above")
+    if int(y.max()) > np.iinfo(np.int32).max:
+        raise BadData(f"{part.where}: y has the label {y.max()}, allowed are labels below 2^31")
+
+
+def _read(source: Path, client_id: str, size: int | None) -> OwnPart:
+    where = str(source)
+    if is_reference(where) and not source.exists():
+        return OwnPart(*factory.stored(where, factory.call(where, client_id)))
+    if source.is_dir():
+        return _folder(source, size)
+    if source.suffix == ".npy":
+        return OwnPart(*factory.named(where, {"x": npz.single(source)}))
+    return OwnPart(*factory.named(where, npz.read(source)))
 
 
 def _folder(path: Path, size: int | None) -> OwnPart:
+    found = {name: path / f"{name}.npy" for name in _ARRAYS if (path / f"{name}.npy").is_file()}
+    if found:
+        return OwnPart(*factory.named(str(path), {name: npz.single(file) for name, file in found.items()}))
+    return _pictures(path, size)
+
+
+def _pictures(path: Path, size: int | None) -> OwnPart:
     split = (path / "train").is_dir() and (path / "test").is_dir()
-    folders = (path / "train", path / "test") if split else (path,)
-    parts = []
-    names = images.class_names(folders[0])
-    for folder in folders:
-        x, y = images.folder(folder, names, size)
-        parts.append(_part(folder, "x", x, y))
-    return OwnPart(parts[0], parts[1] if split else None)
+    names, certain = images.class_names(path / "train" if split else path, beside=path)
+    folders = [path / "train", path / "test"] if split else [path]
+    parts = [_decoded(images.Pictures(folder, names, size)) for folder in folders]
+    return OwnPart(parts[0], parts[1] if split else None, () if certain else tuple(names))
 
 
-def _part(path: Path, key: str, x: Array, y: Array) -> Part:
-    labels = _labels(path, key.replace("x", "y"), y)
-    if x.ndim < 2 or 0 in x.shape[1:]:
-        raise BadData(
-            f"{path}: {key} has the shape {_words(x.shape)}, needed is samples x features or images"
-        )
-    if len(x) != len(labels):
-        raise BadData(f"{path}: {key} has {len(x)} samples and {key.replace('x', 'y')} {len(labels)} labels")
-    if len(x) == 0:
-        raise BadData(f"{path}: {key} has no samples, needed is at least one")
-    return Part(npz.channels_first(_numbers(path, key, x)), labels)
+def _decoded(pictures: images.Pictures) -> Stored:
+    """Return few pictures decoded, of many each when it is needed."""
+    where = str(pictures.folder)
+    if pictures.bytes > DECODED_BYTES:
+        return Items(where, pictures, fixed=True)
+    return Arrays(where, *pictures.all())
 
 
-def _labels(path: Path, key: str, y: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim != 1 or y.dtype.kind not in "iu":
-        raise BadData(
-            f"{path}: {key} is {y.dtype} of shape {_words(y.shape)}, needed is one whole number per sample"
-        )
-    if len(y) and int(y.min()) < 0:
-        raise BadData(f"{path}: {key} has the label {y.min()}, allowed are 0 and above")
-    if len(y) and int(y.max()) > np.iinfo(np.int32).max:
-        raise BadData(f"{path}: {key} has the label {y.max()}, allowed are labels below 2^31")
-    return y.astype(np.int64)
-
-
-def _numbers(path: Path, key: str, x: Array) -> Array:
-    if x.dtype == np.uint8:
-        return x
-    if x.dtype.kind != "f":
-        raise BadData(f"{path}: {key} is {x.dtype}, allowed are floats and uint8")
-    with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite and is refused below
-        floats = np.ascontiguousarray(x, dtype=np.float32)
-    if not np.isfinite(floats).all():
-        row = int(np.argmin(np.isfinite(floats).reshape(len(floats), -1).all(axis=1)))
-        raise BadData(f"{path}: {key} has a value that is not a finite number in sample {row}")
-    return floats
+def _look_through(part: Arrays) -> None:
+    """Raise BadData if any number is not finite; bytes and whole numbers are not looked at."""
+    if part.kind.kind == "f":
+        for start, x, _ in blocks(part):
+            check_finite(f"{part.where}: x", x, start)
+    start = 0
+    for y in part.labels():
+        check_finite(f"{part.where}: y", y, start)
+        start += len(y)
 
 
 def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[1:] if len(shape) > 1 and shape[0] == 1 else shape
-
-
-def _words(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "()"

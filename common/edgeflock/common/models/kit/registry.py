@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
@@ -21,7 +20,6 @@ from edgeflock.common.plugins.loading import installed
 from edgeflock.common.run import CUSTOM, ModelDescription
 
 _KIT = "kit"
-_INITIALISING = threading.Lock()  # layers draw their initial values from torch's global generator
 
 
 def names() -> list[str]:
@@ -115,7 +113,7 @@ def _initialise(make: Callable[[], Net], seed: int) -> Net:
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """Run a block with torch's global generator at a seed, and leave the generator as it was."""
-    with _INITIALISING:
+    with seeds.GLOBAL:  # layers draw their initial values from torch's generator
         before = torch.default_generator.get_state()
         torch.default_generator.manual_seed(seed)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeflock.common.command import extras
-from edgeflock.common.datasets.kit.base import Array, Labels, count_classes
+from edgeflock.common.datasets.kit.base import Array, count_classes
 from edgeflock.common.errors import BadData
 
 if TYPE_CHECKING:
@@ -41,16 +42,20 @@ def listing(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
 
 
-def class_names(folder: Path) -> list[str]:
-    """Return the classes of a folder: those of classes.txt, else its sub-folders; numbers are labels."""
-    if (folder / CLASS_FILE).is_file():
-        lines = (folder / CLASS_FILE).read_text(encoding="utf-8").splitlines()
-        return [line.strip() for line in lines if line.strip()]
+def class_names(folder: Path, beside: Path | None = None) -> tuple[list[str], bool]:
+    """Return the classes of a folder, and whether it is certain that these are all, in their order.
+
+    They are those of classes.txt in it, or beside it, else its sub-folders; numbers are labels.
+    """
+    for place in (folder, beside or folder):
+        if (place / CLASS_FILE).is_file():
+            lines = (place / CLASS_FILE).read_text(encoding="utf-8").splitlines()
+            return [line.strip() for line in lines if line.strip()], True
     names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     if names and all(name.isascii() and name.isdigit() for name in names):
         count = count_classes(f"{folder}, whose sub-folders are numbers", max(map(int, names)))
-        return [str(label) for label in range(count)]
-    return names
+        return [str(label) for label in range(count)], True
+    return names, False
 
 
 def labelled(folder: Path, names: list[str]) -> list[tuple[Path, int]]:
@@ -80,14 +85,38 @@ def read(paths: list[Path], look: Look, *, resize: bool) -> Array:
     return np.ascontiguousarray(x.transpose(0, 3, 1, 2))
 
 
-def folder(path: Path, names: list[str], size: int | None) -> tuple[Array, Labels]:
-    """Return images and labels of a folder with one sub-folder per class."""
-    found = labelled(path, names)
-    if not found:
-        raise BadData(f"{path} holds no images in sub-folders, one per class ({', '.join(sorted(ENDINGS))})")
-    paths = [image for image, _ in found]
-    x = read(paths, look_of(paths[0], size), resize=size is not None)
-    return x, np.array([label for _, label in found], np.int64)
+class Pictures:
+    """The images of a folder, with one sub-folder per class or with none; decoded when they are asked for."""
+
+    def __init__(self, folder: Path, names: list[str], size: int | None) -> None:
+        self.folder = folder
+        self._found = labelled(folder, names) if names else [(path, -1) for path in listing(folder)]
+        if not self._found:
+            endings = ", ".join(sorted(ENDINGS))
+            raise BadData(f"{folder} holds no images in sub-folders, one per class ({endings})")
+        self._look, self._resize = look_of(self._found[0][0], size), size is not None
+        self._labels = np.array([label for _, label in self._found], np.int64) if names else None
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __getitem__(self, row: int) -> tuple[Array, Array]:
+        x, y = self._of([row])
+        return x[0], y[0]
+
+    @property
+    def bytes(self) -> int:
+        """What all of them take when they are decoded."""
+        return len(self) * self._look.width * self._look.height * (1 if self._look.grey else 3)
+
+    def all(self) -> tuple[Array, Array]:
+        """Return images and labels."""
+        return self._of(range(len(self)))
+
+    def _of(self, rows: Sequence[int]) -> tuple[Array, Array]:
+        x = read([self._found[row][0] for row in rows], self._look, resize=self._resize)
+        labels = self._labels
+        return x, np.zeros((len(rows), 0), np.float32) if labels is None else labels[list(rows)]
 
 
 def _pixels(path: Path, look: Look, *, resize: bool) -> Array:
@@ -95,7 +124,7 @@ def _pixels(path: Path, look: Look, *, resize: bool) -> Array:
     if image.size != (look.width, look.height) and not resize:
         raise BadData(
             f"{path} is {image.width}x{image.height} pixels, the first image is {look.width}x{look.height}: "
-            "bring them to one size, or give one as in folder:NAME:64"
+            "give one size for all, --size 64 with --data, folder:NAME:64 with --dataset"
         )
     plain = image.convert("L" if look.grey else "RGB")
     if plain.size != (look.width, look.height):

@@ -1,0 +1,271 @@
+"""Samples as they are stored: arrays, perhaps mapped, or a Dataset; read when they are asked for."""
+
+from __future__ import annotations
+
+import mmap
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from edgeflock.common import seeds
+from edgeflock.common.datasets.kit.base import Array, Indices
+from edgeflock.common.datasets.kit.formats.npz import channels_first
+from edgeflock.common.errors import BadData
+from edgeflock.common.foreign import ForeignError, foreign
+
+BLOCK_BYTES = 4 << 20  # read at once where everything is looked at
+KEPT_BYTES = 64 << 20  # labels of a Dataset, at most, that are remembered
+RESIDENT_BYTES = 64 << 20  # pages of a mapped file, at most, that this process holds on to
+SCATTERED = 64  # samples from anywhere in a mapped file that are taken together: with each come megabytes
+
+
+class Stored(Protocol):
+    """Samples that lie somewhere: x and y as they are stored, but channels first; no y is one of (n, 0)."""
+
+    where: str  # what sentences about them begin with
+    fixed: bool  # every reading gives the same numbers
+
+    def __len__(self) -> int: ...
+
+    @property
+    def input_shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def kind(self) -> np.dtype[Any]:
+        """The type of the numbers of x."""
+        ...
+
+    def take(self, rows: Indices, draw: int = 0) -> tuple[Array, Array]:
+        """Return x and y of these rows, copied; what is random in them is drawn from `draw`."""
+        ...
+
+    def labels(self) -> Iterator[Array]:
+        """Yield y of all samples in stored order, block by block."""
+        ...
+
+
+def blocks(stored: Stored) -> Iterator[tuple[int, Array, Array]]:
+    """Yield the first row, x and y of all samples in stored order, block by block."""
+    size = max(1, BLOCK_BYTES // max(1, stored.kind.itemsize * int(np.prod(stored.input_shape))))
+    for start in range(0, len(stored), size):
+        rows = np.arange(start, min(start + size, len(stored)))
+        yield start, *stored.take(rows)
+
+
+class Arrays:
+    """Two arrays, in memory or mapped."""
+
+    fixed = True
+
+    def __init__(self, where: str, x: Array, y: Array) -> None:
+        self.where, self.x, self.y = where, channels_first(x), y
+        self._mapped = [found for found in (_mapping(x), _mapping(y)) if found is not None]
+        self._touched = 0
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(self.x.shape[1:])
+
+    @property
+    def kind(self) -> np.dtype[Any]:
+        return self.x.dtype
+
+    def take(self, rows: Indices, draw: int = 0) -> tuple[Array, Array]:
+        if not self._mapped:
+            return self.x[rows], self.y[rows]
+        if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
+            part = slice(int(rows[0]), int(rows[-1]) + 1)
+            taken = np.array(self.x[part]), np.array(self.y[part])
+            self._touch(sum(half.nbytes for half in taken))
+            return taken
+        found = [np.empty((len(rows), *half.shape[1:]), half.dtype) for half in (self.x, self.y)]
+        for start in range(0, len(rows), SCATTERED):
+            some = slice(start, start + SCATTERED)
+            for half, out in zip((self.x, self.y), found, strict=True):
+                out[some] = half[rows[some]]
+            self._touch(RESIDENT_BYTES)
+        return found[0], found[1]
+
+    def labels(self) -> Iterator[Array]:
+        size = max(1, BLOCK_BYTES // max(1, self.y[:1].nbytes))
+        for start in range(0, len(self), size):
+            found = np.array(self.y[start : start + size])
+            self._touch(found.nbytes)
+            yield found
+
+    def _touch(self, count: int) -> None:
+        """Give back pages of mapped files after so many bytes: they count as memory of this process."""
+        self._touched += count
+        if self._touched >= RESIDENT_BYTES:
+            self._touched = 0
+            for mapped in self._mapped:
+                mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapping(array: Array) -> mmap.mmap | None:
+    """Return the file mapping that an array lies in, if its pages can be dropped without a loss."""
+    found: Any = array
+    while isinstance(found, np.ndarray):
+        if isinstance(found, np.memmap) and found.mode in ("r", "r+") and hasattr(mmap, "MADV_DONTNEED"):
+            mapped: Any = found._mmap  # type: ignore[attr-defined]  # numpy's stubs do not know it
+            return mapped if isinstance(mapped, mmap.mmap) else None
+        found = found.base
+    return None
+
+
+@runtime_checkable
+class MapStyle(Protocol):
+    """A map-style Dataset, as torch has them."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, row: int, /) -> Any: ...
+
+
+class Items:
+    """A Dataset whose items are (x, y), or x alone; each is made when it is asked for.
+
+    What an item draws from the generators of random, NumPy and torch is a function of `draw` and its row.
+    """
+
+    def __init__(self, where: str, dataset: MapStyle, *, fixed: bool = False) -> None:
+        self.where, self.fixed, self._dataset = where, fixed, dataset
+        self._count = self._length()
+        self._first: tuple[Array, Array] | None = None
+        self._first = self._item(0, 0)
+        self._labels = self._read_through()
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(channels_first(self._example[0][None]).shape[1:])
+
+    @property
+    def kind(self) -> np.dtype[Any]:
+        return self._example[0].dtype
+
+    @property
+    def _example(self) -> tuple[Array, Array]:
+        assert self._first is not None
+        return self._first
+
+    def take(self, rows: Indices, draw: int = 0) -> tuple[Array, Array]:
+        with nullcontext() if self.fixed else _own_generators():
+            items = [self._item(int(row), draw) for row in rows]
+        x, y = (np.stack([item[half] for item in items]) for half in (0, 1))
+        return channels_first(x), y
+
+    def labels(self) -> Iterator[Array]:
+        if self._labels is not None:
+            yield self._labels
+            return
+        for _, _, y in blocks(self):
+            yield y
+
+    def _length(self) -> int:
+        with self._sentence("the length of the Dataset"):
+            count = len(self._dataset)
+        if count < 1:
+            raise BadData(f"{self.where}: the Dataset has no samples, needed is at least one")
+        return count
+
+    def _read_through(self) -> Array | None:
+        """Make every item once: mistakes are heard of at the start; return the labels if they are few."""
+        found: list[Array] = []
+        few = len(self) * self._example[1].nbytes <= KEPT_BYTES
+        for start, x, y in blocks(self):
+            check_finite(f"{self.where}: x", x, start)
+            check_finite(f"{self.where}: y", y, start)
+            found += [y] if few else []
+        return np.concatenate(found) if few else None
+
+    def _item(self, row: int, draw: int) -> tuple[Array, Array]:
+        if not self.fixed:
+            _seed(seeds.derive(draw, "item", row))
+        with self._sentence(f"item {row} of the Dataset"):
+            item = self._dataset[row]
+            pair = isinstance(item, tuple | list) and len(item) == 2
+            x, y = item if pair else (item, None)
+            found = _array(x), (np.zeros(0, np.float32) if y is None else _array(y))
+        for name, mine, first in zip("xy", found, self._first or found, strict=True):
+            self._check(row, name, mine, first)
+        return found
+
+    def _check(self, row: int, name: str, mine: Array, first: Array) -> None:
+        if mine.dtype.kind not in "fiub" or (name == "x" and mine.size == 0):
+            what = "nothing" if mine.size == 0 else str(mine.dtype)
+            wanted = "needed are numbers: items are (x, y), or x alone"
+            raise BadData(f"{self.where}: {name} of item {row} is {what}, {wanted}")
+        if mine.shape != first.shape or mine.dtype != first.dtype:
+            found, wanted = f"{mine.dtype} {words(mine.shape)}", f"{first.dtype} {words(first.shape)}"
+            raise BadData(
+                f"{self.where}: {name} of item {row} is {found}, that of the first item is {wanted}"
+            )
+
+    @contextmanager
+    def _sentence(self, what: str) -> Iterator[None]:
+        try:
+            with foreign(f"{self.where}: {what}"):
+                yield
+        except ForeignError as error:
+            raise BadData(str(error)) from error
+
+
+def check_finite(what: str, numbers: Array, start: int = 0) -> None:
+    """Raise BadData if floats hold something that is no finite float32, with the sample that does."""
+    if numbers.dtype.kind != "f" or not numbers.size:
+        return
+    with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite
+        good = np.isfinite(numbers.astype(np.float32, copy=False))
+    if not good.all():
+        row = start + int(np.argmin(good.reshape(len(good), -1).all(axis=1)))
+        raise BadData(f"{what} has a value that is not a finite number in sample {row}")
+
+
+def as_array(what: str, value: Any) -> Array:
+    """Return an array of NumPy or a tensor as an array that shares its memory; lists are copied."""
+    try:
+        found = _array(value)
+    except ValueError as error:  # rows of different lengths
+        raise BadData(f"{what} is no array of numbers: {error}") from error
+    return found
+
+
+def words(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "()"
+
+
+def _array(value: Any) -> Array:
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+        value = (value.float() if value.dtype is torch.bfloat16 else value).numpy()
+    found: Array = np.asanyarray(value)
+    return found
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+    torch.default_generator.manual_seed(seed)
+
+
+@contextmanager
+def _own_generators() -> Iterator[None]:
+    """Let nobody else draw from the generators of whole libraries, and leave them as they were."""
+    with seeds.GLOBAL:
+        before = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+            torch.default_generator.set_state(before[2])
