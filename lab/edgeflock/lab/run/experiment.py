@@ -13,12 +13,11 @@ from typing import Any
 
 import click
 
-from edgeflock.common.plugins.loading import is_reference
 from edgeflock.common.command import flags, signals
 from edgeflock.common.command.terminal import Terminal
 from edgeflock.common.command.units import counted
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
-from edgeflock.common.plugins.loading import named
+from edgeflock.common.plugins.loading import is_reference, named
 from edgeflock.common.wire.address import parse_address
 from edgeflock.common.wire.listen import OFF
 from edgeflock.lab.children import Child, Children, environment_without, program
