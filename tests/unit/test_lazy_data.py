@@ -223,7 +223,9 @@ def test_a_factory_is_told_for_which_client_it_is_asked(module: str) -> None:
 def test_data_without_labels_are_read_and_classification_refuses_them(module: str) -> None:
     found = made(f"{module}:unlabelled")
     assert next(found.train.labels()).shape == (8, 0)
-    with pytest.raises(EdgeflockError, match="brought:unlabelled has no labels, needed is one whole number"):
+    with pytest.raises(
+        EdgeflockError, match=r"brought:unlabelled has no labels \(y\), needed is one whole number"
+    ):
         classes_only(found)
 
 

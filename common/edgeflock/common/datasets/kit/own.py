@@ -162,7 +162,7 @@ def _check_bytes(highest: int, scaling: Scaling) -> None:
 def _check_labels(part: Stored, y: Array) -> None:
     """Raise BadData unless labels are those of classes."""
     if y.shape[1:] == (0,):
-        raise BadData(f"{part.where} has no labels, needed is one whole number per sample")
+        raise BadData(f"{part.where} has no labels (y), needed is one whole number per sample")
     if y.shape[1:] not in ((), (1,)) or y.dtype.kind not in "iu":
         shape = words((len(part), *y.shape[1:]))
         raise BadData(f"{part.where}: y is {y.dtype} of shape {shape}, needed is one whole number per sample")
