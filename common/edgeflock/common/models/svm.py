@@ -37,6 +37,10 @@ class SupportVectorMachine(Net):
         """Count by parity; a logit of exactly 0 says odd."""
         return ((logits[:, 0] > 0) == (y % 2 == 0)).sum()
 
+    def answer(self, logits: Tensor) -> Tensor:
+        """Return the parity: 0 for an even label, 1 for an odd one."""
+        return (logits[:, 0] <= 0).long()
+
 
 def make(shape: Shape, classes: int) -> Net:
     return SupportVectorMachine(shape)

@@ -57,6 +57,9 @@ class Classification(LearningTask):
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(outputs, y)
 
+    def answer(self, outputs: Tensor) -> Tensor:
+        return outputs.argmax(1)
+
     def sums(self, outputs: Tensor, y: Tensor) -> Mapping[str, Tensor]:
         guessed = outputs.argmax(1)
         right = guessed == y

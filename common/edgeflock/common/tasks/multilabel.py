@@ -31,6 +31,9 @@ class Multilabel(LearningTask):
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(outputs, y)
 
+    def answer(self, outputs: Tensor) -> Tensor:
+        return outputs > 0
+
     def sums(self, outputs: Tensor, y: Tensor) -> Mapping[str, Tensor]:
         said, there = outputs > 0, y > 0.5
         negative, positive = histogram.of_chances(outputs.cpu(), there.cpu())

@@ -68,6 +68,9 @@ class NextToken(LearningTask):
         total = F.cross_entropy(scores, wanted, ignore_index=IGNORED, reduction="sum")
         return total / (y != IGNORED).sum().clamp_min(1)
 
+    def answer(self, outputs: Tensor) -> Tensor:
+        return outputs.argmax(-1)
+
     def weight(self, y: Tensor) -> int:
         return int((y != IGNORED).sum())
 

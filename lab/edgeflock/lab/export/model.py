@@ -10,9 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from edgeflock.common.datasets.kit.registry import scaling
 from edgeflock.common.errors import BadData, CorruptCheckpoint, MissingData, UsageError
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.models.kit.base import Net
+from edgeflock.common.run import CUSTOM
+from edgeflock.common.saved import Recipe
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.run_toml import from_toml
@@ -145,11 +148,10 @@ def _best(run_dir: Path, reader: Reader) -> int:
 
 def _about(config: ServerConfig, test: build.TestSet, which: str, round: int) -> dict[str, str]:
     """Return what the file says of itself: enough to build the model again."""
+    model = build.describe_model(config, test)
+    own = config.model if model.name == CUSTOM else ""
     return {
-        "model": config.model,
-        "model_arguments": " ".join(f"{key}={value}" for key, value in config.model_arg.items()),
-        "input_shape": ",".join(map(str, test.input_shape)),
-        "classes": str(test.classes),
+        **Recipe(model, scaling(config.dataset), own=own).metadata(),
         "dataset": config.dataset or "",
         "method": config.method,
         "which": which,

@@ -39,6 +39,10 @@ class Net(nn.Module):
         """Return the number of correct predictions, an integer tensor without dimensions."""
         return (logits.argmax(1) == y).sum()
 
+    def answer(self, logits: Tensor) -> Tensor | None:
+        """Return what its outputs say of samples, where that is its own affair; None: as the task has it."""
+        return None
+
     def head_names(self) -> tuple[str, ...]:
         """Return the names of the head's parameters; all others are the body."""
         return tuple(name for name, _ in self.named_parameters() if name.startswith(f"{self.head_name}."))

@@ -78,6 +78,10 @@ class LearningTask:
         """Return the mean loss over the batch."""
         raise NotImplementedError
 
+    def answer(self, outputs: Tensor) -> Tensor:
+        """Return what the model's outputs mean to people: here the numbers themselves."""
+        return outputs
+
     def weight(self, y: Tensor) -> int:
         """Return over how many labels the mean loss of a batch is: its samples, or what is not padding."""
         return len(y)
