@@ -25,6 +25,11 @@ def models() -> list[str]:
     return sorted({*(name.replace("_", "-") for name in found), *installed("models")})
 
 
+def tasks() -> list[str]:
+    found = [path.parts[0] for path in _defining("edgeflock.common.tasks", "TASK")]
+    return sorted({*(name.replace("_", "-") for name in found), *installed("tasks")})
+
+
 def datasets() -> list[str]:
     from edgeflock.common.datasets.kit.registry import names
 

@@ -43,6 +43,7 @@ _COMMANDS = {
     "methods": ("edgeflock.lab.reference.lists:methods", "List the methods, or the options of one."),
     "models": ("edgeflock.lab.reference.lists:models", "List the models."),
     "datasets": ("edgeflock.lab.reference.lists:datasets", "List the data sets."),
+    "new": ("edgeflock.lab.new.command:new", "Write a package with a method, model ... of your own."),
     "certs": ("edgeflock.lab.certs.command:certs", "Make certificates for a server and its devices."),
     "dashboard": ("edgeflock.lab.operate.dashboard:dashboard", "Show a run to browsers: going on, or over."),
     "control": ("edgeflock.lab.operate.control:control", "Ask about, pause, resume or stop a run."),
