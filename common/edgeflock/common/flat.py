@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from edgeflock.common.payload.layout import Layout, ModelLayouts
+from edgeflock.common.payload.layout import DIGEST_BYTES, Layout, ModelLayouts
+from edgeflock.common.payload.memory import memory
 
+Named = tuple[str, Tensor]
 Place = tuple[dict[str, Tensor | None], str]  # a module's table of buffers, and the name in it
 
 _DTYPES = {torch.float32: "float32", torch.int64: "int64"}
@@ -72,10 +75,11 @@ class _Kept:
 
 
 class FlatModel:
-    """A module whose trainable parameters, float buffers and integer buffers lie in three flat tensors.
+    """A module whose trained parameters, float buffers and integer buffers lie in three flat tensors.
 
     Writing into `params`, `buffers` or `counters` changes the module, and the other way round; a foreign
-    module's buffers follow at `restore`, and are followed at `settle`.
+    module's buffers follow at `restore`, and are followed at `settle`. What is frozen lies in a fourth one,
+    `base`: parameters, and the statistics of normalisations that are frozen themselves.
     """
 
     def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
@@ -84,7 +88,11 @@ class FlatModel:
         self.module = module.to(device=device, dtype=torch.float32)
         for buffer in found:
             buffer.put(buffer.tensor)  # shared again
-        self.params, self.layout = self._flatten_parameters()
+        named = list(self.module.named_parameters())
+        self.params, self.layout = _flatten_parameters([one for one in named if one[1].requires_grad])
+        still = _of(found, getattr(module, "still", ()))
+        self.base, base = self._flatten_base([one for one in named if not one[1].requires_grad], still)
+        found = [buffer for buffer in found if buffer not in still]
         moving = [buffer for buffer in found if buffer.tensor is not None and buffer.name not in constant]
         self._foreign = bool(getattr(module, "foreign", False))
         floats = [buffer for buffer in moving if _tensor(buffer).is_floating_point()]
@@ -93,9 +101,9 @@ class FlatModel:
             whole = [buffer for buffer in whole if _tensor(buffer).dtype == torch.int64]
         self.buffers, buffers = _flatten(floats, torch.float32)
         self.counters, counters = _flatten(whole, torch.int64)
-        self.layouts = ModelLayouts(self.layout, buffers, counters)
+        self.layouts = ModelLayouts(self.layout, buffers, counters, base)
         self.floats = floats  # in the layout's order
-        self.parameters = list(module.parameters())
+        self.parameters = [tensor for _, tensor in named if tensor.requires_grad]
         self._moving = [
             *_with_views(floats, self.buffers, buffers),
             *_with_views(whole, self.counters, counters),
@@ -113,9 +121,25 @@ class FlatModel:
 
     @property
     def lasting(self) -> Mapping[str, Tensor]:
-        """Those of them that PyTorch would save with the module."""
+        """What stays as it is of all that PyTorch would save with the module: the base, and such buffers."""
         saved = self.module.state_dict().keys()
-        return {name: tensor for name, tensor in self.constants.items() if name in saved}
+        parts = zip(self.layouts.base.tensors, views(self.base, self.layouts.base), strict=True)
+        stay = {**{spec.name: part for spec, part in parts}, **self._counts, **self.constants}
+        return {name: tensor for name, tensor in stay.items() if name in saved}
+
+    @property
+    def base_digest(self) -> bytes:
+        """Identity of what is frozen: its layout and its numbers; empty if nothing is."""
+        if not self.base.numel():
+            return b""
+        hashed = hashlib.sha256(self.layouts.base.digest)
+        hashed.update(memory(self.base.cpu()))
+        return hashed.digest()[:DIGEST_BYTES]
+
+    @property
+    def whole(self) -> bool:
+        """Whether all parameters are trained."""
+        return not self._frozen
 
     def settle(self) -> None:
         """Let the flat tensors hold what the module's buffers do: foreign code puts others in their place."""
@@ -135,13 +159,37 @@ class FlatModel:
             for kept in self._kept.values():
                 kept.restore()
 
-    def _flatten_parameters(self) -> tuple[Tensor, Layout]:
-        named = list(self.module.named_parameters())
-        layout = Layout.of((name, tensor.shape) for name, tensor in named)
-        flat = torch.cat([tensor.detach().reshape(-1) for _, tensor in named])
-        for (_, tensor), view in zip(named, views(flat, layout), strict=True):
+    def _flatten_base(self, frozen: list[Named], still: list[Buffer]) -> tuple[Tensor, Layout]:
+        self._frozen = [name for name, _ in frozen]
+        floats = [buffer for buffer in still if _tensor(buffer).is_floating_point()]
+        self._counts = {one.name: _tensor(one) for one in still if one not in floats}
+        named = [*frozen, *((buffer.name, _tensor(buffer)) for buffer in floats)]
+        flat, layout = _flat_of(named)
+        parts = views(flat, layout)
+        for (_, tensor), view in zip(frozen, parts, strict=False):
             tensor.data = view
+        for buffer, view in zip(floats, parts[len(frozen) :], strict=True):
+            buffer.put(view)
         return flat, layout
+
+
+def _of(buffers: Iterable[Buffer], modules: Iterable[nn.Module]) -> list[Buffer]:
+    """Return the buffers that stand in one of the modules."""
+    tables = {id(module._buffers) for module in modules}
+    return [one for one in buffers if one.tensor is not None and id(one.places[0][0]) in tables]
+
+
+def _flat_of(named: list[Named]) -> tuple[Tensor, Layout]:
+    layout = Layout.of((name, tensor.shape) for name, tensor in named)
+    parts = [tensor.detach().reshape(-1) for _, tensor in named]
+    return torch.cat(parts) if parts else torch.zeros(0), layout
+
+
+def _flatten_parameters(named: list[Named]) -> tuple[Tensor, Layout]:
+    flat, layout = _flat_of(named)
+    for (_, tensor), view in zip(named, views(flat, layout), strict=True):
+        tensor.data = view
+    return flat, layout
 
 
 def _tensor(buffer: Buffer) -> Tensor:

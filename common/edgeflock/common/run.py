@@ -53,3 +53,4 @@ class RunDescription:
     augment: str = "none"  # what is done to the pictures of a step, such as flip,crop:4
     tuning: Tuning = NOTHING
     code: tuple[Code, ...] = ()  # the plug-ins that it names, as they are at the server
+    base_digest: bytes = b""  # of what is frozen of the server's model; empty: nothing is

@@ -201,6 +201,8 @@ class _ScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Scope.ValueType
     """for this client alone"""
     SCOPE_OPTIONAL: _Scope.ValueType  # 3
     """the same for everybody, only for those who lack it"""
+    SCOPE_BASE: _Scope.ValueType  # 4
+    """the same in every round, only for those whose frozen part is another"""
 
 class Scope(_Scope, metaclass=_ScopeEnumTypeWrapper): ...
 
@@ -211,6 +213,8 @@ SCOPE_PERSONAL: Scope.ValueType  # 2
 """for this client alone"""
 SCOPE_OPTIONAL: Scope.ValueType  # 3
 """the same for everybody, only for those who lack it"""
+SCOPE_BASE: Scope.ValueType  # 4
+"""the same in every round, only for those whose frozen part is another"""
 Global___Scope: _TypeAlias = Scope  # noqa: Y015
 
 class _EnergySource:
@@ -600,16 +604,20 @@ class Tuning(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OPTIMIZER_FIELD_NUMBER: _builtins.int
+    TRAIN_FIELD_NUMBER: _builtins.int
     optimizer: _builtins.str
     """of the clients' steps: adamw:beta1=0.9,beta2=0.999,eps=1e-08; empty: SGD"""
+    train: _builtins.str
+    """patterns of what is trained: head.*|bn*; empty: as the model says"""
     def __init__(
         self,
         *,
         optimizer: _builtins.str = ...,
+        train: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["optimizer", b"optimizer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["optimizer", b"optimizer", "train", b"train"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -647,9 +655,13 @@ class ModelSpec(_message.Message):
     BUFFERS_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
     CONSTANTS_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
+    BASE_DIGEST_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """a model of the package, or "custom": then the client's own --model"""
     classes: _builtins.int
+    base_digest: _builtins.bytes
+    """16 bytes: SHA-256 over the base's layout and numbers, cut; empty: no base"""
     @_builtins.property
     def arguments(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -668,6 +680,10 @@ class ModelSpec(_message.Message):
     def constants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Constant]:
         """of a custom model"""
 
+    @_builtins.property
+    def base(self) -> _bundle_pb2.Layout:
+        """of what is frozen; absent if all is trained"""
+
     def __init__(
         self,
         *,
@@ -679,10 +695,12 @@ class ModelSpec(_message.Message):
         buffers: _bundle_pb2.Layout | None = ...,
         counters: _bundle_pb2.Layout | None = ...,
         constants: _abc.Iterable[Global___Constant] | None = ...,
+        base: _bundle_pb2.Layout | None = ...,
+        base_digest: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["buffers", b"buffers", "counters", b"counters", "parameters", b"parameters"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "buffers", b"buffers", "counters", b"counters", "parameters", b"parameters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "buffers", b"buffers", "classes", b"classes", "constants", b"constants", "counters", b"counters", "input_shape", b"input_shape", "name", b"name", "parameters", b"parameters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "base", b"base", "base_digest", b"base_digest", "buffers", b"buffers", "classes", b"classes", "constants", b"constants", "counters", b"counters", "input_shape", b"input_shape", "name", b"name", "parameters", b"parameters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

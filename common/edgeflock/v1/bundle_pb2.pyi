@@ -51,6 +51,8 @@ class _BundleKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BundleKind
     """samples per class"""
     BUNDLE_KIND_ANCHOR: _BundleKind.ValueType  # 10
     """a second model, fetched only by clients that lack it"""
+    BUNDLE_KIND_BASE: _BundleKind.ValueType  # 11
+    """what is frozen of the model: fetched once by clients that made another one"""
 
 class BundleKind(_BundleKind, metaclass=_BundleKindEnumTypeWrapper):
     """What a bundle holds. Codecs are chosen by kind (see docs/protocol.md)."""
@@ -76,6 +78,8 @@ BUNDLE_KIND_COUNTS: BundleKind.ValueType  # 9
 """samples per class"""
 BUNDLE_KIND_ANCHOR: BundleKind.ValueType  # 10
 """a second model, fetched only by clients that lack it"""
+BUNDLE_KIND_BASE: BundleKind.ValueType  # 11
+"""what is frozen of the model: fetched once by clients that made another one"""
 Global___BundleKind: _TypeAlias = BundleKind  # noqa: Y015
 
 class _Codec:

@@ -121,6 +121,16 @@ class ServerConfig:
     model_arg: dict[str, str] = option(
         {}, PAIRS, "an argument of the model, repeatable", group=_DATA, identity=True, table="model"
     )
+    train: str | None = option(
+        None,
+        TEXT,
+        "what is trained of the model, the rest is frozen: patterns of its parameters' names or parts, "
+        "such as head.* or 'head.*|bn*'",
+        group=_DATA,
+        identity=True,
+        shown="as the model says, by default all",
+        metavar="PATTERNS",
+    )
     init: Path | None = option(
         None,
         PATH,

@@ -9,14 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import structlog
+from torch import Tensor
 
 from edgeflock.client.costs import TrainCost
+from edgeflock.client.keeping import statefile
+from edgeflock.client.keeping.files import make_folder
 from edgeflock.client.keeping.outbox import Outbox, OutboxEntry
 from edgeflock.client.keeping.store import Store
 from edgeflock.client.protocol import Generation
+from edgeflock.common.errors import CorruptState
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.pack import Packed
 from edgeflock.methods.kit.values import State
+
+_BASE = "base"
 
 
 class Kept:
@@ -27,6 +33,7 @@ class Kept:
         self.epoch = 0  # of the run, as the server says
         self._store = Store(folder, run_id)
         self._outbox = Outbox(folder)
+        self._folder = folder
         self._log = structlog.get_logger(__name__).bind(client_id=client_id)
 
     @property
@@ -81,6 +88,34 @@ class Kept:
         if self._outbox.entry is not None:
             self._log.warning("outbox_discarded", round=self._outbox.entry.round, reason=reason)
             self._outbox.clear()
+
+    # ------------------------------------------------------------------------------- the model's base
+
+    def base(self, digest: bytes) -> Tensor | None:
+        """Return the frozen part of that digest, if this client or another of the device has fetched it."""
+        try:
+            state, said = statefile.read(self._base_file(digest))
+        except (CorruptState, OSError):
+            return None
+        return state.vectors.get(_BASE) if said.digest == digest else None
+
+    def keep_base(self, digest: bytes, numbers: Tensor) -> None:
+        """Keep the frozen part, in place of any other; what a power cut tears of it is fetched again."""
+        file = self._base_file(digest)
+        spare = file.with_name("spare")
+        try:
+            make_folder(file.parent)
+            statefile.write(spare, State({_BASE: numbers}), Generation(0, digest))
+            spare.replace(file)
+            for other in file.parent.iterdir():
+                if other != file:
+                    other.unlink(missing_ok=True)
+        except OSError as error:  # it is fetched again after the next start
+            self._log.warning("base_not_kept", reason=error.strerror or str(error))
+
+    def _base_file(self, digest: bytes) -> Path:
+        """It lies beside the clients' folders: those of one device share it."""
+        return self._folder.parents[1] / _BASE / f"{digest.hex()}.safetensors"
 
     # ------------------------------------------------------------------------------- the state
 

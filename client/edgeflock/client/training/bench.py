@@ -66,6 +66,7 @@ class Bench:
         self._work = work
         self._rooms: dict[Kind, Tensor] = {}  # on the CPU, where bytes arrive
         self._received: dict[Kind, Tensor] = {}
+        self._based = False  # whether the model's frozen part is the server's
 
     def begin(self) -> None:
         """Forget what the last client received."""
@@ -84,6 +85,18 @@ class Bench:
         for section in package.sections:
             self._received[section.kind] = self._rooms[section.kind]
 
+    def base(self, setup: Setup, numbers: Tensor) -> bool:
+        """Take what is frozen of the model; return whether it is the server's."""
+        return setup.base.offer(numbers, self._work.model)
+
+    def take_base(self, setup: Setup) -> Tensor:
+        """Take what has come as the frozen part. Raises LayoutMismatch if it is not what was announced."""
+        numbers = self._received.pop(Kind.BASE)
+        del self._rooms[Kind.BASE]
+        if not self.base(setup, numbers):
+            raise LayoutMismatch("the frozen part that came is not the one that the server announced")
+        return numbers
+
     def train(self, setup: Setup, member: Member, task: Task, state: State, progress: Progress) -> Result:
         """Train one local round and encode the update; its pieces are valid until the next round here.
 
@@ -91,6 +104,9 @@ class Bench:
         """
         if Kind.MODEL not in self._received:
             raise LayoutMismatch(f"the task of round {task.round} names no model to start from")
+        if not self._based:
+            setup.base.fill(self._work.model)
+            self._based = True
         work = self._local(setup, member, task, state)
         try:
             return self._train(setup, member, task, work, progress)

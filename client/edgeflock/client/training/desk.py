@@ -108,7 +108,9 @@ class Desk:
         bench.begin()
         lacks = self._setup.half.lacks(state, task.plan.flags)
         for parcel in task.parcels:
-            if parcel.scope is not Scope.OPTIONAL or lacks:
+            if parcel.scope is Scope.BASE:
+                await self._fetch_base(bench, task.round, parcel, kept, fetch)
+            elif parcel.scope is not Scope.OPTIONAL or lacks:
                 await self._fetch(bench, task.round, parcel, fetch)
         self._meter.enter(Activity.TRAIN)
         try:
@@ -122,6 +124,17 @@ class Desk:
         if fetched.encoded:
             await self._trainer.run(fetched.decode)
         bench.accept(fetched.package)
+
+    async def _fetch_base(self, bench: Bench, round: int, parcel: Parcel, kept: Kept, fetch: Fetch) -> None:
+        """Fetch what is frozen of the model, unless this device has made, or kept, the same."""
+        base, run = self._setup.base, self._trainer.run
+        if base.is_here:
+            return
+        found = await run(kept.base, base.digest)
+        if found is not None and await run(bench.base, self._setup, found):
+            return
+        await self._fetch(bench, round, parcel, fetch)
+        await run(kept.keep_base, base.digest, await run(bench.take_base, self._setup))
 
     def _train(self, bench: Bench, member: Member, task: Task, state: State, kept: Kept) -> None:
         """Train, and keep the update with the state that it leads to; in a worker thread."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from edgeflock.client.training.base import Base
 from edgeflock.common import constants
 from edgeflock.common.errors import LayoutMismatch, Undescribed
 from edgeflock.common.flat import FlatModel
@@ -27,6 +28,7 @@ class Setup:
     half: ClientHalf[Any]
     other_half: ServerHalf[Any]  # asked for layouts only
     layouts: ModelLayouts  # of this device's model
+    base: Base  # what is frozen of it
 
     @property
     def run_id(self) -> str:
@@ -34,6 +36,8 @@ class Setup:
 
     def layout(self, kind: Kind) -> Layout:
         """Return the layout of a bundle, either way."""
+        if kind is Kind.BASE:
+            return self.layouts.base
         return self.layouts.beside.get(kind) or self.other_half.layout(kind)
 
 
@@ -45,13 +49,14 @@ def make(run: RunDescription, net: Net, model: FlatModel) -> Setup:
         _compare(
             f"{run.model.name}: {part.name}", getattr(layouts, part.name), getattr(run.layouts, part.name)
         )
+    base = Base(model, run.base_digest)
     constant.compare(constants.described(model.constants), run.constants)
     method = registry.load(run.method)
     params = parse(method.params, run.options)
     setting = Setting(
         layouts.parameters, run.model.classes, net.features, run.clients, run.seed, net.head_names()
     )
-    return Setup(run, setting, method.client(params, setting), method.server(params, setting), layouts)
+    return Setup(run, setting, method.client(params, setting), method.server(params, setting), layouts, base)
 
 
 def _compare(what: str, mine: Layout, theirs: Layout) -> None:

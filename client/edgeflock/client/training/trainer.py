@@ -152,7 +152,7 @@ class Trainer:
         return Bench(self._workbench(self._net(wanted.run), wanted.run))
 
     def _net(self, run: RunDescription) -> Net:
-        return build_net(run.model, run.seed, self._config.model)
+        return build_net(run.model, run.seed, self._config.model, run.tuning)
 
     def _workbench(self, net: Net, run: RunDescription) -> Workbench:
         augment, optimizer = parse(run.augment), parse_optimizer(run.tuning.optimizer)

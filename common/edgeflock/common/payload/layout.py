@@ -87,11 +87,12 @@ NO_BUFFERS, NO_COUNTERS = Layout(()), Layout((), "int64")
 
 @dataclass(frozen=True)
 class ModelLayouts:
-    """The layouts of a model's three flat tensors."""
+    """The layouts of a model's flat tensors."""
 
     parameters: Layout
     buffers: Layout = NO_BUFFERS
     counters: Layout = NO_COUNTERS
+    base: Layout = NO_BUFFERS  # what is frozen: it is in no bundle of a round
 
     @cached_property
     def beside(self) -> dict[Kind, Layout]:

@@ -23,6 +23,7 @@ class Kind(StrEnum):
     CENTROIDS = "centroids"
     COUNTS = "counts"
     ANCHOR = "anchor"
+    BASE = "base"
 
 
 class Scope(StrEnum):
@@ -31,6 +32,7 @@ class Scope(StrEnum):
     SHARED = "shared"  # the same for everybody
     PERSONAL = "personal"  # for one client alone
     OPTIONAL = "optional"  # the same for everybody, only for those who lack it
+    BASE = "base"  # the same in every round, only for those whose frozen part is another
 
 
 @dataclass(frozen=True)

@@ -248,6 +248,8 @@ def run_to_wire(run: RunDescription, *, whole: bool = True) -> aggregator_pb2.Ru
         buffers=layout_to_wire(layouts.buffers, whole=whole),
         counters=layout_to_wire(layouts.counters, whole=whole),
         constants=[aggregator_pb2.Constant(**vars(constant)) for constant in run.constants],
+        base=layout_to_wire(layouts.base, whole=whole) if run.base_digest else None,
+        base_digest=run.base_digest,
     )
     return aggregator_pb2.Run(
         run_id=run.run_id,
@@ -273,6 +275,7 @@ def run_from_wire(message: aggregator_pb2.Run) -> RunDescription:
         layout_from_wire(spec.parameters),
         layout_from_wire(spec.buffers) if spec.HasField("buffers") else NO_BUFFERS,
         layout_from_wire(spec.counters) if spec.HasField("counters") else NO_COUNTERS,
+        layout_from_wire(spec.base) if spec.HasField("base") else NO_BUFFERS,
     )
     return RunDescription(
         message.run_id,
@@ -290,6 +293,7 @@ def run_from_wire(message: aggregator_pb2.Run) -> RunDescription:
         augment_from_wire(message.augment),
         tuning=tuning_from_wire(message.tuning),
         code=code_from_wire(message.code),
+        base_digest=spec.base_digest,
     )
 
 

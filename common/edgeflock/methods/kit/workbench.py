@@ -43,7 +43,8 @@ class Workbench:
         self.grads = torch.zeros_like(self.params)
         self.feed = BatchFeed()
         self.augment, self.optimizer = augment, optimizer
-        self.norms = [module for module in net.modules() if isinstance(module, _BatchNorm)]
+        norms = (module for module in net.modules() if isinstance(module, _BatchNorm))
+        self.norms = [module for module in norms if module not in net.still]
         self.dropout = torch.Generator(self.device)
         self._dropouts = [module for module in net.modules() if isinstance(module, SeededDropout)]
         for module in self._dropouts:
@@ -80,7 +81,7 @@ class Workbench:
 
     def gradient(self, batch: Batch, out: Tensor, term: Term | None = None) -> Tensor:
         """Write the gradient of mean loss plus C2's term to `out`, return the loss; the caller sets modes."""
-        if term is None:
+        if term is None and self.model.whole:
             loss = self.net.gradient_by_hand(batch.x, batch.y, self._parts(out))
             if loss is not None:
                 return loss

@@ -49,6 +49,7 @@ SINCE: Mapping[str, Any] = {
     "eval_train": 0,
     "init_sha256": None,
     "schedule": "constant",
+    "train": None,
 }
 """Options that runs were held without, with the value that does what those did: it makes no other cell."""
 

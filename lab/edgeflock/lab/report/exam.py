@@ -128,10 +128,10 @@ def _count(net: Net, test: TestSet, part: slice, table: Any) -> None:
 
 
 def _filled(net: Net, weights: _Weights) -> Net:
-    made = net.state_dict()
-    constants = {name: made[name] for name in net.constant & made.keys()}  # no checkpoint holds them
+    from edgeflock.common.flat import FlatModel
+
     try:
-        net.load_state_dict(constants | weights.tensors)
+        net.load_state_dict({**FlatModel(net).lasting, **weights.tensors})  # no round's file holds what stays
     except RuntimeError as error:
         raise BadData(_foreign(weights.path, error)) from None
     return net.eval()

@@ -164,6 +164,8 @@ class Intake:
                 found: Broadcast | None = opened.work.shared
             case Scope.OPTIONAL:
                 found = opened.work.optional
+            case Scope.BASE:
+                found = opened.work.base
             case Scope.PERSONAL:
                 try:
                     found = (

@@ -22,6 +22,7 @@ from edgeflock.common.payload.tensorfile import Group, Written
 from edgeflock.methods.kit.values import State
 from edgeflock.server.files.run_dir import sync_directory
 
+_DTYPES = {torch.float32: "float32", torch.int64: "int64"}
 MODEL_FILE = "model.safetensors"
 STATE_FILE = "state.safetensors"
 MODEL_VECTORS = (
@@ -130,9 +131,9 @@ class Checkpoints:
     def _constant_groups(self) -> list[Group]:
         """What a file of tensors can hold of them."""
         return [
-            (Layout.of([(name, tensor.shape)]), tensor.reshape(-1).contiguous())
+            (Layout.of([(name, tensor.shape)], _DTYPES[tensor.dtype]), tensor.reshape(-1).contiguous())
             for name, tensor in self._constants.items()
-            if tensor.dtype == torch.float32
+            if tensor.dtype in _DTYPES
         ]
 
     def _model_groups(self, state: State) -> list[Group]:

@@ -78,6 +78,8 @@ class Learner:
         self._terms, self._plan = terms, terms.plan
         self._up, self._down = choice.parse(terms.codec), choice.parse(terms.codec_down)
         self._fold = Fold(self.half, layouts, lambda samples: method.weight(params, samples))
+        self._frozen = torch.zeros(0)  # what no round changes of the model
+        self._base: Broadcast | None = None
         self._stepped = 0  # the round whose commit has been computed
         self._metrics: dict[str, float] = {}  # of that commit
         self.operations = lru_cache(maxsize=1024)(self._operations)  # most clients do the same every round
@@ -87,6 +89,7 @@ class Learner:
     def begin(self, model: FlatModel) -> None:
         """Make the state before the first round."""
         self.state.vectors.update(model=model.params, buffers=model.buffers, counters=model.counters)
+        self._frozen = model.base
         self.half.begin(self.state)
 
     def save(self, checkpoints: Checkpoints, round: int) -> Saved:
@@ -185,6 +188,7 @@ class Learner:
             optional=self._encode(optional, round, f"{scratch}/optional.package") if optional else None,
             personal=bool(self.half.personal_kinds(round)),
             scalars=self.half.closing_scalars if round.closing else self.half.scalars,
+            base=self._based(f"{scratch}/base.package"),
         )
 
     def expected(self, round: Round) -> dict[str, float]:
@@ -253,6 +257,16 @@ class Learner:
         if plain and self.written is not None and self._down == IDENTITY:
             return packages.of_checkpoint(checkpoint, self.written, self.layouts)
         return self._encode(self._with_buffers(bundles), round, path)
+
+    def _based(self, path: str) -> Broadcast | None:
+        """Return what is frozen, written once in a life: its file stays good when the round's folder goes."""
+        if self._base is None and self._frozen.numel():
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            parts = {Kind.BASE: (self._frozen, self.layouts.base, IDENTITY)}
+            self._base = packages.of_pieces(
+                path, pack(parts, {}, lambda kind: torch.Generator()), shared=True
+            )
+        return self._base
 
     def _with_buffers(self, bundles: Mapping[Kind, Tensor]) -> dict[Kind, Tensor]:
         extra = {Kind.COUNTERS: self.state.vectors["counters"], Kind.BUFFERS: self.state.vectors["buffers"]}

@@ -38,6 +38,7 @@ class RoundWork:
     personal: bool
     scalars: tuple[str, ...] = ()  # the method's own that an update must hold
     scores: tuple[str, ...] = ()  # what clients test their own model on
+    base: Broadcast | None = None  # what is frozen of the model, for who has made another
     allowances: Mapping[str, float] = field(default_factory=dict)  # of each client, by resource
 
     @cached_property

@@ -98,6 +98,8 @@ def task_of(work: RoundWork) -> pb.Task:
     task.downloads.append(_download(pb.SCOPE_SHARED, work.shared))
     if work.optional is not None:
         task.downloads.append(_download(pb.SCOPE_OPTIONAL, work.optional))
+    if work.base is not None:
+        task.downloads.append(_download(pb.SCOPE_BASE, work.base))
     if work.personal:
         task.downloads.append(pb.Download(scope=pb.SCOPE_PERSONAL))
     for spec in work.uploads:

@@ -25,7 +25,7 @@ from edgeflock.common.partitions.kit.base import Indices
 from edgeflock.common.partitions.kit.coverage import Coverage, coverage
 from edgeflock.common.run import CUSTOM, DataDescription, ModelDescription, RunDescription
 from edgeflock.common.scores import GLOBAL_TRAIN, WISHES
-from edgeflock.common.tuning import optimizer, schedule
+from edgeflock.common.tuning import optimizer, parts, schedule
 from edgeflock.common.tuning.tuning import Tuning
 from edgeflock.methods.kit.base import Plan, Setting
 from edgeflock.methods.kit.batches import LocalData
@@ -121,8 +121,16 @@ def augmentation(config: ServerConfig, test: TestSet) -> Augmentation:
 
 
 def build_net(config: ServerConfig, test: TestSet) -> Net:
-    """Build the model with the run's initial parameters."""
-    return models.build_net(describe_model(config, test), config.seed, config.model)
+    """Build the model with the run's initial parameters, those of --init where it is given."""
+    net = models.build_net(describe_model(config, test), config.seed, config.model, describe_tuning(config))
+    if config.init is not None:
+        fresh = parts.matched(
+            [name for name, _ in net.named_parameters()], parts.patterns(config.train or "")
+        )
+        begun = weights.put(config.init, net, config.model, fresh)
+        if begun:
+            log.info("begun_afresh", flag="--init", file=str(config.init), tensors=begun)
+    return net
 
 
 def build_bench(config: ServerConfig, test: TestSet) -> Workbench:
@@ -149,8 +157,6 @@ def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatMod
     net = build_net(config, test)
     with foreign("the model"):
         flat = FlatModel(net)
-    if config.init is not None:
-        weights.put(config.init, flat, config.model)
     method = load(config.method)
     setting = Setting(
         layout=flat.layout,
@@ -296,13 +302,14 @@ def describe_run(
         config.augment,
         tuning=describe_tuning(config),
         code=code_of(config),
+        base_digest=flat.base_digest,
     )
 
 
 def describe_tuning(config: ServerConfig) -> Tuning:
     """Return what clients are told of training beside the method."""
     steps = optimizer.parse(config.client_optimizer)
-    return Tuning(optimizer=str(steps) if steps.adaptive else "")
+    return Tuning(optimizer=str(steps) if steps.adaptive else "", train=config.train or "")
 
 
 def options_told(config: ServerConfig) -> dict[str, str]:

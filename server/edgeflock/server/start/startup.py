@@ -77,6 +77,9 @@ def build(config: ServerConfig) -> Built:
         raise UsageError(f"{config.method} has no global model that could reach a --target")
     if config.eval_train and not learner.half.has_global:
         raise UsageError(f"{config.method} has no global model that --eval-train could test")
+    if not flat.whole:
+        trained, frozen = flat.params.numel(), flat.base.numel()
+        log.info("parts", trained=trained, frozen=frozen, base_bytes=flat.layouts.base.size_bytes)
     union = load_union(config) if config.central or config.eval_train else None
     return Built(config, test, learner, flat, union)
 
@@ -243,6 +246,7 @@ def _identity(built: Built) -> dict[str, str]:
         "shape of a sample": "x".join(map(str, built.test.input_shape)),
         "number of classes": str(built.test.classes),
         "layout of the model": built.flat.layout.digest.hex()[:8],
+        **({"frozen part of the model": base.hex()[:8]} if (base := built.flat.base_digest) else {}),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ class Net(nn.Module):
     head_name = "head"  #: the sub-module that turns features into logits, the last Linear
     foreign = False  #: somebody else's: what its code does with its buffers is not known
     constant: frozenset[str] = frozenset()  #: the buffers that no training step changes: they never travel
+    still: tuple[nn.Module, ...] = ()  #: parts that work in training as in a test: frozen normalisations
 
     if TYPE_CHECKING:  # nn.Module's own call is untyped
 
@@ -43,6 +44,13 @@ class Net(nn.Module):
         """Return what its outputs say of samples, where that is its own affair; None: as the task has it."""
         return None
 
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        for part in self.still:
+            part.training = False
+        return self
+
     def head_names(self) -> tuple[str, ...]:
-        """Return the names of the head's parameters; all others are the body."""
-        return tuple(name for name, _ in self.named_parameters() if name.startswith(f"{self.head_name}."))
+        """Return the names of the head's parameters that are trained; all others are the body."""
+        trained = (name for name, parameter in self.named_parameters() if parameter.requires_grad)
+        return tuple(name for name in trained if name.startswith(f"{self.head_name}."))

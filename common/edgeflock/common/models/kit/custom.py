@@ -56,16 +56,11 @@ def call(
 def adapt(module: nn.Module, shape: tuple[int, ...], reference: str) -> Net:
     """Return the module as a Net.
 
-    Raises BadValue if it is no module, has frozen parameters or no nn.Linear to take features from.
+    Raises BadValue if it is no module, or has no nn.Linear to take features from.
     """
     if not isinstance(module, nn.Module):
         raise BadValue(
             "--model", reference, f"a factory that returns an nn.Module, not {type(module).__name__}"
-        )
-    frozen = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
-    if frozen:
-        raise BadValue(
-            "--model", reference, f"a model without frozen parameters ({frozen[0]}; make it a buffer)"
         )
     named = [*module.named_parameters(), *module.named_buffers()]
     if unreal := [name for name, tensor in named if tensor.is_complex()]:
@@ -152,7 +147,9 @@ def _train_once(net: Net, shape: tuple[int, ...]) -> None:
     x = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0))
     net.train()
     loss = net.loss(net(x)[1], torch.zeros(len(x), dtype=torch.int64))
-    torch.autograd.grad(loss, list(net.parameters()), allow_unused=True)
+    trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    if trained:
+        torch.autograd.grad(loss, trained, allow_unused=True)
 
 
 def _copy(buffer: Buffer) -> Tensor:
@@ -178,6 +175,10 @@ class Adapted(Net):
         self._seen: dict[str, Tensor] = {}
         self._pair = True
         self._probe(shape, reference)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set what is the adapter's own: the module may have a child of that name, such as `features`."""
+        object.__setattr__(self, name, value)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         output: Any = self._module(x)

@@ -53,8 +53,8 @@ def training_flops(net: Net, shape: tuple[int, ...]) -> tuple[int, int]:
     Only multiplications with weights count, two operations each. Nothing of the net changes.
     """
     training = net.training
-    parameters = {name: p.detach().requires_grad_() for name, p in net.named_parameters()}
-    for parameter in parameters.values():
+    parameters = {name: p.detach().requires_grad_(p.requires_grad) for name, p in net.named_parameters()}
+    for parameter in (one for one in parameters.values() if one.requires_grad):
         parameter.register_post_accumulate_grad_hook(_forget)  # type: ignore[no-untyped-call]
     try:
         net.eval()

@@ -18,6 +18,8 @@ from edgeflock.common.models.kit.custom import adapt, call, callable_of, load_cu
 from edgeflock.common.plugins import loading
 from edgeflock.common.plugins.loading import installed
 from edgeflock.common.run import CUSTOM, ModelDescription
+from edgeflock.common.tuning import parts
+from edgeflock.common.tuning.tuning import NOTHING, Tuning
 
 _KIT = "kit"
 
@@ -28,17 +30,32 @@ def names() -> list[str]:
     return sorted(name.replace("_", "-") for name in found)
 
 
-def build_net(model: ModelDescription, seed: int, own: str | None = None) -> Net:
+def build_net(model: ModelDescription, seed: int, own: str | None = None, tuning: Tuning = NOTHING) -> Net:
     """Return the model of a run with the run's initial parameters; `own` is the operator's `--model`.
+    What is not trained of it is frozen.
 
     Raises UnknownName, BadValue, or UsageError if the run needs a model of the operator's own.
     """
     shape, classes, arguments = model.input_shape, model.classes, model.arguments
     if model.name != CUSTOM:
-        return build(model.name, input_shape=shape, classes=classes, arguments=arguments, seed=seed)
-    if own is None:
+        net = build(model.name, input_shape=shape, classes=classes, arguments=arguments, seed=seed)
+    elif own is None:
         raise UsageError("this run has a model of its own: name yours with --model package.module:factory")
-    return build_custom(own, input_shape=shape, classes=classes, arguments=arguments, seed=seed)
+    else:
+        net = build_custom(own, input_shape=shape, classes=classes, arguments=arguments, seed=seed)
+    return tuned(net, tuning)
+
+
+def tuned(net: Net, tuning: Tuning) -> Net:
+    """Freeze what is not trained of a model, in place. Raises BadValue."""
+    if tuning.train:
+        parts.train(net, tuning.train)
+    if not any(parameter.requires_grad for parameter in net.parameters()):
+        raise BadValue(
+            "--model", "all frozen", "a model with something to train: name it with --train 'head.*'"
+        )
+    net.still = parts.still(net)
+    return net
 
 
 def known() -> list[str]:
