@@ -14,7 +14,7 @@ from edgeflock.client.config import ClientConfig
 from edgeflock.client.training.data import HostedData
 from edgeflock.common.datasets.kit import registry
 from edgeflock.common.datasets.kit.base import Array, Part, Scaling
-from edgeflock.common.datasets.kit.own import check, classes_only, how, load_own, load_part, ready
+from edgeflock.common.datasets.kit.own import Reading, check, classes_only, how, load_own, load_part, ready
 from edgeflock.common.datasets.kit.stored import Stored
 from edgeflock.common.errors import BadData, EdgeflockError, MissingData
 from edgeflock.common.partitions.kit.assign import cut
@@ -292,7 +292,7 @@ def test_a_folder_of_images_is_own_data(tmp_path: Path) -> None:
     assert list(labels(own.train)) == [0, 0, 0, 1, 1, 1]
     assert ready(load_part(tmp_path), registry.scaling(None)).x.max() == pytest.approx(0.2)
     assert own.test is None
-    assert load_own(tmp_path, size=8).input_shape == (1, 8, 8)
+    assert load_own(tmp_path, reading=Reading(size=8)).input_shape == (1, 8, 8)
 
 
 def test_a_device_that_lacks_a_class_keeps_the_numbers_of_the_others(tmp_path: Path) -> None:

@@ -9,7 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgeflock.common.client_id import checked_id, is_client_id
-from edgeflock.common.command.kinds import FLAG, IDS, INTEGER, NUMBER, PATH, PEM, REFERENCES, SECONDS, TEXT
+from edgeflock.common.command.kinds import (
+    COLUMNS,
+    FLAG,
+    IDS,
+    INTEGER,
+    NUMBER,
+    PATH,
+    PEM,
+    REFERENCES,
+    SECONDS,
+    TEXT,
+)
 from edgeflock.common.command.log import log_format_option, log_level_option
 from edgeflock.common.command.options import check, option
 from edgeflock.common.command.ranges import Range, above, between
@@ -82,11 +93,21 @@ class ClientConfig:
     data: Path | None = option(
         None,
         PATH,
-        "own data: an .npz with x and y, an .npy or a folder with x.npy and y.npy, a folder of images, "
-        "or your own package.module:factory; {id} stands for the hosted client's id, {index} for the number "
-        "at its end",
+        "own data: an .npz with x and y, a folder with x.npy and y.npy, a .csv or .parquet or a folder of "
+        "them, a folder of images, or your own package.module:factory; {id} stands for the hosted client's "
+        "id, {index} for the number at its end",
         group=_DATA,
         metavar="SOURCE",
+    )
+    label: tuple[str, ...] = option(
+        (), COLUMNS, "column of --data, a table, that holds the labels", group=_DATA, shown="no labels"
+    )
+    columns: tuple[str, ...] = option(
+        (),
+        COLUMNS,
+        "columns of --data, a table, that are the samples, in this order",
+        group=_DATA,
+        shown="all but the label",
     )
     size: int | None = option(
         None,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from edgeflock.common import listing
-from edgeflock.common.command.kinds import FLAG, INTEGER, LINES, NUMBER, PAIRS, PATH, SECONDS, TEXT
+from edgeflock.common.command.kinds import COLUMNS, FLAG, INTEGER, LINES, NUMBER, PAIRS, PATH, SECONDS, TEXT
 from edgeflock.common.command.log import log_format_option, log_level_option
 from edgeflock.common.command.options import option
 from edgeflock.common.command.ranges import Range, above, at_least, between, one_of, unit
@@ -164,9 +164,20 @@ class ServerConfig:
     eval_data: Path | None = option(
         None,
         PATH,
-        "evaluate on x, y of this .npz; without --dataset it gives input shape and classes too",
+        "evaluate on x, y of this .npz, or on a .csv or .parquet; without --dataset it gives input shape and "
+        "classes too",
         group=_DATA,
         metavar="FILE",
+    )
+    label: tuple[str, ...] = option(
+        (), COLUMNS, "column of --eval-data, a table, that holds the labels", group=_DATA, shown="no labels"
+    )
+    columns: tuple[str, ...] = option(
+        (),
+        COLUMNS,
+        "columns of --eval-data, a table, that are the samples, in this order",
+        group=_DATA,
+        shown="all but the label",
     )
     partition: str = option(
         "iid",

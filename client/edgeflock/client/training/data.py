@@ -72,7 +72,7 @@ class HostedData:
             return None
         if client_id not in self._own:
             with foreign(f"reading {source}"):
-                found = own.load_own(source, client_id, self._config.size)
+                found = own.load_own(source, client_id, _reading(self._config))
                 self._own[client_id] = own.classes_only(found)
         return self._own[client_id]
 
@@ -158,6 +158,10 @@ def _cutting(spec: DataDescription) -> dict[str, Any]:
         "public_fraction": spec.public_fraction,
         "public_from_shards": spec.public_from_shards,
     }
+
+
+def _reading(config: ClientConfig) -> own.Reading:
+    return own.Reading(config.size, config.label, config.columns)
 
 
 def _counts(run: RunDescription, labels: Iterable[Labels]) -> tuple[int, ...]:

@@ -189,6 +189,7 @@ IDS = ValueKind("ids separated by commas", "ID,ID...", _list(","), _entries, lis
 REFERENCES = ValueKind(
     "package.module:NAME, several separated by commas", "REF,REF...", _list(","), _entries, list
 )
+COLUMNS = ValueKind("columns separated by commas", "COLUMN,...", _list(","), _entries, list)
 LINES = ValueKind("a list of lines", "", _list("\n"), _entries, list)
 
 

@@ -45,9 +45,11 @@ SINCE: Mapping[str, Any] = {
     "augment": "none",
     "client_optimizer": "sgd",
     "clock": "real",
+    "columns": (),
     "eval_models": 1,
     "eval_train": 0,
     "init_sha256": None,
+    "label": (),
     "schedule": "constant",
     "train": None,
 }

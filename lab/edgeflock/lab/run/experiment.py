@@ -195,6 +195,8 @@ class Experiment:
         root = self.given.get("data_root") or config.data_root
         chosen = {
             "--data": lab.client_data,
+            "--label": ",".join(config.label) or None,
+            "--columns": ",".join(config.columns) or None,
             "--data-root": root,
             "--model": config.model if ":" in config.model else None,
             "--allow-code": ",".join(references(config)) or None,

@@ -14,7 +14,7 @@ from edgeflock.common.datasets.kit import augment
 from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.datasets.kit.augment import Augmentation
 from edgeflock.common.datasets.kit.base import Part, Scaling, count_classes
-from edgeflock.common.datasets.kit.own import check, how, load_part
+from edgeflock.common.datasets.kit.own import Reading, check, how, load_part
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.foreign import foreign
 from edgeflock.common.models.kit import registry as models
@@ -65,7 +65,7 @@ def load_test_set(config: ServerConfig) -> TestSet:
     """Read the server's test samples. Raises MissingData or BadData with a sentence."""
     if config.dataset is None:
         assert config.eval_data is not None
-        own = _eval_data(config.eval_data, Scaling())
+        own = _eval_data(config, config.eval_data, Scaling())
         classes = count_classes(config.eval_data, int(own.y.max()))
         own = check(own, own.input_shape, classes, Scaling())
         return TestSet(own.input_shape, classes, torch.from_numpy(own.x), torch.from_numpy(own.y))
@@ -73,14 +73,14 @@ def load_test_set(config: ServerConfig) -> TestSet:
     shards(config)  # a cut that cannot be made is refused before the clients come
     part = dataset.ready(dataset.test)
     if config.eval_data is not None:
-        own = _eval_data(config.eval_data, dataset.scaling)
+        own = _eval_data(config, config.eval_data, dataset.scaling)
         part = check(own, dataset.input_shape, dataset.classes, dataset.scaling)
     return TestSet(dataset.input_shape, dataset.classes, torch.from_numpy(part.x), torch.from_numpy(part.y))
 
 
-def _eval_data(path: Path, scaling: Scaling) -> Part:
+def _eval_data(config: ServerConfig, path: Path, scaling: Scaling) -> Part:
     """Read --eval-data as it is stored, and say what its numbers become."""
-    own = load_part(path)
+    own = load_part(path, Reading(label=config.label, columns=config.columns))
     log.info("data_read", flag="--eval-data", file=str(path), numbers=how(own, scaling))
     return own
 

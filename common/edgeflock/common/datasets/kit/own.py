@@ -13,13 +13,27 @@ import numpy as np
 
 from edgeflock.common.datasets.kit import factory
 from edgeflock.common.datasets.kit.base import Array, Part, Scaling
-from edgeflock.common.datasets.kit.formats import images, npz
+from edgeflock.common.datasets.kit.formats import images, npz, table
+from edgeflock.common.datasets.kit.formats.table import Columns
 from edgeflock.common.datasets.kit.stored import Arrays, Items, Stored, blocks, check_finite, words
-from edgeflock.common.errors import BadData, MissingData
+from edgeflock.common.errors import BadData, MissingData, UsageError
 from edgeflock.common.plugins.loading import is_reference
 
 DECODED_BYTES = 256 << 20  # pictures that take no more are decoded once
 _ARRAYS = ("x", "y", "x_test", "y_test")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is said of how own data are to be read."""
+
+    size: int | None = None  # side in pixels that images of a folder are resized to
+    label: tuple[str, ...] = ()  # columns of a table
+    columns: tuple[str, ...] = ()  # that are the samples; (): all but the label
+    growing: bool = False  # a table's last line may not be whole yet
+
+
+PLAINLY = Reading()
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +74,13 @@ class Fit:
         return replace(part, x=np.ascontiguousarray(part.x, np.float32))
 
 
-def load_own(source: Path, client_id: str = "", size: int | None = None) -> OwnPart:
+def load_own(source: Path, client_id: str = "", reading: Reading = PLAINLY) -> OwnPart:
     """Return own data, as they are stored: of `package.module:factory`, of a folder, or of a file.
 
-    `size` is the side in pixels that images of a folder are resized to. Raises MissingData or BadData.
+    Raises MissingData, BadData or another UsageError.
     """
     try:
-        found = _read(source, client_id, size)
+        found = _read(source, client_id, reading)
     except OSError as error:
         raise MissingData(f"{source} cannot be read: {error.strerror or error}") from error
     for part in found.parts:
@@ -75,9 +89,9 @@ def load_own(source: Path, client_id: str = "", size: int | None = None) -> OwnP
     return found
 
 
-def load_part(path: Path) -> Part:
+def load_part(path: Path, reading: Reading = PLAINLY) -> Part:
     """Return the training part of own data in memory, by classification's rule."""
-    found = classes_only(load_own(path)).train
+    found = classes_only(load_own(path, reading=reading)).train
     x, y = found.take(np.arange(len(found)))
     x = np.ascontiguousarray(x, None if x.dtype == np.uint8 else np.float32)
     return Part(x, y.reshape(-1).astype(np.int64))
@@ -162,7 +176,8 @@ def _check_bytes(highest: int, scaling: Scaling) -> None:
 def _check_labels(part: Stored, y: Array) -> None:
     """Raise BadData unless labels are those of classes."""
     if y.shape[1:] == (0,):
-        raise BadData(f"{part.where} has no labels (y), needed is one whole number per sample")
+        said = "--label names their column" if table.is_table(Path(part.where)) else "y"
+        raise BadData(f"{part.where} has no labels ({said}), needed is one whole number per sample")
     if y.shape[1:] not in ((), (1,)) or y.dtype.kind not in "iu":
         shape = words((len(part), *y.shape[1:]))
         raise BadData(f"{part.where}: y is {y.dtype} of shape {shape}, needed is one whole number per sample")
@@ -172,22 +187,42 @@ def _check_labels(part: Stored, y: Array) -> None:
         raise BadData(f"{part.where}: y has the label {y.max()}, allowed are labels below 2^31")
 
 
-def _read(source: Path, client_id: str, size: int | None) -> OwnPart:
+def _read(source: Path, client_id: str, reading: Reading) -> OwnPart:
     where = str(source)
     if is_reference(where) and not source.exists():
         return OwnPart(*factory.stored(where, factory.call(where, client_id)))
     if source.is_dir():
-        return _folder(source, size)
+        return _folder(source, reading)
+    if table.is_table(source):
+        return OwnPart(_table(source, [source], reading), None)
+    _no_columns(source, reading)
     if source.suffix == ".npy":
         return OwnPart(*factory.named(where, {"x": npz.single(source)}))
     return OwnPart(*factory.named(where, npz.read(source)))
 
 
-def _folder(path: Path, size: int | None) -> OwnPart:
+def _folder(path: Path, reading: Reading) -> OwnPart:
     found = {name: path / f"{name}.npy" for name in _ARRAYS if (path / f"{name}.npy").is_file()}
     if found:
         return OwnPart(*factory.named(str(path), {name: npz.single(file) for name, file in found.items()}))
-    return _pictures(path, size)
+    if tables := table.listing(path):
+        return OwnPart(_table(path, tables, reading), None)
+    if table.halves(path):
+        train, test = (_table(path / half, table.listing(path / half), reading) for half in ("train", "test"))
+        return OwnPart(train, test)
+    _no_columns(path, reading)
+    return _pictures(path, reading.size)
+
+
+def _no_columns(source: Path, reading: Reading) -> None:
+    if reading.label or reading.columns:
+        flag = "--label" if reading.label else "--columns"
+        raise UsageError(f"{flag} is for tables, .csv and .parquet, or a folder of them: {source} is none")
+
+
+def _table(where: Path, files: list[Path], reading: Reading) -> Arrays:
+    x, y = table.read(files, Columns(reading.label, reading.columns, reading.growing))
+    return factory.arrays(str(where), x, y if reading.label else None)
 
 
 def _pictures(path: Path, size: int | None) -> OwnPart:
