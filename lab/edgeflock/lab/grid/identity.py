@@ -35,6 +35,7 @@ NO_MATTER: Mapping[str, str] = {
     "tensorboard": _SEEN,
     "log_level": _SEEN,
     "log_format": _SEEN,
+    "same_code": "which clients take part, as every other reason to refuse one",
     "keep_every": "which models stay on the disk, not what they are",
     "drain_timeout": _LONG,
     "linger": _LONG,
