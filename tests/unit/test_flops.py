@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor, nn
 
+from edgeflock.common.models.kit import flops
 from edgeflock.common.models.kit import registry as models
-from edgeflock.common.models.kit.flops import parameter_count, training_flops
+from edgeflock.common.models.kit.custom import adapt
+from edgeflock.common.models.kit.flops import Operations, operations, parameter_count, training_flops
 from edgeflock.methods.kit import registry
 from edgeflock.methods.kit.base import Effort
 from edgeflock.methods.kit.options import parse
@@ -44,6 +47,95 @@ def test_counting_leaves_the_model_as_it_was() -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
     assert all(parameter.grad is None for parameter in net.parameters())
     assert torch.equal(torch.get_rng_state(), state)
+
+
+class Under(nn.Module):
+    """A layer under a head of 16 numbers."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.head = layer, nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        made = self.layer(x)
+        features = (made[0] if isinstance(made, tuple) else made).mean(1)
+        return features, self.head(features)
+
+
+def of_layer(layer: nn.Module, *shape: int) -> Operations:
+    """Return what a layer takes for a sample of that shape."""
+    net = adapt(Under(layer), shape, "mine:layer")
+    found, head = operations(net, shape), 2 * 16 * 3
+    return Operations(found.forward - head, found.backward - 2 * head, found.uncounted)
+
+
+@pytest.mark.parametrize(
+    ("layer", "forward"),
+    [
+        (nn.LSTM(8, 16, batch_first=True), 2 * 10 * 4 * 16 * (8 + 16)),
+        (nn.LSTM(8, 8, 2, bidirectional=True, batch_first=True), 2 * 2 * 10 * 4 * 8 * (8 + 8 + 16 + 8)),
+        (nn.GRU(8, 16, batch_first=True), 2 * 10 * 3 * 16 * (8 + 16)),
+        (nn.RNN(8, 16, batch_first=True), 2 * 10 * 16 * (8 + 16)),
+        (nn.Linear(8, 16), 2 * 10 * 8 * 16),
+    ],
+)
+def test_what_goes_over_a_sequence_multiplies_at_every_step(layer: nn.Module, forward: int) -> None:
+    """By hand: a multiply-add for each weight, step and gate; back it is twice that, at most."""
+    found = of_layer(layer, 10, 8)
+    assert (found.forward, found.uncounted) == (forward, ())
+    assert forward <= found.backward <= 2 * forward
+
+
+def test_attention_takes_what_its_matrices_take_whatever_torch_makes_it_with() -> None:
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    found = of_layer(layer, 10, 16)
+    weights, scores = 10 * 16 * (3 * 16 + 16 + 32 + 32), 2 * 10 * 10 * 16
+    assert (found.forward, found.uncounted) == (2 * (weights + scores), ())
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        assert of_layer(layer, 10, 16).forward == found.forward
+
+
+def test_looking_up_a_token_multiplies_nothing() -> None:
+    net = Under(nn.Embedding(50, 16))
+    _, logits = net(torch.zeros(1, 10, dtype=torch.long))
+    assert logits.shape == (1, 3)
+    with flops._FlopCounter() as counter:
+        net(torch.zeros(1, 10, dtype=torch.long))
+    assert (counter.total, counter.uncounted) == (2 * 16 * 3, {})
+
+
+class Odd(nn.Module):
+    """Multiplies in ways of which nobody has a formula."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.linear(x)
+        return torch.fft.fft(made).abs() + torch.cdist(made, made).sum() + torch.linalg.vector_norm(made)
+
+
+def test_what_is_not_counted_is_named() -> None:
+    found = of_layer(Odd(), 10, 8)
+    assert found.forward == 2 * 10 * 8 * 16
+    assert {"_fft_r2c", "_cdist_forward"} <= set(found.uncounted)
+    assert not any("norm" in name for name in found.uncounted)
+    assert found.words.startswith("the operations of _fft_r2c, _cdist_forward")
+
+
+def test_bilinear_layers_and_single_products_are_counted() -> None:
+    class Pairs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pairs, self.scale = nn.Bilinear(4, 4, 16), nn.Parameter(torch.ones(16))
+
+        def forward(self, x: Tensor) -> Tensor:
+            made: Tensor = self.pairs(x[..., :4], x[..., 4:])
+            together: Tensor = made + (made[0] @ self.scale).mean()
+            return together
+
+    assert of_layer(Pairs(), 10, 8).forward == 2 * 10 * 16 * 4 * 4 + 2 * 10 * 16
 
 
 def attached(name: str, work: Effort, **options: str) -> float:

@@ -134,7 +134,7 @@ def cautions(results: Sequence[CellResult]) -> list[str]:
         for result in results
         if result.history
         for event in result.history.events
-        if event.name == "caution"
+        if event.name in ("caution", "operations_not_counted")
     ]
     return [f"Caution, {words}." for words in dict.fromkeys(said)]
 

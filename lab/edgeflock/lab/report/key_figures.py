@@ -33,7 +33,7 @@ def figures(history: History) -> list[tuple[str, str, str]]:
         ("time", amount("seconds", history.total.get("seconds")), _gathering(history)),
         ("CPU time", amount("seconds", history.total.get("cpu_s")), _server_cpu(history)),
     ]
-    if history.total.get("flops"):
+    if history.total.get("flops") or _uncounted(history):
         found.append(("operations", amount("flops", history.total.get("flops")), _own_operations(history)))
     if (held := _classes_held(history)) is not None:
         found.append(("classes held", f"{held['held']} of {held['classes']}", _missing(held)))
@@ -72,7 +72,14 @@ def _of_values(history: History, name: str) -> float:
 
 def _own_operations(history: History) -> str:
     own = history.total.get("method_flops")
-    return "of all clients" + (f"; {amount('flops', own)} the method's own" if own else "")
+    share = f"; {amount('flops', own)} the method's own" if own else ""
+    return "; ".join(filter(None, [f"of all clients{share}", _uncounted(history)]))
+
+
+def _uncounted(history: History) -> str:
+    """Return what the server said of operations that it does not count, if it did."""
+    said = [event.fields["reason"] for event in history.events if event.name == "operations_not_counted"]
+    return str(said[-1]) if said else ""
 
 
 _SOURCES = (

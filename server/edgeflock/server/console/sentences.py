@@ -36,6 +36,7 @@ _SENTENCES: dict[str, str] = {
     "run_broken": "round {round}: the server cannot go on: {reason}",
     "epoch_raised": "what came after round {round} is lost: the run goes on from there in epoch {epoch}",
     "caution": "{reason}",
+    "operations_not_counted": "{reason}",
     "code_differs": "{client}: {reason}",
     "certificate": "the server's certificate {reason}",
     "budget_unmeasured": "round {round}: {reason}",

@@ -53,6 +53,7 @@ class Terms:
     codec: str = str(IDENTITY)  # of updates
     codec_down: str = str(IDENTITY)
     passes: tuple[int, int] | None = None  # operations of a sample's forward and backward pass, if known
+    uncounted: str = ""  # what is not in them, in a sentence
     clock: Clock | None = None  # draws the time of rounds; None: it is measured
     closing_test: bool = False  # clients test their models, and no round of training asks all of them
     schedule: Schedule = CONSTANT
@@ -108,6 +109,11 @@ class Learner:
         """Return the state that goes with the result: its buffers in place of the latest."""
         buffers = self.half.buffers(self.state, "global")
         return State({**self.state.vectors, "buffers": buffers}, self.state.scalars)
+
+    @property
+    def uncounted(self) -> str:
+        """Which of the model's operations the ledger does not count, in a sentence; nothing if it does."""
+        return self._terms.uncounted
 
     def described(self) -> dict[str, str]:
         """Return the size of the model and the operations of one sample's passes, for the journal."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 import torch
@@ -16,10 +17,10 @@ from edgeflock.common.datasets.kit.augment import Augmentation
 from edgeflock.common.datasets.kit.base import Part, Scaling, count_classes
 from edgeflock.common.datasets.kit.own import Reading, check, how, load_part
 from edgeflock.common.flat import FlatModel
-from edgeflock.common.foreign import foreign
+from edgeflock.common.foreign import ForeignError, foreign
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.base import Net
-from edgeflock.common.models.kit.flops import training_flops
+from edgeflock.common.models.kit.flops import operations
 from edgeflock.common.partitions.kit.assign import assign
 from edgeflock.common.partitions.kit.base import Indices
 from edgeflock.common.partitions.kit.coverage import Coverage, coverage
@@ -179,7 +180,7 @@ def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatMod
         optimizer=optimizer.parse(config.client_optimizer),
         codec=_wired(config, config.codec),
         codec_down=_wired(config, config.codec_down),
-        passes=_passes(net, test),
+        **_operations(net, test),
         clock=clock.parse(config.clock, central=config.central),
         closing_test=has_closing_test(config),
     )
@@ -193,13 +194,14 @@ def load_round(learner: Learner, run_dir: Path, round: int, digests: tuple[str, 
     learner.load(Checkpoints(run_dir, learner.layouts), round, digests)
 
 
-def _passes(net: Net, test: TestSet) -> tuple[int, int] | None:
-    """Return the operations of a sample's forward and backward pass, counted once."""
+def _operations(net: Net, test: TestSet) -> dict[str, Any]:
+    """Return the operations of a sample's forward and backward pass, and what is not in them."""
     try:
-        return training_flops(net, test.input_shape)
-    except Exception as error:  # of a model of the operator's own
-        log.warning("flops_not_counted", reason=str(error).partition("\n")[0])
-        return None
+        with foreign("counting the operations"):
+            found = operations(net, test.input_shape)
+    except ForeignError as error:
+        return {"passes": None, "uncounted": f"the model's operations are not known: {error.reason}"}
+    return {"passes": (found.forward, found.backward), "uncounted": found.words}
 
 
 def _wired(config: ServerConfig, codec: str) -> str:

@@ -66,10 +66,16 @@ class RunInMotion:
             more["code"] = {str(one): one.digest.hex() for one in code}
         self.parts.journal.note("run_started", **fields, **more)
         log.info("run_started", **fields, run_dir=str(self.parts.run_dir), method=config.method)
+        self._say_uncounted()
         if (found := build.classes_held(config)) is not None:
             told = {"held": found.held, "classes": found.classes, "reason": str(found)}
             self.parts.journal.note("classes_held", **told, missing=list(found.missing))
             log.info("classes_held", **told)
+
+    def _say_uncounted(self) -> None:
+        if words := self.parts.built.learner.uncounted:
+            self.parts.journal.note("operations_not_counted", reason=words)
+            log.warning("operations_not_counted", reason=words)
 
     def caution(self) -> None:
         """Say what somebody should hear of the settings; at every start, for they may have been others."""

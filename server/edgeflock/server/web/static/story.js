@@ -5,7 +5,7 @@ import * as format from "./format.js";
 
 const ROUNDS = new Set(["round_opened", "round_committed", "evaluated"]);
 const BAD = new Set(["epoch_raised", "run_broken"]);
-const WARN = new Set(["refused", "task_refused", "updates_rejected", "run_paused", "round_extended", "run_parked", "client_quarantined", "round_cut", "round_discarded", "budget_unmeasured", "certificate", "evaluation_failed", "caution", "code_differs"]);
+const WARN = new Set(["refused", "task_refused", "updates_rejected", "run_paused", "round_extended", "run_parked", "client_quarantined", "round_cut", "round_discarded", "budget_unmeasured", "certificate", "evaluation_failed", "caution", "code_differs", "operations_not_counted"]);
 const TOGETHER = { client_joined: "joined", client_ready: "became ready", client_left: "went away", client_leaving: "left" };
 const [NEAR_S, NAMED] = [5, 6];
 const SHOWN = 200;
@@ -35,6 +35,7 @@ const SENTENCES = {
   round_discarded: (f) => `Round ${f.round} was discarded: ${f.reason}.`,
   budget_unmeasured: (f) => `A budget has nothing to count: ${f.reason}.`,
   caution: (f) => `${f.reason}.`,
+  operations_not_counted: (f) => `${f.reason}.`,
   code_differs: (f) => `${f.client}: ${f.reason}.`,
   certificate: (f) => `The server's certificate ${f.reason}.`,
   last_round_committed: (f) => `The closing task is done: ${f.counted} answers.`,
