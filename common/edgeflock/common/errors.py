@@ -16,6 +16,10 @@ class EdgeflockError(Exception):
 
     exit_code = 1
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook shows in place of a traceback: its sentence."""
+        return [f"edgeflock: {self}"]
+
 
 class UsageError(EdgeflockError):
     """A flag, key or file given by the operator is wrong; nothing was started."""

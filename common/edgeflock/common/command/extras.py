@@ -28,6 +28,8 @@ EXTRAS = {
     "sklearn": "lab",
     "onnx": "onnx",
     "onnxscript": "onnx",
+    "pandas": "pandas",
+    "polars": "polars",
     "pyarrow": "parquet",
     "tensorboard": "tensorboard",
 }

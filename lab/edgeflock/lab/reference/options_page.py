@@ -1,7 +1,7 @@
 """The configuration tables of docs/configuration.md, from the options themselves.
 
 `python -m edgeflock.lab.reference.options_page FILE...` renews what stands between the markers
-`<!-- options:fl-server -->` and `<!-- /options -->`.
+`<!-- options:fl-server -->` and `<!-- /options -->`, and the types of `edgeflock.simulate`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from edgeflock.client.config import ClientConfig
 from edgeflock.common.command.options import Option, public, shown_default
 from edgeflock.lab import markdown
+from edgeflock.lab.reference import typed_options
 from edgeflock.lab.run.config import LabConfig
 from edgeflock.server.config import ServerConfig
 
@@ -45,7 +46,8 @@ def _row(entry: Option, prefix: str) -> str:
 
 
 def main() -> None:
-    """Renew the tables of the files that are named."""
+    """Renew the tables of the files that are named, and the types for editors."""
+    typed_options.place().write_text(typed_options.text(), "utf-8")
     markdown.renew_named_pages(renewed)
 
 

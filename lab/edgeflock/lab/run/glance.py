@@ -57,5 +57,6 @@ class Glance:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._channel is not None:
+        # An interrupt within a call leaves gRPC's lock taken, at which `close` would stand for ever.
+        if self._channel is not None and kind is None:
             self._channel.close()

@@ -1,0 +1,1 @@
+"""Runs from Python: started, opened, and told of as data frames and pictures."""
