@@ -112,8 +112,10 @@ class Odd(nn.Module):
         self.linear = nn.Linear(8, 16)
 
     def forward(self, x: Tensor) -> Tensor:
-        made = self.linear(x)
-        return torch.fft.fft(made).abs() + torch.cdist(made, made).sum() + torch.linalg.vector_norm(made)
+        made: Tensor = self.linear(x)
+        apart: Tensor = torch.cdist(made, made).sum() + torch.linalg.vector_norm(made)
+        turned: Tensor = torch.fft.fft(made)
+        return turned.abs() + apart
 
 
 def test_what_is_not_counted_is_named() -> None:
