@@ -113,8 +113,8 @@ class Odd(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         made: Tensor = self.linear(x)
-        apart: Tensor = torch.cdist(made, made).sum() + torch.linalg.vector_norm(made)
         turned: Tensor = torch.fft.fft(made)
+        apart: Tensor = torch.cdist(made, made).sum() + torch.linalg.vector_norm(made)
         return turned.abs() + apart
 
 
