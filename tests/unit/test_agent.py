@@ -410,6 +410,25 @@ def test_a_bug_in_what_sees_a_view_ends_the_client_and_leaves_nobody_waiting() -
     assert isinstance(lived(on)[0], KeyError)
 
 
+@pytest.mark.parametrize("trouble", [MemoryError("can't allocate memory"), KeyError("bug")])
+def test_who_stays_survives_a_run_that_does_not_fit_and_takes_part_in_the_next(trouble: Exception) -> None:
+    """One whose model is too large for the device, or that meets a mistake; without --stay it is the end."""
+    on = of(Connection(), Connection(run="run2", lasts_s=50, end=Finish("done")), trouble=trouble)
+    end, lines = lived(on, stay=True, for_s=100)
+    assert isinstance(end, asyncio.CancelledError)
+    assert [line["event"] for line in lines] == ["run_given_up", "run_over"]
+    words = "not enough memory" if isinstance(trouble, MemoryError) else "this is a bug, KeyError: 'bug'"
+    assert words in lines[0]["reason"]
+    assert lived(of(Connection(), trouble=trouble))[0] is trouble
+
+
+def test_a_run_that_breaks_in_the_midst_is_begun_anew_by_who_stays() -> None:
+    on = of(Connection(end=KeyError("bug")), Connection(lasts_s=50, end=Finish("done")))
+    _, lines = lived(on, stay=True, for_s=100)
+    assert [line["event"] for line in lines] == ["run_given_up", "run_over"]
+    assert on.words("enter", "stop")[:3] == [("enter", 3), ("stop", "run1"), ("enter", 3)]
+
+
 def test_a_server_that_has_said_the_end_and_closed_the_watch_hears_the_client_out() -> None:
     on = of(Connection(shown=[View(), OVER], lasts_s=50, end=Finish("enough")))
     assert lived(on)[0] == "enough"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -72,3 +73,21 @@ def test_every_line_is_told_to_people_and_one_that_cannot_be_is_logged() -> None
     assert told[1] == ("info", "listening", {})
     left = _Told(tell)(None, "info", {"event": "bad", "port": 1})
     assert left == "bad {'port': 1} (it could not be told: ValueError('no words for it'))"
+
+
+def test_fl_lab_keeps_what_is_logged_apart_from_what_it_prints_and_without_colours() -> None:
+    """Whatever the environment says of colours: neither stream is a terminal."""
+    script = """
+import structlog
+from edgeflock.lab import cli
+cli.group.main(["methods"], standalone_mode=False)
+structlog.get_logger().warning("download_tried", name="mnist")
+structlog.get_logger().info("data_read", name="mnist")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, "FORCE_COLOR": "1"}
+    )
+    assert "warning: download tried (name=mnist)" in done.stderr
+    assert "data read" not in done.stderr
+    assert "download" not in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -21,6 +22,7 @@ from edgeflock.client.protocol import Interrupted, Introduction, ServerRefused, 
 from edgeflock.client.training.desk import Desk
 from edgeflock.client.training.trainer import Trainer
 from edgeflock.common.errors import CorruptState, EdgeflockError, Undescribed
+from edgeflock.common.foreign import blamed, unforeseen
 from edgeflock.common.plugins.digest import Code, differences
 from edgeflock.common.reason import Reason
 from edgeflock.common.run import RunDescription
@@ -116,6 +118,10 @@ class Agent:
             raise
         except EdgeflockError as error:  # of a run that is not for this client
             await self._wait_out(error)
+        except OSError:
+            raise
+        except Exception as error:
+            await self._unfit(error)
         return None
 
     async def _unreached(self, error: Unreached) -> None:
@@ -143,6 +149,18 @@ class Agent:
             raise error
         said, self._refusal = self._refusal, str(error)
         await self._pause(str(error), met=True, said=said == self._refusal)
+
+    async def _unfit(self, error: Exception) -> None:
+        """A run has met what nobody foresaw: too little memory, a mistake in a plug-in, or in us. Who stays
+        waits for another run, and begins with this one anew."""
+        if not self._rules.stay:
+            raise error
+        part, self._part = self._part, None
+        if part:
+            with suppress(Exception):  # it is given up
+                await part.stop()
+        self._log.error("run_given_up", reason=unforeseen(error), exc_info=not blamed(error))
+        await self._pause(unforeseen(error), met=True, said=True)
 
     async def _pause(
         self, reason: str, retry_after_ms: int = 0, *, met: bool = False, said: bool = False

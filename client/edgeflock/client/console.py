@@ -35,6 +35,7 @@ _SENTENCES = {
         "{state_dir} was made on another machine: if that one still runs, give one of the two another --id"
     ),
     "code_differs": "{reason}",
+    "run_given_up": "this run is given up, the next one is waited for: {reason}",
     "seat_passed_over": "a seat is passed over: {reason}",
 }
 _UNTOLD = ("energy_source", "client_failed")  # of no use here; told when the process ends

@@ -20,6 +20,7 @@ from edgeflock.client.training.trainer import Trainer
 from edgeflock.common.allocator import keep_pages
 from edgeflock.common.command import signals
 from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.foreign import unforeseen
 from edgeflock.common.plugins.digest import of_device
 from edgeflock.common.plugins.loading import load
 
@@ -103,7 +104,7 @@ async def _until_over(agents: list[Agent], asked: asyncio.Future[str]) -> int:
 def _say_failure(life: Life) -> None:
     """Say at once that a client has failed: the others may go on for long."""
     if not life.cancelled() and (error := life.exception()):
-        words = str(error) if isinstance(error, EdgeflockError) else f"{type(error).__name__}: {error}"
+        words = str(error) if isinstance(error, EdgeflockError) else unforeseen(error)
         log.error("client_failed", client_id=life.get_name(), reason=words)
 
 

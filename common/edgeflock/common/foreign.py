@@ -44,6 +44,13 @@ def blamed(error: BaseException) -> str:
     return f"{theirs} failed: {_in_words(error)}" if theirs else ""
 
 
+def unforeseen(error: BaseException) -> str:
+    """Return in words what nobody caught: too little memory, somebody else's mistake, or a bug of ours."""
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # so says torch
+        return "this machine has not enough memory for that: take a smaller model, or less data"
+    return blamed(error) or f"this is a bug, {type(error).__name__}: {error}"
+
+
 def _in_words(error: BaseException) -> str:
     """Return what was raised, the first line of it, and where: the last line that is its author's."""
     words = str(_told(error)).strip().partition("\n")[0]

@@ -7,6 +7,7 @@ import importlib
 import click
 from click.shell_completion import CompletionItem
 
+from edgeflock.common.command import log
 from edgeflock.common.command.entry import run_command
 from edgeflock.common.command.options import unknown
 
@@ -81,6 +82,7 @@ class LazyGroup(click.Group):
 @click.version_option(package_name="edgeflock", message="%(prog)s %(version)s")
 def group() -> None:
     """Experiments with federated learning on one machine."""
+    log.configure("warning", "console")  # to stderr, in words: what goes to stdout is the command's own
 
 
 def main() -> None:

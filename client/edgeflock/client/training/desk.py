@@ -106,7 +106,8 @@ class Desk:
         self._meter.enter(Activity.FETCH)
         state = await self._trainer.run(kept.load) if kept.generations() else State()
         bench.begin()
-        lacks = self._setup.half.lacks(state, task.plan.flags)
+        with foreign("training"):
+            lacks = self._setup.half.lacks(state, task.plan.flags)
         for parcel in task.parcels:
             if parcel.scope is Scope.BASE:
                 await self._fetch_base(bench, task.round, parcel, kept, fetch)

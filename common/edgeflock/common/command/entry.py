@@ -19,7 +19,7 @@ from edgeflock.common.command.log import debugging
 from edgeflock.common.command.processor import refuse_a_torch_that_cannot_run
 from edgeflock.common.command.terminal import safe
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.common.foreign import blamed
+from edgeflock.common.foreign import unforeseen
 
 _STDERR = 2
 
@@ -70,11 +70,8 @@ def _interrupted(name: str, error: BaseException) -> int:
 
 
 def _unforeseen(error: Exception) -> str:
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # so says torch
-        return "this machine has not enough memory for that: take a smaller model, or less data"
-    if words := blamed(error):
-        return words
-    return f"this is a bug, {type(error).__name__}: {error} (--log-level debug shows where)"
+    words = unforeseen(error)
+    return f"{words} (--log-level debug shows where)" if words.startswith("this is a bug") else words
 
 
 def _leave(name: str, number: int, frame: FrameType | None) -> NoReturn:

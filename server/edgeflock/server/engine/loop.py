@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import structlog
 
 from edgeflock.common.errors import FULL, NO_SPACE, EdgeflockError, JournalBroken, NonFinite
-from edgeflock.common.foreign import blamed
+from edgeflock.common.foreign import blamed, unforeseen
 from edgeflock.common.threads import computing
 from edgeflock.server.core.effects import Effect
 from edgeflock.server.core.events import Broken, Diverged, Event, SpaceMissing, Ticked
@@ -138,7 +138,7 @@ class Loop:
             return self._machine.handle(event)
         except InvalidTransition as error:  # nobody who posts could do anything about it
             log.exception("transition_refused", cause=type(event).__name__)
-            return self._machine.handle(Broken(_bug(error), time.monotonic()))
+            return self._machine.handle(Broken(unforeseen(error), time.monotonic()))
 
     def _follow(self) -> None:
         """Keep the time line where the machine is."""
@@ -168,7 +168,7 @@ class Loop:
         except Exception as error:  # without an event the run would wait for ever
             if not blamed(error):
                 log.exception("effect_failed", effect=type(effect).__name__)
-            self._failed(effect, _bug(error))
+            self._failed(effect, unforeseen(error))
 
     def _tell(self, found: Event | tuple[Event, ...] | None) -> None:
         for event in found if isinstance(found, tuple) else (found,):
@@ -223,7 +223,3 @@ def doing_of(machine: RunMachine) -> tuple[str, int] | None:
 
 def in_words(error: OSError) -> str:
     return f"{error.filename or 'the run directory'}: {error.strerror or error}"
-
-
-def _bug(error: Exception) -> str:
-    return blamed(error) or f"this is a bug, {type(error).__name__}: {error}"
