@@ -136,7 +136,7 @@ class Theatre:
     def meter(self, *, alone: bool) -> Any:
         return SimpleNamespace(finish=lambda round: self.said.append(("finish", round)))
 
-    async def own_data(self, client_id: str) -> Any:
+    async def own_data(self, client_id: str, *, again: bool = False) -> Any:
         if self.own is not None:
             raise self.own
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,7 +15,7 @@ import torch
 
 from edgeflock.client.costs import ExamCost, Passes, TrainCost
 from edgeflock.client.keeping.kept import Kept
-from edgeflock.client.protocol import Generation, Interrupted, Parcel, Task
+from edgeflock.client.protocol import Extent, Generation, Interrupted, Parcel, Task
 from edgeflock.client.training import desk as desks
 from edgeflock.client.training.bench import Progress, Result
 from edgeflock.client.training.desk import Desk
@@ -45,6 +45,9 @@ class Hands:
     held_up_s: float = 100.0
     lacks: bool = False
     encoded: bool = False
+    refreshes_rounds: bool = False
+    samples: int = 5
+    begun: list[Any] = field(default_factory=list)
     trouble: Exception | None = None
     state: State | None = None
     seen: State | None = None
@@ -63,9 +66,11 @@ class Hands:
     async def run(self, work: Any, *given: Any) -> Any:
         return work(*given)
 
-    async def member(self, setup: Any, client_id: str, seat: int) -> Any:
-        self.said.append(f"data of {seat}")
-        return SimpleNamespace(samples=5, seat=seat)
+    async def member(self, setup: Any, client_id: str, seat: int, round: int, begun: Any) -> Any:
+        self.said.append(f"data of {seat}" + (f" in round {round}" if round else ""))
+        self.begun.append(begun)
+        extent = Extent(round, self.samples, f"of {self.samples}") if self.refreshes_rounds else None
+        return SimpleNamespace(samples=self.samples, seat=seat, class_counts=(self.samples,), extent=extent)
 
     async def slot_wanted(self) -> None:
         pass
@@ -131,7 +136,7 @@ class Room:
     def do(self, task: Task, *, sits: bool = True) -> None:
         async def scenario() -> None:
             if sits:
-                await self.desk.sit(2)
+                await self.desk.sit(2, self.kept)
             await self.desk.train(task, self.kept, self.hands.fetch)
 
         asyncio.run(scenario())
@@ -241,7 +246,7 @@ def test_a_fetch_that_breaks_off_was_fetching_and_what_follows_is_waiting(room: 
         raise Interrupted("another waits")
 
     async def scenario() -> None:
-        await room.desk.sit(2)
+        await room.desk.sit(2, room.kept)
         await room.desk.train(task(), room.kept, broken)
 
     with pytest.raises(Interrupted):
@@ -253,10 +258,28 @@ def test_a_fetch_that_breaks_off_was_fetching_and_what_follows_is_waiting(room: 
 
 def test_the_data_of_a_seat_are_read_once(room: Room) -> None:
     async def scenario() -> list[int]:
-        return [(await room.desk.sit(seat)).seat for seat in (2, 2, 1, 1)]
+        return [(await room.desk.sit(seat, room.kept)).seat for seat in (2, 2, 1, 1)]
 
     assert asyncio.run(scenario()) == [2, 2, 1, 1]
     assert room.hands.said == ["data of 2", "data of 1"]
+
+
+def test_data_that_are_asked_for_in_every_round_are_noted_and_news_of_them_are_told(room: Room) -> None:
+    room.hands.refreshes_rounds = True
+    room.do(task())
+    assert not room.desk.has_news
+    room.hands.samples = 8
+    room.do(replace(task(), round=4), sits=False)
+    assert room.desk.has_news
+    assert room.kept.extent(4) == Extent(4, 8, "of 8")
+    assert room.kept.extent(3) is None
+    room.do(replace(task(), round=4))  # once more: it goes on with what it was begun with
+    assert room.hands.begun == [None, None, None, Extent(4, 8, "of 8")]
+    assert not room.desk.has_news
+    assert [said for said in room.hands.said if said.startswith("data")] == [
+        "data of 2",
+        *(f"data of 2 in round {round}" for round in (3, 4, 4)),
+    ]
 
 
 def test_an_update_on_its_way_is_delivering_and_what_nothing_moves_in_is_waiting(room: Room) -> None:

@@ -43,6 +43,7 @@ from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.pack import Packed, pack
 from edgeflock.common.payload.package import IDENTITY, Kind
 from edgeflock.common.reason import Reason
+from edgeflock.common.tuning.tuning import NOTHING
 from edgeflock.common.verdict import Verdict
 from edgeflock.common.wire.address import parse_address
 from edgeflock.methods.kit.values import State
@@ -74,7 +75,7 @@ def counted(round: int) -> Settlement:
 class StillDesk:
     """Says what it is told to do, and leaves an update when it is let go on."""
 
-    layout_digest, augment = b"l" * 16, "none"
+    layout_digest, augment, tuning = b"l" * 16, "none", NOTHING
     cpu_s, temperature_c = 0.5, 41.0
 
     def __init__(self) -> None:
@@ -84,7 +85,9 @@ class StillDesk:
         self.trouble: BaseException | None = None
         self.state: State | None = None
 
-    async def sit(self, seat: int) -> Any:
+    has_news = False
+
+    async def sit(self, seat: int, kept: Kept) -> Any:
         self.said.append(f"sit {seat}")
         return type("Member", (), {"samples": 5, "class_counts": (2, 3)})
 

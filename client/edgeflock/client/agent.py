@@ -221,7 +221,8 @@ class Agent:
             await asyncio.gather(watcher, return_exceptions=True)
 
     async def _join(self, channel: Channel) -> tuple[Line, Participation]:
-        own = await self._trainer.own_data(self.client_id)
+        over = self._part is not None and self._part.run_id == self._finished
+        own = await self._trainer.own_data(self.client_id, again=over or bool(self._refusal))
         rules, device = self._rules, self._trainer.description
         me = Introduction(self.client_id, rules.instance, own, device, rules.life, rules.code)
         line, run = await channel.join(me)

@@ -23,7 +23,7 @@ from edgeflock.common.command.kinds import (
 )
 from edgeflock.common.command.log import log_format_option, log_level_option
 from edgeflock.common.command.options import check, option
-from edgeflock.common.command.ranges import Range, above, between
+from edgeflock.common.command.ranges import Range, above, between, one_of
 from edgeflock.common.errors import BadValue, MissingData, UsageError
 from edgeflock.common.plugins.loading import allow, is_reference
 from edgeflock.common.wire.address import parse_address, require_trust
@@ -34,6 +34,7 @@ _PROXY = re.compile(r"http://([^@/\s]+@)?([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}/?"
 _WAY_TO_TLS = (
     "--config with this device's join file or --tls-ca with the authority ('fl-lab certs' makes both)"
 )
+EVERY_RUN, EVERY_ROUND = "run", "round"
 _WHO, _DATA, _WORK, _FILES = "Who and where", "Data and model", "Training", "Files and logs"
 
 
@@ -108,6 +109,13 @@ class ClientConfig:
         "columns of --data, a table, that are the samples, in this order",
         group=_DATA,
         shown="all but the label",
+    )
+    refresh: str = option(
+        EVERY_RUN,
+        TEXT,
+        "when --data are asked for again: for every run, with --stay, or for every round",
+        group=_DATA,
+        allowed=one_of(EVERY_RUN, EVERY_ROUND),
     )
     size: int | None = option(
         None,

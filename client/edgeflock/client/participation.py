@@ -229,7 +229,7 @@ class Participation:
 
     async def _prepare(self, seat: int, line: Line) -> None:
         """Get the data of the seat, once, and tell the server of this session."""
-        member = await self._desk.sit(seat)
+        member = await self._desk.sit(seat, self._kept)
         self._log.info("ready", seat=seat, samples=member.samples, new=not self._sat)
         try:
             await line.ready(
@@ -268,6 +268,7 @@ class Participation:
             self._refuse(task.round, EdgeflockError(f"training failed: {reason}"))
         finally:
             self._reporter.cancel()
+            self._ready = self._ready and not self._desk.has_news  # else the server is told of them
         self._adopt()
 
     def _refuse(self, round: int, error: EdgeflockError) -> None:

@@ -65,6 +65,15 @@ class Settlement:
 
 
 @dataclass(frozen=True)
+class Extent:
+    """Which own data a round is trained on, or a whole run (0)."""
+
+    round: int
+    samples: int
+    digest: str
+
+
+@dataclass(frozen=True)
 class Generation:
     """A state of this client: after which of its counted updates it is."""
 

@@ -5,7 +5,8 @@ The two belong together: the candidate state is there before its update is, and 
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import structlog
@@ -13,10 +14,10 @@ from torch import Tensor
 
 from edgeflock.client.costs import TrainCost
 from edgeflock.client.keeping import statefile
-from edgeflock.client.keeping.files import make_folder
+from edgeflock.client.keeping.files import make_folder, replace_file
 from edgeflock.client.keeping.outbox import Outbox, OutboxEntry
 from edgeflock.client.keeping.store import Store
-from edgeflock.client.protocol import Generation
+from edgeflock.client.protocol import Extent, Generation
 from edgeflock.common.errors import CorruptState
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.pack import Packed
@@ -116,6 +117,25 @@ class Kept:
     def _base_file(self, digest: bytes) -> Path:
         """It lies beside the clients' folders: those of one device share it."""
         return self._folder.parents[1] / _BASE / f"{digest.hex()}.safetensors"
+
+    # ------------------------------------------------------------------------------- the data
+
+    def extent(self, round: int) -> Extent | None:
+        """Return which own data that round was begun with, if this client has noted it."""
+        try:
+            found = json.loads(self._extent_file.read_text("utf-8"))
+            extent = Extent(int(found["round"]), int(found["samples"]), str(found["digest"]))
+        except (OSError, ValueError, KeyError, TypeError):  # what is torn says nothing
+            return None
+        return extent if extent.round == round else None
+
+    def keep_extent(self, extent: Extent) -> None:
+        """Note with which own data a round begins."""
+        replace_file(self._extent_file, json.dumps(asdict(extent)).encode())
+
+    @property
+    def _extent_file(self) -> Path:
+        return self._folder / "runs" / self.run_id / "data.json"
 
     # ------------------------------------------------------------------------------- the state
 

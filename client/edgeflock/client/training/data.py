@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -13,17 +13,19 @@ import numpy as np
 import structlog
 import torch
 
-from edgeflock.client.config import ClientConfig, data_path
+from edgeflock.client.config import EVERY_ROUND, ClientConfig, data_path
+from edgeflock.client.protocol import Extent
 from edgeflock.client.training.exam import TestSamples
 from edgeflock.client.training.lazy import stock, tensors
 from edgeflock.common.datasets.kit import own
 from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.datasets.kit.base import Labels, Part, Scaling
 from edgeflock.common.datasets.kit.own import OwnPart
-from edgeflock.common.datasets.kit.stored import Stored
+from edgeflock.common.datasets.kit.stored import Stored, digest
 from edgeflock.common.errors import BadData, UsageError
 from edgeflock.common.foreign import foreign
 from edgeflock.common.partitions.kit.assign import assign, cut, local_test
+from edgeflock.common.plugins.loading import is_reference
 from edgeflock.common.run import DataDescription, RunDescription
 from edgeflock.common.scores import LOCAL, POOLED
 from edgeflock.methods.kit.batches import LocalData, Stock
@@ -39,6 +41,7 @@ class Member:
     data: Stock
     class_counts: tuple[int, ...]
     tests: TestSamples = field(default_factory=lambda: TestSamples({}))
+    extent: Extent | None = None  # of own data
 
     @property
     def samples(self) -> int:
@@ -59,27 +62,47 @@ class HostedData:
     def __init__(self, config: ClientConfig, device: torch.device) -> None:
         self._config, self._device = config, device
         self._own: dict[str, OwnPart] = {}
+        self._read_for: dict[str, str] = {}  # the run for which a client's own data were read
+        self._last: dict[str, tuple[OwnPart, tuple[str, int], Member]] = {}  # made of own data
         self._pooled: dict[str, LocalData] = {}  # test samples by data set, once for all clients
         self._pooling = threading.Lock()
         # By what they hold: clients with the same samples (fedadm:3) have them once.
         self._shards: WeakValueDictionary[tuple[str, bytes], Shard] = WeakValueDictionary()
         self._sharing = threading.Lock()
 
-    def own(self, client_id: str) -> OwnPart | None:
-        """Return the client's own data, if it has some; raises MissingData or BadData."""
+    def own(self, client_id: str, *, again: bool = False) -> OwnPart | None:
+        """Return the client's own data, if it has some; `again`: as they are now.
+
+        Raises MissingData or BadData.
+        """
         source = data_path(self._config, client_id)
         if source is None:
             return None
-        if client_id not in self._own:
+        before = self._own.get(client_id)
+        if before is None or again:
             with foreign(f"reading {source}"):
-                found = own.load_own(source, client_id, _reading(self._config))
+                found = own.load_own(source, client_id, _reading(self._config), before)
                 self._own[client_id] = own.classes_only(found)
         return self._own[client_id]
 
-    def member(self, run: RunDescription, client_id: str, seat: int) -> Member:
-        """Return the client in its seat with its data: its own, or its shard of the run's data set."""
+    def again(self, client_id: str) -> OwnPart | None:
+        """Return files that have changed as they are now; a function is not called for it."""
+        source = data_path(self._config, client_id)
+        return self.own(client_id, again=source is not None and not is_reference(str(source)))
+
+    def member(
+        self, run: RunDescription, client_id: str, seat: int, round: int = 0, begun: Extent | None = None
+    ) -> Member:
+        """Return the client in its seat with its data: its own, or its shard of the run's data set.
+
+        Own data are asked for again for another run than before, and for a round. A round, or a run, that a
+        process before this has begun goes on with the data that it was begun with, if they are there.
+        """
         if client_id in self._own:
-            return self._with_own(run, self._own[client_id], seat)
+            known = self._read_for.setdefault(client_id, run.run_id)
+            self.own(client_id, again=bool(round) or known != run.run_id)
+            self._read_for[client_id] = run.run_id
+            return self._of_round(run, client_id, seat, round, begun)
         if run.data is None:
             raise UsageError("this run needs data of your own: name yours with --data")
         shard = self._shard(run.data, seat)
@@ -89,7 +112,20 @@ class HostedData:
         tests = self._tests(run, seat, run.data, shard)
         return Member(seat, shard.data, _counts(run, [shard.part.y]), tests)
 
-    def _with_own(self, run: RunDescription, mine: OwnPart, seat: int) -> Member:
+    def _of_round(
+        self, run: RunDescription, client_id: str, seat: int, round: int, begun: Extent | None
+    ) -> Member:
+        """Return the client with its own data; what has not changed is not made again."""
+        mine, key = self._own[client_id], (run.run_id, seat)
+        last = self._last.get(client_id)
+        if begun is not None:
+            return self._with_own(run, _as_begun(mine, begun), seat, round)
+        if last is None or last[0] is not mine or last[1] != key:
+            last = self._last[client_id] = mine, key, self._with_own(run, mine, seat, round)
+        made = last[2]
+        return replace(made, extent=made.extent and replace(made.extent, round=round))
+
+    def _with_own(self, run: RunDescription, mine: OwnPart, seat: int, round: int) -> Member:
         scaling = _scaling(run)
         own.check_names(mine, run.model.classes)
         log.info("data_read", source=mine.train.where, numbers=own.how(mine.train, scaling))
@@ -97,7 +133,8 @@ class HostedData:
         tests = TestSamples(
             {LOCAL: lambda: self._own_test(run, mine), POOLED: lambda: self._pooled_test(run)}
         )
-        return Member(seat, data, _counts(run, mine.train.labels()), tests)
+        extent = Extent(round, len(data), digest(mine.train))
+        return Member(seat, data, _counts(run, mine.train.labels()), tests, extent)
 
     def _own_test(self, run: RunDescription, mine: OwnPart) -> Stock | None:
         return None if mine.test is None else self._stock(mine.test, run)
@@ -161,7 +198,17 @@ def _cutting(spec: DataDescription) -> dict[str, Any]:
 
 
 def _reading(config: ClientConfig) -> own.Reading:
-    return own.Reading(config.size, config.label, config.columns)
+    return own.Reading(config.size, config.label, config.columns, growing=config.refresh == EVERY_ROUND)
+
+
+def _as_begun(mine: OwnPart, begun: Extent) -> OwnPart:
+    """Return the data with which a process before has begun; if they are gone, say so."""
+    found = own.as_far_as(mine, begun.samples, begun.digest)
+    if found is None:
+        what = f"round {begun.round}" if begun.round else "the run"
+        log.warning("data_changed", begun=what, samples_then=begun.samples, samples_now=len(mine.train))
+        return mine
+    return found
 
 
 def _counts(run: RunDescription, labels: Iterable[Labels]) -> tuple[int, ...]:

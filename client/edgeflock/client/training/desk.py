@@ -55,6 +55,7 @@ class Desk:
         self.progress = Progress()  # of the training at hand
         self._client_id, self._trainer, self._setup, self._meter = client_id, trainer, setup, meter
         self._member: Member | None = None
+        self._told: Member | None = None  # as it was when the server was told of its samples
         self._held_up_s = 0.0  # of the trainer, when the task at hand came
 
     @property
@@ -72,11 +73,30 @@ class Desk:
         """What is asked of training beside the method, and done."""
         return self._setup.run.tuning
 
-    async def sit(self, seat: int) -> Member:
+    async def sit(self, seat: int, kept: Kept) -> Member:
         """Get the data of the seat, once; raises an EdgeflockError if there are none."""
         if self._member is None or self._member.seat != seat:
-            self._member = await self._trainer.member(self._setup, self._client_id, seat)
+            await self._get(seat, kept, 0)
+        self._told = self._member
+        assert self._member is not None
         return self._member
+
+    @property
+    def has_news(self) -> bool:
+        """Whether its samples are others than the server was told of."""
+        told, now = self._told, self._member
+        if told is None or now is None:
+            return False
+        return (told.samples, told.class_counts) != (now.samples, now.class_counts)
+
+    async def _get(self, seat: int, kept: Kept, round: int) -> None:
+        """Get the data, those with which the round, or the run (0), was begun, and note which they are."""
+        begins = bool(round) or not self._trainer.refreshes_rounds
+        begun = kept.extent(round) if begins else None
+        member = await self._trainer.member(self._setup, self._client_id, seat, round, begun)
+        if begins and member.extent is not None and member.extent != begun:
+            kept.keep_extent(member.extent)
+        self._member = member
 
     # ------------------------------------------------------------------------------- a round
 
@@ -89,6 +109,8 @@ class Desk:
         self.progress = Progress()
         if task.fault is not None:
             raise task.fault
+        if self._trainer.refreshes_rounds and self._member is not None and not task.closing:
+            await self._get(self._member.seat, kept, task.round)
         self._held_up_s = self._trainer.held_up_s
         async with self._trainer.bench(self._setup) as bench:
             try:

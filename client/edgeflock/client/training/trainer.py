@@ -12,7 +12,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import structlog
 import torch
 
-from edgeflock.client.config import ClientConfig
+from edgeflock.client.config import EVERY_ROUND, ClientConfig
+from edgeflock.client.protocol import Extent
 from edgeflock.client.training import device, setup
 from edgeflock.client.training.bench import Bench
 from edgeflock.client.training.data import HostedData, Member
@@ -163,10 +164,23 @@ class Trainer:
 
     # -------------------------------------------------------------------------------- data
 
-    async def own_data(self, client_id: str) -> OwnPart | None:
-        """Return the client's own data, if it has some; raises MissingData or BadData."""
-        return await self.run(self._data.own, client_id)
+    @property
+    def refreshes_rounds(self) -> bool:
+        """Whether own data are asked for again for every round."""
+        return self._config.refresh == EVERY_ROUND and self._config.data is not None
 
-    async def member(self, wanted: Setup, client_id: str, seat: int) -> Member:
-        """Return the client in its seat with its data; raises an EdgeflockError if there are none."""
-        return await self.run(self._data.member, wanted.run, client_id, seat)
+    async def own_data(self, client_id: str, *, again: bool = False) -> OwnPart | None:
+        """Return the client's own data, if it has some, files `again` if they have changed.
+
+        Raises MissingData or BadData.
+        """
+        return await self.run(self._data.again if again else self._data.own, client_id)
+
+    async def member(
+        self, wanted: Setup, client_id: str, seat: int, round: int = 0, begun: Extent | None = None
+    ) -> Member:
+        """Return the client in its seat with its data, as they are now for a round; `begun` with these.
+
+        Raises an EdgeflockError if there are none.
+        """
+        return await self.run(self._data.member, wanted.run, client_id, seat, round, begun)

@@ -35,6 +35,19 @@ def call(reference: str, client_id: str) -> Any:
         raise BadData(str(error)) from error
 
 
+def datasets(made: Any) -> tuple[tuple[object, int], ...]:
+    """Return the Datasets that a factory has made, with their lengths; arrays are none."""
+    found = made if isinstance(made, tuple) else (made,)
+    return tuple((part, len(part)) for part in found) if all(map(_is_dataset, found)) else ()
+
+
+def same(made: tuple[tuple[object, int], ...], before: tuple[tuple[object, int], ...]) -> bool:
+    """Whether a factory has returned the very same Datasets once more, and none has grown."""
+    pairs = zip(made, before, strict=False)
+    alike = all(one is other and count == known for (one, count), (other, known) in pairs)
+    return bool(made) and len(made) == len(before) and alike
+
+
 def stored(where: str, made: Any) -> tuple[Stored, Stored | None]:
     """Return what a factory has made as a training and a test part. Raises BadData for anything else."""
     if isinstance(made, Mapping):

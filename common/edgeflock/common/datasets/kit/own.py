@@ -15,7 +15,7 @@ from edgeflock.common.datasets.kit import factory
 from edgeflock.common.datasets.kit.base import Array, Part, Scaling
 from edgeflock.common.datasets.kit.formats import images, npz, table
 from edgeflock.common.datasets.kit.formats.table import Columns
-from edgeflock.common.datasets.kit.stored import Arrays, Items, Stored, blocks, check_finite, words
+from edgeflock.common.datasets.kit.stored import Arrays, Items, Stored, blocks, check_finite, digest, words
 from edgeflock.common.errors import BadData, MissingData, UsageError
 from edgeflock.common.plugins.loading import is_reference
 
@@ -43,6 +43,8 @@ class OwnPart:
     train: Stored
     test: Stored | None
     guessed: tuple[str, ...] = ()  # classes by the names of folders, where nothing says that these are all
+    made: tuple[tuple[object, int], ...] = ()  # Datasets of a factory
+    stamp: tuple[tuple[str, int, int, int], ...] = ()  # of the files, which are others if it is another
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -74,16 +76,19 @@ class Fit:
         return replace(part, x=np.ascontiguousarray(part.x, np.float32))
 
 
-def load_own(source: Path, client_id: str = "", reading: Reading = PLAINLY) -> OwnPart:
+def load_own(
+    source: Path, client_id: str = "", reading: Reading = PLAINLY, before: OwnPart | None = None
+) -> OwnPart:
     """Return own data, as they are stored: of `package.module:factory`, of a folder, or of a file.
 
-    Raises MissingData, BadData or another UsageError.
+    Those of `before` are returned where nothing has changed since. Raises MissingData, BadData or another
+    UsageError.
     """
     try:
-        found = _read(source, client_id, reading)
+        found = _read(source, client_id, reading, before)
     except OSError as error:
         raise MissingData(f"{source} cannot be read: {error.strerror or error}") from error
-    for part in found.parts:
+    for part in found.parts if found is not before else ():
         if isinstance(part, Arrays):  # a Dataset has seen to it
             _look_through(part)
     return found
@@ -144,6 +149,14 @@ def fits(part: Stored, input_shape: tuple[int, ...], classes: int, scaling: Scal
     return Fit(input_shape, scaling)
 
 
+def as_far_as(found: OwnPart, samples: int, wanted: str) -> OwnPart | None:
+    """Return own data with the first so many training samples if they have that digest, else None."""
+    if len(found.train) < samples:
+        return None
+    train = found.train.first(samples) if len(found.train) > samples else found.train
+    return replace(found, train=train) if digest(train) == wanted else None
+
+
 def check_names(found: OwnPart, classes: int) -> None:
     """Raise BadData if labels may mean other classes elsewhere: folders of fewer than the run has."""
     names = found.guessed
@@ -187,10 +200,29 @@ def _check_labels(part: Stored, y: Array) -> None:
         raise BadData(f"{part.where}: y has the label {y.max()}, allowed are labels below 2^31")
 
 
-def _read(source: Path, client_id: str, reading: Reading) -> OwnPart:
+def _read(source: Path, client_id: str, reading: Reading, before: OwnPart | None) -> OwnPart:
     where = str(source)
     if is_reference(where) and not source.exists():
-        return OwnPart(*factory.stored(where, factory.call(where, client_id)))
+        made = factory.call(where, client_id)
+        datasets = factory.datasets(made)
+        if before is not None and factory.same(datasets, before.made):
+            return before
+        return OwnPart(*factory.stored(where, made), made=datasets)
+    stamp = _stamp(source)
+    if before is not None and before.stamp == stamp:
+        return before
+    return replace(_read_files(source, reading), stamp=stamp)
+
+
+def _stamp(source: Path) -> tuple[tuple[str, int, int, int], ...]:
+    """Return what changes when one of the files does; of what is not there nothing."""
+    files = sorted(source.rglob("*")) if source.is_dir() else [source]
+    told = ((str(path), path.stat()) for path in files if path.is_file())
+    return tuple((name, stat.st_mtime_ns, stat.st_size, stat.st_ino) for name, stat in told)
+
+
+def _read_files(source: Path, reading: Reading) -> OwnPart:
+    where = str(source)
     if source.is_dir():
         return _folder(source, reading)
     if table.is_table(source):

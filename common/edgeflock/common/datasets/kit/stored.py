@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -20,6 +22,7 @@ from edgeflock.common.foreign import ForeignError, foreign
 BLOCK_BYTES = 4 << 20  # read at once where everything is looked at
 KEPT_BYTES = 64 << 20  # labels of a Dataset, at most, that are remembered
 RESIDENT_BYTES = 64 << 20  # pages of a mapped file, at most, that this process holds on to
+LOOKED_AT = 256  # samples of which a digest is made
 SCATTERED = 64  # samples from anywhere in a mapped file that are taken together: with each come megabytes
 
 
@@ -46,6 +49,21 @@ class Stored(Protocol):
     def labels(self) -> Iterator[Array]:
         """Yield y of all samples in stored order, block by block."""
         ...
+
+    def first(self, count: int) -> Stored:
+        """Return the first so many of them."""
+        ...
+
+
+def digest(stored: Stored) -> str:
+    """Return what tells samples from others: of all their labels, and of some that lie far apart."""
+    found = hashlib.sha256(f"{len(stored)} {stored.input_shape} {stored.kind}".encode())
+    looked_at = LOOKED_AT if stored.fixed else LOOKED_AT // 16  # an item may take long
+    rows = np.linspace(0, len(stored) - 1, min(looked_at, len(stored))).astype(np.int64)
+    found.update(stored.take(np.unique(rows))[0].tobytes())
+    for y in stored.labels():
+        found.update(y.tobytes())
+    return found.hexdigest()
 
 
 def blocks(stored: Stored) -> Iterator[tuple[int, Array, Array]]:
@@ -99,6 +117,9 @@ class Arrays:
             found = np.array(self.y[start : start + size])
             self._touch(found.nbytes)
             yield found
+
+    def first(self, count: int) -> Arrays:
+        return Arrays(self.where, self.x[:count], self.y[:count])
 
     def _touch(self, count: int) -> None:
         """Give back pages of mapped files after so many bytes: they count as memory of this process."""
@@ -170,6 +191,11 @@ class Items:
             return
         for _, _, y in blocks(self):
             yield y
+
+    def first(self, count: int) -> Items:
+        found = copy(self)
+        found._count, found._labels = count, None if self._labels is None else self._labels[:count]
+        return found
 
     def _length(self) -> int:
         with self._sentence("the length of the Dataset"):
