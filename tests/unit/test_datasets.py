@@ -567,7 +567,7 @@ def led_there(mirror: Mirror) -> None:
     (mirror.path / "sitecustomize.py").write_text(
         "import sys\n"
         "if 'download' in sys.orig_argv:\n"
-        "    from edgeflock.common.datasets.kit.torchvision_gate import torchvision\n"
+        "    from edgeflock.common.plugins.torchvision_gate import torchvision\n"
         "    kind = torchvision().datasets.MNIST\n"
         f"    kind.mirrors = [{mirror.address!r}]\n"
         "    kind.resources = [(name, None) for name, _ in kind.resources]\n"

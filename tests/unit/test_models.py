@@ -12,16 +12,15 @@ import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
 from edgeflock.common.command import extras
-from edgeflock.common.datasets.kit import torchvision_gate
 from edgeflock.common.errors import BadValue, UnknownName
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.custom import adapt, load_custom
 from edgeflock.common.models.kit.flops import forward_flops, parameter_count
 from edgeflock.common.models.kit.layers import SeededDropout, max_pool2, padded
-from edgeflock.common.models.kit.registry import tuned
+from edgeflock.common.plugins import torchvision_gate
 from edgeflock.common.plugins.loading import PluginError
-from edgeflock.common.tuning.tuning import NOTHING
+from edgeflock.common.tuning.parts import require_trained
 
 SIZES = [
     ("mlp", (1, 28, 28), 10, {}, 79_510),
@@ -367,8 +366,8 @@ def test_a_file_that_lies_where_the_command_is_typed_is_found(
 
 def test_a_model_that_cannot_be_trained_here_is_refused() -> None:
     frozen = Own((4,), 3).requires_grad_(False)
-    with pytest.raises(BadValue, match="something to train: name it with --train"):
-        tuned(adapt(frozen, (4,), "mine:factory"), NOTHING)
+    with pytest.raises(BadValue, match="this model freezes all of itself"):
+        require_trained(adapt(frozen, (4,), "mine:factory"))
     with pytest.raises(BadValue, match="takes an input of shape"):
         adapt(Own((4,), 3), (5,), "mine:factory")
     with pytest.raises(BadValue, match=r"logits of an nn\.Linear"):

@@ -8,6 +8,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ def test_the_accuracy_of_the_exported_model_is_the_one_in_the_journal(run_dir: P
 def test_a_file_that_is_not_the_model_is_noticed(run_dir: Path, tmp_path: Path) -> None:
     model = take(run_dir, "final")
     files.write(model, "safetensors", tmp_path / "m")
-    other = Taken(Classifier(model.classifier.net), model.round, model.samples, model.about)
+    other = Taken(deepcopy(model.classifier), model.round, model.samples, model.about)
     with torch.no_grad():
         next(iter(other.classifier.parameters())).add_(1.0)
     assert files.largest_error(other, "safetensors", tmp_path / "m") > 0.01

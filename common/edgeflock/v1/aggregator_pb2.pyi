@@ -604,20 +604,24 @@ class Tuning(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OPTIMIZER_FIELD_NUMBER: _builtins.int
+    ADAPTER_FIELD_NUMBER: _builtins.int
     TRAIN_FIELD_NUMBER: _builtins.int
     optimizer: _builtins.str
     """of the clients' steps: adamw:beta1=0.9,beta2=0.999,eps=1e-08; empty: SGD"""
+    adapter: _builtins.str
+    """beside frozen layers: lora:rank=4,alpha=4,target=...; empty: none"""
     train: _builtins.str
     """patterns of what is trained: head.*|bn*; empty: as the model says"""
     def __init__(
         self,
         *,
         optimizer: _builtins.str = ...,
+        adapter: _builtins.str = ...,
         train: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["optimizer", b"optimizer", "train", b"train"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "optimizer", b"optimizer", "train", b"train"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

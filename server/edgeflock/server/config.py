@@ -131,6 +131,16 @@ class ServerConfig:
         shown="as the model says, by default all",
         metavar="PATTERNS",
     )
+    adapter: str | None = option(
+        None,
+        TEXT,
+        "train low-rank adapters beside the frozen layers: lora:rank=4, or with alpha=X and target=PATTERNS "
+        "of linear and convolutional layers; with --train that part is trained whole, too",
+        group=_DATA,
+        identity=True,
+        shown="none",
+        metavar="lora:rank=N",
+    )
     init: Path | None = option(
         None,
         PATH,

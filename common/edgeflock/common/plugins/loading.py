@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, TypeVar
 
 from edgeflock.common.errors import BadValue, UsageError
@@ -24,6 +25,7 @@ KINDS = ("methods", "models", "tasks", "datasets", "partitions", "transforms")
 
 _ARGUED = ("datasets", "partitions")  # whose names may have an argument behind a colon, too
 _REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", re.ASCII)
+_OPERATOR = "operator torchvision::"
 _allowed: set[str] = set()
 T = TypeVar("T")
 
@@ -68,7 +70,7 @@ def load(reference: str, field: str, what: str = "NAME") -> Any:
     _look_here()
     try:
         with foreign(f"importing {module_name}"):
-            module = importlib.import_module(module_name)
+            module = _imported(module_name)
             found = getattr(module, name, None)
     except ForeignError as error:
         if _missing(error.__cause__, module_name):
@@ -78,6 +80,19 @@ def load(reference: str, field: str, what: str = "NAME") -> Any:
         raise BadValue(field, reference, f"{form} (there is no {name} in {module_name})")
     is_authors(module_name)
     return found
+
+
+def _imported(module: str) -> ModuleType:
+    """Import a module; torchvision in it, too, where its compiled operators are of another torch."""
+    try:
+        return importlib.import_module(module)
+    except RuntimeError as error:
+        if _OPERATOR not in str(error):
+            raise
+    from edgeflock.common.plugins.torchvision_gate import torchvision  # brings torch
+
+    torchvision()
+    return importlib.import_module(module)
 
 
 def _look_here() -> None:

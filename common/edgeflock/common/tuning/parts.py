@@ -64,3 +64,11 @@ def still(net: nn.Module) -> tuple[nn.Module, ...]:
         if isinstance(module, _NormBase) and module.track_running_stats and frozen:
             found.append(module)
     return tuple(found)
+
+
+def require_trained(net: nn.Module) -> None:
+    """Raise BadValue if nothing of a model is trained."""
+    if not any(parameter.requires_grad for parameter in net.parameters()):
+        raise BadValue(
+            TRAIN, "nothing", "something to train: this model freezes all of itself, name parts of it"
+        )

@@ -10,6 +10,7 @@ class Tuning:
     """Each in the one way in which it is written; empty is what a run does that says nothing."""
 
     optimizer: str = ""  # of the clients' steps: adamw:...
+    adapter: str = ""  # beside frozen layers: lora:rank=4,...
     train: str = ""  # patterns of the parameters that are trained; empty: as the model says, by default all
 
 

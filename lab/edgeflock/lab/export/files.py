@@ -54,9 +54,8 @@ def _write_safetensors(model: Taken, path: Path) -> None:
 def _read_safetensors(model: Taken, path: Path) -> Tensor:
     from safetensors.torch import load_file
 
-    net = model.classifier.net
-    net.load_state_dict(load_file(path))
-    return net(model.samples)[1]
+    model.classifier.net.load_state_dict(load_file(path))
+    return model.logits()
 
 
 def _write_torchscript(model: Taken, path: Path) -> None:

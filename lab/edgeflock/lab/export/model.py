@@ -16,6 +16,7 @@ from edgeflock.common.flat import FlatModel
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.run import CUSTOM
 from edgeflock.common.saved import Recipe
+from edgeflock.common.tuning import adapters
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.run_toml import from_toml
@@ -30,10 +31,11 @@ class Classifier(nn.Module):
 
     def __init__(self, net: Net) -> None:
         super().__init__()
-        self.net = net
+        self.net = net.bare()
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.net(x)[1]
+        made = self.net(x)
+        logits: Tensor = made[1] if isinstance(made, tuple) else made
         return logits
 
 
@@ -79,6 +81,7 @@ class OpenedRun:
             raise BadData(str(error)) from None
         net = self.net()
         fill(FlatModel(net), self.learner.result(), self.learner.result_state().vectors)
+        adapters.merge(net, adapters.parse(self.config.adapter or ""))
         return net
 
 

@@ -43,6 +43,7 @@ NO_MATTER: Mapping[str, str] = {
 """Options that change neither a run's model nor a figure of it; whatever is not here does."""
 
 SINCE: Mapping[str, Any] = {
+    "adapter": None,
     "augment": "none",
     "client_optimizer": "sgd",
     "clock": "real",

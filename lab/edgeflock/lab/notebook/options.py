@@ -45,6 +45,10 @@ class Options(TypedDict, total=False):
     train: str | None
     """what is trained of the model, the rest is frozen: patterns of its parameters' names or parts,
     such as head.* or 'head.*|bn*'  [default: as the model says, by default all]"""
+    adapter: str | None
+    """train low-rank adapters beside the frozen layers: lora:rank=4, or with alpha=X and
+    target=PATTERNS of linear and convolutional layers; with --train that part is trained whole, too
+    [default: none]"""
     init: Place | None
     """weights to start from, in place of random ones: a .safetensors file with the model's tensors
     [default: random, from the seed]"""

@@ -109,6 +109,8 @@ def _answers(history: History, weights: _Weights, data_root: Path | None) -> tup
 
     config = replace(history.config, data_root=data_root or history.config.data_root)
     test = load_test_set(config)
+    if weights.path.parent == history.run_dir:  # the result: adapters are in its weights
+        config = replace(config, adapter=None)
     net = _filled(build_net(config, test), weights)
     table = torch.zeros(test.classes, test.classes, dtype=torch.int64)
     with torch.no_grad():

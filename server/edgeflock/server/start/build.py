@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from edgeflock.common.partitions.kit.base import Indices
 from edgeflock.common.partitions.kit.coverage import Coverage, coverage
 from edgeflock.common.run import CUSTOM, DataDescription, ModelDescription, RunDescription
 from edgeflock.common.scores import GLOBAL_TRAIN, WISHES
-from edgeflock.common.tuning import optimizer, parts, schedule
+from edgeflock.common.tuning import adapters, optimizer, parts, schedule
 from edgeflock.common.tuning.tuning import Tuning
 from edgeflock.methods.kit.base import Plan, Setting
 from edgeflock.methods.kit.batches import LocalData
@@ -38,7 +39,7 @@ from edgeflock.server.core import target
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.core.testing import Tests
 from edgeflock.server.costs import budget, clock
-from edgeflock.server.files.checkpoints import Checkpoints
+from edgeflock.server.files.checkpoints import Checkpoints, Merge
 from edgeflock.server.files.run_toml import SINCE
 from edgeflock.server.learning.evaluator import Evaluator, Testers
 from edgeflock.server.learning.learner import Learner, Terms
@@ -121,15 +122,17 @@ def augmentation(config: ServerConfig, test: TestSet) -> Augmentation:
     return found
 
 
-def build_net(config: ServerConfig, test: TestSet) -> Net:
-    """Build the model with the run's initial parameters, those of --init where it is given."""
+def build_net(config: ServerConfig, test: TestSet, *, tell: bool = False) -> Net:
+    """Build the model with the run's initial parameters, those of --init where it is given;
+    `tell` what they leave out."""
     net = models.build_net(describe_model(config, test), config.seed, config.model, describe_tuning(config))
+    parts.require_trained(net)
     if config.init is not None:
         fresh = parts.matched(
             [name for name, _ in net.named_parameters()], parts.patterns(config.train or "")
         )
-        begun = weights.put(config.init, net, config.model, fresh)
-        if begun:
+        begun = weights.put(config.init, net, config.model, {*fresh, *adapters.names(net)})
+        if tell and (begun := [name for name in begun if name in fresh]):
             log.info("begun_afresh", flag="--init", file=str(config.init), tensors=begun)
     return net
 
@@ -155,7 +158,7 @@ def build_testers(config: ServerConfig, test: TestSet, union: LocalData | None) 
 
 def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatModel]:
     """Build the server's mathematics with the initial state in it."""
-    net = build_net(config, test)
+    net = build_net(config, test, tell=True)
     with foreign("the model"):
         flat = FlatModel(net)
     method = load(config.method)
@@ -308,10 +311,18 @@ def describe_run(
     )
 
 
+def merging(config: ServerConfig) -> Merge | None:
+    """Return how the result's tensors become those of the model without adapters."""
+    adapter = adapters.parse(config.adapter or "")
+    return None if adapter is None else partial(adapters.merged, adapter=adapter)
+
+
 def describe_tuning(config: ServerConfig) -> Tuning:
     """Return what clients are told of training beside the method."""
     steps = optimizer.parse(config.client_optimizer)
-    return Tuning(optimizer=str(steps) if steps.adaptive else "", train=config.train or "")
+    return Tuning(
+        optimizer=str(steps) if steps.adaptive else "", adapter=config.adapter or "", train=config.train or ""
+    )
 
 
 def options_told(config: ServerConfig) -> dict[str, str]:

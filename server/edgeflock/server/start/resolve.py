@@ -21,7 +21,7 @@ from edgeflock.common.partitions.kit import assign
 from edgeflock.common.payload import choice
 from edgeflock.common.payload.package import Kind
 from edgeflock.common.plugins.loading import named
-from edgeflock.common.tuning import optimizer, schedule
+from edgeflock.common.tuning import adapters, optimizer, schedule
 from edgeflock.common.wire.address import EVERYWHERE, Address, parse_address, require_trust
 from edgeflock.common.wire.listen import listen_at
 from edgeflock.methods.kit.base import Method
@@ -157,6 +157,8 @@ def training_defaults(method: Method) -> dict[str, Any]:
 
 def _with_steps(config: ServerConfig, method: Method) -> ServerConfig:
     """Write schedule and optimizer in the one way they are compared in; fill what AdamW wants otherwise."""
+    adapter = adapters.parse(config.adapter or "")
+    config = replace(config, adapter=None if adapter is None else str(adapter))
     steps, rates = optimizer.parse(config.client_optimizer), schedule.parse(config.schedule)
     config = replace(config, client_optimizer=str(steps), schedule=str(rates.over(config.rounds)))
     schedule.parse(config.schedule)  # a warm-up may take all its rounds

@@ -200,7 +200,9 @@ def _parts(built: Built, run_dir: Path, journal: Journal) -> Parts:
     if here.keys() - there.keys():  # an edgeflock before knew less of it
         journal.name(identity=json.dumps(here | there)).result()
     resumed.finished = _over(resumed, config, run_dir) is not None
-    checkpoints, spool = Checkpoints(run_dir, learner.layouts, built.flat.lasting), Spool(run_dir / "spool")
+    merge = assembly.merging(config)
+    checkpoints = Checkpoints(run_dir, learner.layouts, built.flat.lasting, merge)
+    spool = Spool(run_dir / "spool")
     files = Files(checkpoints, spool, config.keep_every)
     if not resumed.finished:
         journal.forget_ending().result()

@@ -104,7 +104,7 @@ def _probe(address: str, timeout_s: str) -> None:
 
 
 def _download(kind: str, folder: str) -> None:
-    from edgeflock.common.datasets.kit.torchvision_gate import torchvision
+    from edgeflock.common.plugins.torchvision_gate import torchvision
 
     socket.setdefaulttimeout(STALL_S)
     getattr(torchvision().datasets, kind)(folder, download=True, **OWN_SPLIT.get(kind, {}))

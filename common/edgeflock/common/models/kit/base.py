@@ -44,6 +44,10 @@ class Net(nn.Module):
         """Return what its outputs say of samples, where that is its own affair; None: as the task has it."""
         return None
 
+    def bare(self) -> nn.Module:
+        """Return the module as who wrote it has it: samples in; (features, logits) out, or logits alone."""
+        return self
+
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
         for part in self.still:

@@ -174,6 +174,7 @@ class Adapted(Net):
         self._non_persistent_buffers_set = module._non_persistent_buffers_set
         self._seen: dict[str, Tensor] = {}
         self._pair = True
+        self._hooks: list[Any] = []
         self._probe(shape, reference)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -190,6 +191,12 @@ class Adapted(Net):
         super().train(mode)
         self._module.training = mode
         return self
+
+    def bare(self) -> nn.Module:
+        """Return the foreign module, whose features nobody takes note of any more."""
+        for hook in self._hooks:
+            hook.remove()
+        return self._module
 
     @property
     def _module(self) -> nn.Module:
@@ -228,4 +235,7 @@ class Adapted(Net):
         self.head_name = name
         if not self._pair:
             head = self._module.get_submodule(name)
-            head.register_forward_pre_hook(lambda _, inputs: self._seen.__setitem__("features", inputs[0]))
+            taken = head.register_forward_pre_hook(
+                lambda _, inputs: self._seen.__setitem__("features", inputs[0])
+            )
+            self._hooks.append(taken)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -144,18 +145,39 @@ def operations(net: Net, shape: tuple[int, ...]) -> Operations:
     Only multiplications with weights count, two operations each. Nothing of the net changes.
     """
     training = net.training
-    parameters = {name: p.detach().requires_grad_(p.requires_grad) for name, p in net.named_parameters()}
-    for parameter in (one for one in parameters.values() if one.requires_grad):
-        parameter.register_post_accumulate_grad_hook(_forget)  # type: ignore[no-untyped-call]
     try:
         net.eval()
-        with _FlopCounter() as counter:
-            _, logits = torch.func.functional_call(net, parameters, (torch.zeros(1, *shape),))
+        with _apart(net), _FlopCounter() as counter:
+            _, logits = net(torch.zeros(1, *shape))
             forward = counter.total
             net.loss(logits, torch.zeros(1, dtype=torch.long)).backward()  # type: ignore[no-untyped-call]
             return Operations(forward, counter.total - forward, tuple(counter.uncounted))
     finally:
         net.train(training)
+
+
+@contextmanager
+def _apart(net: Net) -> Iterator[None]:
+    """Let a model compute with others of the same numbers in its parameters' places: gradients go to those.
+
+    Not by torch.func.functional_call, which does not find a child that is named as something of ours.
+    """
+    places = [
+        (part._parameters, name, own)
+        for part in net.modules()
+        for name, own in part._parameters.items()
+        if own is not None
+    ]
+    others = {id(own): own.detach().requires_grad_(own.requires_grad) for _, _, own in places}
+    for parameter in (one for one in others.values() if one.requires_grad):
+        parameter.register_post_accumulate_grad_hook(_forget)  # type: ignore[no-untyped-call]
+    for table, name, own in places:
+        cast("dict[str, Tensor]", table)[name] = others[id(own)]
+    try:
+        yield
+    finally:
+        for table, name, own in places:
+            table[name] = own
 
 
 def _forget(parameter: Tensor) -> None:

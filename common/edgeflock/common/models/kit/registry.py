@@ -18,7 +18,7 @@ from edgeflock.common.models.kit.custom import adapt, call, callable_of, load_cu
 from edgeflock.common.plugins import loading
 from edgeflock.common.plugins.loading import installed
 from edgeflock.common.run import CUSTOM, ModelDescription
-from edgeflock.common.tuning import parts
+from edgeflock.common.tuning import adapters, parts
 from edgeflock.common.tuning.tuning import NOTHING, Tuning
 
 _KIT = "kit"
@@ -43,17 +43,19 @@ def build_net(model: ModelDescription, seed: int, own: str | None = None, tuning
         raise UsageError("this run has a model of its own: name yours with --model package.module:factory")
     else:
         net = build_custom(own, input_shape=shape, classes=classes, arguments=arguments, seed=seed)
-    return tuned(net, tuning)
+    return tuned(net, tuning, tuple(shape), seed)
 
 
-def tuned(net: Net, tuning: Tuning) -> Net:
-    """Freeze what is not trained of a model, in place. Raises BadValue."""
+def tuned(net: Net, tuning: Tuning, shape: tuple[int, ...] = (), seed: int = 0) -> Net:
+    """Freeze what is not trained of a model and put adapters beside it, in place. Raises BadValue."""
+    adapter = adapters.parse(tuning.adapter)
     if tuning.train:
         parts.train(net, tuning.train)
-    if not any(parameter.requires_grad for parameter in net.parameters()):
-        raise BadValue(
-            "--model", "all frozen", "a model with something to train: name it with --train 'head.*'"
-        )
+    elif adapter is not None:
+        net.requires_grad_(False)
+    if adapter is not None:
+        with _seeded(seeds.derive(seed, "adapter")):
+            adapters.attach(net, adapter, shape)
     net.still = parts.still(net)
     return net
 
