@@ -235,6 +235,10 @@ def test_a_full_pull_is_the_representation_model_and_none_is_the_mean(eq12: str)
     half, state = lone(eq12=eq12)
     state.scalars |= {"score 0": 1.0, "score 1": 0.0}
     whole, none = (half.personal(state, half_round(2), index) for index in (0, 1))
+    for seat, sent in enumerate((whole, none)):
+        result = half.result_of(state, seat)  # what the client keeps in the end
+        assert result is not None
+        assert torch.equal(result, sent[Kind.MODEL])
     assert torch.equal(none[Kind.MODEL], state.vectors["mean"])
     assert torch.equal(none[Kind.MOMENTUM], state.vectors["momentum"])
     y = whole[Kind.MODEL] - whole[Kind.MOMENTUM]

@@ -101,7 +101,7 @@ class Act:
         self.hears = False
         self.theatre.said.append(("detach", None))
 
-    async def stop(self) -> None:
+    async def close(self) -> None:
         self.theatre.said.append(("stop", self.run_id))
 
     async def leave(self) -> None:
@@ -158,7 +158,9 @@ class Theatre:
 def _parts_are_played(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent, "time", SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time()))
     monkeypatch.setattr(agent, "Desk", lambda client_id, trainer, setup, meter: trainer)
-    monkeypatch.setattr(agent, "Participation", lambda client_id, desk, kept, backoff: Act(kept.run_id, desk))
+    monkeypatch.setattr(
+        agent, "Participation", lambda client_id, desk, kept, backoff, shelf: Act(kept.run_id, desk)
+    )
 
 
 def of(*connections: Connection, **more: Any) -> Theatre:

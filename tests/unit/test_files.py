@@ -82,7 +82,7 @@ def test_a_folder_and_those_above_it_are_their_owner_s_and_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed: list[str] = []
-    monkeypatch.setattr(files, "_flush_names", lambda folder: flushed.append(folder.name))
+    monkeypatch.setattr(files, "flush_names", lambda folder: flushed.append(folder.name))
     make_folder(tmp_path / "a" / "b")
     assert flushed == [tmp_path.name, "a"]
     assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b")} == {0o700}

@@ -15,6 +15,7 @@ import structlog
 from edgeflock.client.deciding.backoff import Backoff
 from edgeflock.client.deciding.session import Finish
 from edgeflock.client.keeping.kept import Kept
+from edgeflock.client.keeping.models import Shelf
 from edgeflock.client.keeping.statedir import Unwritable
 from edgeflock.client.link.line import Channel, Line, Link
 from edgeflock.client.participation import Participation
@@ -61,8 +62,17 @@ class AgentRules:
 class Agent:
     """One client's life in the network, over any number of connections."""
 
-    def __init__(self, client_id: str, folder: Path, link: Link, trainer: Trainer, rules: AgentRules) -> None:
+    def __init__(
+        self,
+        client_id: str,
+        folder: Path,
+        link: Link,
+        trainer: Trainer,
+        rules: AgentRules,
+        shelf: Shelf | None = None,
+    ) -> None:
         self.client_id = client_id
+        self._shelf = shelf  # for the models that come back
         self._folder = folder
         self._link = link
         self._trainer = trainer
@@ -101,7 +111,7 @@ class Agent:
             raise Unwritable(self._folder, error) from None
         finally:
             if self._part:
-                await self._part.stop()
+                await self._part.close()
 
     async def _connection(self) -> Finish | None:
         """Live through one connection; return why the run ended, or None after a pause, to try again."""
@@ -158,7 +168,7 @@ class Agent:
         part, self._part = self._part, None
         if part:
             with suppress(Exception):  # it is given up
-                await part.stop()
+                await part.close()
         self._log.error("run_given_up", reason=unforeseen(error), exc_info=not blamed(error))
         await self._pause(unforeseen(error), met=True, said=True)
 
@@ -224,7 +234,8 @@ class Agent:
         over = self._part is not None and self._part.run_id == self._finished
         own = await self._trainer.own_data(self.client_id, again=over or bool(self._refusal))
         rules, device = self._rules, self._trainer.description
-        me = Introduction(self.client_id, rules.instance, own, device, rules.life, rules.code)
+        saves = self._shelf.saves if self._shelf is not None else ""
+        me = Introduction(self.client_id, rules.instance, own, device, rules.life, rules.code, saves)
         line, run = await channel.join(me)
         try:
             return line, await self._enter(run)
@@ -236,14 +247,14 @@ class Agent:
         """Take part in the run, or go on with it."""
         if self._part is None or self._part.run_id != run.run_id:
             if self._part:
-                await self._part.stop()
+                await self._part.close()
                 self._meter.finish(0)  # what was between two runs is neither's
             for words in differences(run.code, self._rules.code):
                 self._log.warning("code_differs", reason=words)
             setup = await self._trainer.setup(run)
             desk = Desk(self.client_id, self._trainer, setup, self._meter)
             kept = await self._trainer.run(Kept, self.client_id, self._folder, run.run_id)
-            self._part = Participation(self.client_id, desk, kept, self._backoff)
+            self._part = Participation(self.client_id, desk, kept, self._backoff, self._shelf)
         self._part.enter(run.epoch)
         return self._part
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +38,7 @@ _WAY_TO_TLS = (
 )
 EVERY_RUN, EVERY_ROUND = "run", "round"
 _WHO, _DATA, _WORK, _FILES = "Who and where", "Data and model", "Training", "Files and logs"
+_BACK = "The model that comes back"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +154,34 @@ class ClientConfig:
         shown="none",
     )
 
+    save_model: Path | None = option(
+        None,
+        PATH,
+        "fetch the run's model when it is over and keep it here, DIR/current the newest; {id} as with --data",
+        group=_BACK,
+        metavar="DIR",
+        shown="the model stays at the server",
+    )
+    save_which: str = option(
+        "final",
+        TEXT,
+        "which model: that of the run's end, or the best one, also whenever a better one is known",
+        group=_BACK,
+        allowed=Range(lambda name: name in ("final", "best"), "final or best"),
+        metavar="[final|best]",
+    )
+    keep_models: int = option(
+        3, INTEGER, "versions that are kept", group=_BACK, allowed=between(1, 10_000, "an integer")
+    )
+    on_model: str | None = option(
+        None,
+        TEXT,
+        "command to run when there is a new one: words, no shell; $EDGEFLOCK_MODEL names the file",
+        group=_BACK,
+        metavar="CMD",
+        shown="none",
+    )
+
     device: str = option(
         "auto",
         TEXT,
@@ -204,6 +235,7 @@ def resolve(config: ClientConfig, environ: Mapping[str, str] = os.environ) -> Cl
         allow(reference, "--allow-code")
     _check_names(config)
     _check_data(config)
+    _check_saving(config)
     if config.state_dir is None and (name := config.id or next(iter(config.ids), "")):
         return replace(config, state_dir=state_home(environ) / name)
     return config
@@ -246,15 +278,22 @@ def with_numbers(name: str, count: int) -> tuple[str, ...]:
 
 def data_path(config: ClientConfig, client_id: str) -> Path | None:
     """Return the hosted client's own data, with {id} and {index} in the given path replaced."""
-    if config.data is None:
+    return _placed("--data", config.data, client_id)
+
+
+def model_path(config: ClientConfig, client_id: str) -> Path | None:
+    """Return where the hosted client keeps models, likewise."""
+    return _placed("--save-model", config.save_model, client_id)
+
+
+def _placed(flag: str, path: Path | None, client_id: str) -> Path | None:
+    if path is None:
         return None
-    text = str(config.data)
+    text = str(path)
     if "{index}" in text:
         number = re.search(r"(\d+)$", client_id)
         if not number:
-            raise BadValue(
-                "--data", text, f"{{index}} only if ids end in a number, and {client_id!r} does not"
-            )
+            raise BadValue(flag, text, f"{{index}} only if ids end in a number, and {client_id!r} does not")
         text = text.replace("{index}", number[1])
     return Path(text.replace("{id}", client_id))
 
@@ -275,6 +314,33 @@ def _check_data(config: ClientConfig) -> None:
         path = data_path(config, name)
         if path is not None and not (path.exists() or is_reference(str(path))):
             raise MissingData(f"--data {str(path)!r} does not exist")
+
+
+def _check_saving(config: ClientConfig) -> None:
+    path, names = config.save_model, hosted_ids(config)
+    if path is None:
+        given = {
+            "--on-model": config.on_model is not None,
+            "--save-which": config.save_which != "final",
+            "--keep-models": config.keep_models != 3,
+        }
+        if flag := next((flag for flag, there in given.items() if there), ""):
+            raise UsageError(f"{flag} has no use without --save-model DIR")
+        return
+    if (len(names) > 1 or config.host_clients > 1) and "{" not in str(path):
+        raise BadValue("--save-model", str(path), "a path with {id} in it where several clients are hosted")
+    for name in names:
+        model_path(config, name)
+    _check_command(config.on_model)
+
+
+def _check_command(text: str | None) -> None:
+    try:
+        words = shlex.split(text or "")
+    except ValueError as error:
+        raise BadValue("--on-model", text, f"a command and its words ({error})") from None
+    if text is not None and (not words or shutil.which(words[0]) is None):
+        raise BadValue("--on-model", text, "a command that there is, with its words")
 
 
 def state_home(environ: Mapping[str, str] = os.environ) -> Path:

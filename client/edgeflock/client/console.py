@@ -36,6 +36,10 @@ _SENTENCES = {
     ),
     "code_differs": "{reason}",
     "run_given_up": "this run is given up, the next one is waited for: {reason}",
+    "model_saved": "the model of round {round} is in {path}",
+    "model_not_saved": "the model of round {round} is not saved: {reason}",
+    "model_not_offered": "the run is over, and its server offers no model to keep",
+    "on_model_failed": "--on-model {command} failed: {reason}",
     "seat_passed_over": "a seat is passed over: {reason}",
 }
 _UNTOLD = ("energy_source", "client_failed")  # of no use here; told when the process ends

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,9 @@ from typing import Any, TypeAlias
 import structlog
 
 from edgeflock.client.agent import Agent, AgentRules
-from edgeflock.client.config import ClientConfig, hosted_ids, resolve, state_home, with_numbers
+from edgeflock.client.config import ClientConfig, hosted_ids, model_path, resolve, state_home, with_numbers
 from edgeflock.client.console import ClientConsole, Work
+from edgeflock.client.keeping.models import Shelf
 from edgeflock.client.keeping.statedir import StateDir, Unwritable, take_seat
 from edgeflock.client.link.line import Link
 from edgeflock.client.training.trainer import Trainer
@@ -69,7 +71,7 @@ async def _host(config: ClientConfig, state: StateDir, link: Link, console: Clie
     told = {"clients": list(ids[:_NAMED]), "hosted": len(ids)}
     log.info("client_started", server=link.target, **told, state_dir=str(state.path))
     log.info("energy_source", source=trainer.energy_source or "none")
-    agents = [Agent(name, state.folder(name), link, trainer, rules) for name in ids]
+    agents = [Agent(name, state.folder(name), link, trainer, rules, _shelf(config, name)) for name in ids]
     console.follow(lambda: [Work(*work) for agent in agents if (work := agent.work)])
     gauging = asyncio.create_task(trainer.watch_sensors())
     try:
@@ -79,6 +81,15 @@ async def _host(config: ClientConfig, state: StateDir, link: Link, console: Clie
         gauging.cancel()
         await link.close()
         trainer.close()
+
+
+def _shelf(config: ClientConfig, client_id: str) -> Shelf | None:
+    """Return where a client's models come back to, if they are to."""
+    path = model_path(config, client_id)
+    if path is None:
+        return None
+    command = tuple(shlex.split(config.on_model or ""))
+    return Shelf(path, config.save_which, config.keep_models, command)
 
 
 async def _until_over(agents: list[Agent], asked: asyncio.Future[str]) -> int:

@@ -14,6 +14,7 @@ from edgeflock.client.deciding import session
 from edgeflock.client.deciding.backoff import Backoff
 from edgeflock.client.deciding.session import Decision, Pending, Situation, Stage
 from edgeflock.client.keeping.kept import Kept
+from edgeflock.client.keeping.models import Shelf
 from edgeflock.client.link.contact import Contact
 from edgeflock.client.link.line import Line
 from edgeflock.client.protocol import (
@@ -25,6 +26,7 @@ from edgeflock.client.protocol import (
     Unreached,
     View,
 )
+from edgeflock.client.saving import Saver
 from edgeflock.client.training.desk import Desk
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.reason import Reason
@@ -36,13 +38,16 @@ LEAVING_S = 2.0  # that a client which is told to go waits for its reports
 class Participation:
     """What a client has of a run: its desk, what it keeps, the job at hand, what the server said last."""
 
-    def __init__(self, client_id: str, desk: Desk, kept: Kept, backoff: Backoff) -> None:
+    def __init__(
+        self, client_id: str, desk: Desk, kept: Kept, backoff: Backoff, shelf: Shelf | None = None
+    ) -> None:
         self.run_id = kept.run_id
         self._desk, self._kept = desk, kept
         self._contact = Contact(backoff, desk)
         self._random = backoff.random
         self._log = structlog.get_logger(__name__).bind(client_id=client_id)
         self._changed = asyncio.Event()
+        self._saver = Saver(shelf, desk, kept, backoff, self._changed.set) if shelf is not None else None
         self._view: View | None = None  # none yet on this line
         self._quarantine: Quarantine | None = None
         self._entered = False
@@ -107,6 +112,8 @@ class Participation:
         ):  # asked once more, it is tried once more
             self._answered -= {self._refused}
             self._refused = None
+        if self._saver is not None:
+            self._saver.see(view, line)
         self._changed.set()
 
     def _say(self, quarantine: Quarantine | None) -> None:
@@ -120,6 +127,8 @@ class Participation:
         """The line is gone; the job at hand goes on and waits for the next one where it needs it."""
         self._view = None
         self._contact.detach()
+        if self._saver is not None:
+            self._saver.detach()
 
     async def stop(self) -> None:
         """Stop the job at hand, if there is one, as soon as it can be stopped."""
@@ -130,9 +139,15 @@ class Participation:
             await asyncio.gather(job, return_exceptions=True)
         self._adopt()  # it may have come as far as the outbox
 
+    async def close(self) -> None:
+        """Stop all that goes on, and what comes back of the run."""
+        await self.stop()
+        if self._saver is not None:
+            await self._saver.stop()
+
     async def leave(self) -> None:
         """Stop, and tell what is owed while there is still somebody to tell it to."""
-        await self.stop()
+        await self.close()
         self._contact.tell_owed()
         await self._contact.told(LEAVING_S)
 
@@ -183,6 +198,7 @@ class Participation:
             ready=self._ready,
             training=self._training if self._job else None,
             delivering=self._job is not None and self._training is None,
+            saving=self._saver is not None and self._saver.busy,
             answered=self._answered,
         )
 

@@ -46,6 +46,7 @@ class Introduction:
     device: Device
     life: bytes = b""  # of this process
     code: tuple[Code, ...] = ()  # the plug-ins that a run could ask it for
+    saves: str = ""  # which model of the run it fetches to keep: final, best; empty: none
 
 
 # ------------------------------------------------------------------------------------------------ the server
@@ -131,6 +132,14 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Offered:
+    """A model that the server has for this client to keep."""
+
+    round: int  # after which it is
+    best: bool  # the best so far; else the run's final one
+
+
+@dataclass(frozen=True)
 class View:
     """What the server said last about this client; a later view replaces an earlier one."""
 
@@ -143,6 +152,7 @@ class View:
     ending: str | None = None  # the reason, once the run is over
     failed: bool = False  # that is how it ended
     quarantine: Quarantine | None = None
+    offer: Offered | None = None
     return_within_ms: int = 0  # with `draining`: over which its clients shall spread their return
 
     @property

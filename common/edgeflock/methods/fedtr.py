@@ -245,6 +245,10 @@ class FedTRClient(ClientHalf[FedTRParams]):
     def own_buffers(self, work: Local) -> Tensor | None:
         return None if work.steps_done else work.state.vectors.get("buffers")
 
+    def kept_model(self, state: State) -> tuple[Tensor, Tensor | None] | None:
+        own = state.vectors.get("model")
+        return None if own is None else (own, state.vectors.get("buffers"))
+
 
 def extra_flops(params: FedTRParams, effort: Effort) -> float:
     """Return those of pull, drift, centroid term and centroids."""

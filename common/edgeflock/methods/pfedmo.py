@@ -236,6 +236,9 @@ class PFedMoServer(FedNagServer[PFedMoParams]):
         """Let everybody test the last personal model."""
         return Plan(lr=0.0) if self.setting.tested else None
 
+    def result_of(self, state: State, seat: int) -> Tensor | None:
+        return self._model(state, self._pull(state, seat), torch.empty_like(state.model))
+
     def models(self, state: State) -> Iterator[tuple[str, Tensor]]:
         yield TEACHER, state.vectors[TEACHER]
         model = torch.empty_like(state.vectors["mean"])

@@ -201,6 +201,8 @@ class _ScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Scope.ValueType
     """for this client alone"""
     SCOPE_OPTIONAL: _Scope.ValueType  # 3
     """the same for everybody, only for those who lack it"""
+    SCOPE_RESULT: _Scope.ValueType  # 5
+    """a model that is offered: of no task, and after the end of the run, too"""
     SCOPE_BASE: _Scope.ValueType  # 4
     """the same in every round, only for those whose frozen part is another"""
 
@@ -213,6 +215,8 @@ SCOPE_PERSONAL: Scope.ValueType  # 2
 """for this client alone"""
 SCOPE_OPTIONAL: Scope.ValueType  # 3
 """the same for everybody, only for those who lack it"""
+SCOPE_RESULT: Scope.ValueType  # 5
+"""a model that is offered: of no task, and after the end of the run, too"""
 SCOPE_BASE: Scope.ValueType  # 4
 """the same in every round, only for those whose frozen part is another"""
 Global___Scope: _TypeAlias = Scope  # noqa: Y015
@@ -290,6 +294,7 @@ class JoinRequest(_message.Message):
     PROTOCOL_LEAST_FIELD_NUMBER: _builtins.int
     DIGESTS_FIELD_NUMBER: _builtins.int
     LIFE_FIELD_NUMBER: _builtins.int
+    SAVES_FIELD_NUMBER: _builtins.int
     CODE_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     """the newest revision of edgeflock.v1 that the client speaks"""
@@ -305,6 +310,8 @@ class JoinRequest(_message.Message):
     """the digests of the layouts are enough: it knows them, or asks again"""
     life: _builtins.bytes
     """8 bytes, new with every start of the client's process; empty: not said"""
+    saves: _builtins.str
+    """which model of the run it fetches to keep: "final", or "best"; empty: none"""
     @_builtins.property
     def own_data(self) -> Global___OwnData:
         """set when the client trains on data of its own"""
@@ -327,11 +334,12 @@ class JoinRequest(_message.Message):
         protocol_least: _builtins.int = ...,
         digests: _builtins.bool = ...,
         life: _builtins.bytes = ...,
+        saves: _builtins.str = ...,
         code: _abc.Iterable[Global___Code] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "own_data", b"own_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "code", b"code", "device", b"device", "digests", b"digests", "instance_id", b"instance_id", "life", b"life", "own_data", b"own_data", "protocol", b"protocol", "protocol_least", b"protocol_least", "software", b"software"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "code", b"code", "device", b"device", "digests", b"digests", "instance_id", b"instance_id", "life", b"life", "own_data", b"own_data", "protocol", b"protocol", "protocol_least", b"protocol_least", "saves", b"saves", "software", b"software"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -855,6 +863,7 @@ class View(_message.Message):
     RETURN_WITHIN_MS_FIELD_NUMBER: _builtins.int
     QUARANTINE_FIELD_NUMBER: _builtins.int
     STANDING_FIELD_NUMBER: _builtins.int
+    OFFER_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """the last one opened; 0 before the first"""
     state: Global___RunState.ValueType
@@ -884,6 +893,10 @@ class View(_message.Message):
     def standing(self) -> Global___Standing:
         """absent: not known, or no seat"""
 
+    @_builtins.property
+    def offer(self) -> Global___Offer:
+        """absent: there is none, or the client did not ask in its Join"""
+
     def __init__(
         self,
         *,
@@ -897,14 +910,41 @@ class View(_message.Message):
         return_within_ms: _builtins.int = ...,
         quarantine: Global___Quarantine | None = ...,
         standing: Global___Standing | None = ...,
+        offer: Global___Offer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ending", b"ending", "quarantine", b"quarantine", "seat", b"seat", "standing", b"standing", "task", b"task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ending", b"ending", "offer", b"offer", "quarantine", b"quarantine", "seat", b"seat", "standing", b"standing", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ending", b"ending", "outcomes", b"outcomes", "quarantine", b"quarantine", "reason", b"reason", "return_within_ms", b"return_within_ms", "round", b"round", "seat", b"seat", "standing", b"standing", "state", b"state", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ending", b"ending", "offer", b"offer", "outcomes", b"outcomes", "quarantine", b"quarantine", "reason", b"reason", "return_within_ms", b"return_within_ms", "round", b"round", "seat", b"seat", "standing", b"standing", "state", b"state", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___View: _TypeAlias = View  # noqa: Y015
+
+@_typing.final
+class Offer(_message.Message):
+    """A model of the run, to be fetched with SCOPE_RESULT and kept: what the client asked for in its Join."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    BEST_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    """after which it is"""
+    best: _builtins.bool
+    """the best one so far; else the run's final one"""
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        best: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["best", b"best", "round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Offer: _TypeAlias = Offer  # noqa: Y015
 
 @_typing.final
 class Standing(_message.Message):
@@ -1233,7 +1273,7 @@ class FetchRequest(_message.Message):
     round: _builtins.int
     scope: Global___Scope.ValueType
     digest: _builtins.bytes
-    """of the package meant; empty: describe the package first (SCOPE_PERSONAL)"""
+    """of the package meant; empty: describe the package first (SCOPE_PERSONAL, SCOPE_RESULT)"""
     offset: _builtins.int
     """multiple of 256 KiB"""
     chunk_bytes: _builtins.int

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 
 import structlog
@@ -128,8 +129,11 @@ async def _linger(intake: Intake, asked: asyncio.Future[str], seconds: float) ->
 
     Return whether they have had their time.
     """
-    hearing = asyncio.create_task(intake.farewell())
-    await asyncio.wait((hearing, asked), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    hearing, began = asyncio.create_task(intake.farewell()), time.monotonic()
+    while (left_s := seconds - intake.still_s(began)) > 0:  # who fetches the model is waited for
+        await asyncio.wait((hearing, asked), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        if hearing.done() or asked.done():
+            break
     heard = hearing.done()
     hearing.cancel()
     return heard or not asked.done()

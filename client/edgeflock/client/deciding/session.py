@@ -50,6 +50,7 @@ class Situation:
     ready: bool = False  # data and model are there, and the server knows
     training: Task | None = None  # what is being fetched or trained
     delivering: bool = False
+    saving: bool = False  # the run's model is on its way, to be kept
     answered: frozenset[int] = frozenset()  # rounds settled or refused on this connection
 
 
@@ -135,7 +136,7 @@ def decide(now: Situation) -> Decision:
     if now.training is not None:
         return _keep_training(now.view, now.training)
     if now.view.ending is not None:
-        return Finish(now.view.ending, now.view.failed)
+        return Wait() if now.saving else Finish(now.view.ending, now.view.failed)
     if now.view.seat is None:
         return Wait()
     return _take(now, now.view.task) if now.ready else Prepare(now.view.seat)

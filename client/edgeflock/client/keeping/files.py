@@ -23,20 +23,22 @@ def replace_file(path: Path, content: bytes, *, lasting: bool = True) -> None:
             os.fsync(file.fileno())
     temporary.replace(path)
     if lasting:
-        _flush_names(path.parent)
+        flush_names(path.parent)
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder and those that it lies in, for their owner alone; a power cut takes none away again."""
+def make_folder(path: Path, mode: int = 0o700) -> None:
+    """Make a folder and those that it lies in, for their owner alone unless the mode says otherwise; a power
+    cut takes none away again."""
     if path.is_dir():
         return
     if not path.parent.is_dir():
-        make_folder(path.parent)
-    path.mkdir(mode=0o700, exist_ok=True)
-    _flush_names(path.parent)
+        make_folder(path.parent, mode)
+    path.mkdir(mode=mode, exist_ok=True)
+    flush_names(path.parent)
 
 
-def _flush_names(folder: Path) -> None:
+def flush_names(folder: Path) -> None:
+    """Let what was made, renamed or removed in a folder survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -12,14 +12,17 @@ import structlog
 
 from edgeflock.client.costs import RoundCost
 from edgeflock.client.deciding.backoff import Backoff
+from edgeflock.client.keeping.models import ArrivingModel
 from edgeflock.client.keeping.outbox import OutboxEntry
 from edgeflock.client.link import wire
 from edgeflock.client.link.account import Account
 from edgeflock.client.link.line import Line, in_our_words
 from edgeflock.client.link.pace import Journey, Pace
-from edgeflock.client.link.transfer import Incoming, Outgoing, Target, deliver, fetch
+from edgeflock.client.link.transfer import Incoming, IncomingModel, Outgoing, Target, deliver, fetch
 from edgeflock.client.protocol import Interrupted, Parcel, ServerRefused, Settlement, Unreached
 from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.payload.layout import ModelLayouts
+from edgeflock.common.payload.package import Package
 from edgeflock.v1 import aggregator_pb2 as pb
 
 log = structlog.get_logger(__name__)
@@ -93,6 +96,19 @@ class Contact:
             )
             self._down.learn(incoming.journey, incoming.package.size_bytes)
         return incoming
+
+    async def bring(self, round: int, arrival: ArrivingModel, layouts: ModelLayouts) -> Package:
+        """Fetch a model that is offered; it goes on with what has arrived of it, in whichever process.
+
+        Raises ServerRefused if it is not to be had, LayoutMismatch or CorruptPayload if it is another's.
+        """
+        incoming = await asyncio.to_thread(IncomingModel, round, arrival, layouts)
+        await self.attempt(
+            lambda line: fetch(line.stub, line.session, incoming),
+            lambda: incoming.position,
+            incoming.journey,
+        )
+        return incoming.package
 
     async def deliver(self, entry: OutboxEntry, payload: int) -> Settlement | None:
         """Deliver an update, and the costs of the round before with it; `payload` is a descriptor.

@@ -13,6 +13,7 @@ import grpc
 from torch import Tensor
 
 from edgeflock.client.costs import RoundCost
+from edgeflock.client.keeping.models import ArrivingModel
 from edgeflock.client.keeping.outbox import OutboxEntry
 from edgeflock.client.link.pace import Journey
 from edgeflock.client.link.stub import Stub
@@ -20,10 +21,10 @@ from edgeflock.client.link.wire import refused, settlement, update_header
 from edgeflock.client.protocol import Interrupted, ServerRefused, Settlement
 from edgeflock.common.errors import CorruptPayload, LayoutMismatch
 from edgeflock.common.payload.checksum import GRANULE, Marks, extend
-from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.layout import Layout, ModelLayouts
 from edgeflock.common.payload.memory import memory
 from edgeflock.common.payload.pack import unpack_section
-from edgeflock.common.payload.package import Kind, Package, Scope, Section
+from edgeflock.common.payload.package import IDENTITY, Kind, Package, Scope, Section
 from edgeflock.common.wire import chunks
 from edgeflock.common.wire.chunks import Piece
 from edgeflock.common.wire.messages import SCOPES, package_from_wire
@@ -130,17 +131,68 @@ class Incoming:
             first += size
 
 
-def _place(section: Section, tensor: Tensor, layout: Layout) -> _Destination:
+class IncomingModel(Incoming):
+    """A model on its way into a file, as it is: also what a process before this one has fetched of it."""
+
+    def __init__(self, round: int, arrival: ArrivingModel, layouts: ModelLayouts) -> None:
+        super().__init__(round, Scope.RESULT, None, _no_tensor)
+        self._arrival = arrival
+        parts = {Kind.MODEL: layouts.parameters, **layouts.beside}
+        self._layouts = {kind: layout for kind, layout in parts.items() if layout.elements}
+        self._doubted = False  # whether what is here was never compared with what the server has
+        if arrival.package is not None:
+            self._expect(arrival.package)
+            self._marks = arrival.marks()
+            self._doubted = self.position > 0
+            if self.position == self.package.size_bytes and self._marks.value != self.package.crc32c:
+                self._marks.cut(0)
+
+    def describe(self, package: Package) -> None:
+        self._expect(package)
+        self._marks.cut(0)
+        self._arrival.begin(package)
+
+    def _expect(self, package: Package) -> None:
+        """Take note of what comes; raises LayoutMismatch or CorruptPayload if it is no model of this run."""
+        if package.kinds() != self._layouts.keys():
+            there = ", ".join(sorted(package.kinds())) or "nothing"
+            raise LayoutMismatch(f"what the server offers as a model holds {there}")
+        for section in package.sections:
+            _check(section, self._layouts[section.kind])
+            if section.codec != IDENTITY:
+                raise CorruptPayload(f"the server's {section.kind} is not as it is, but {section.codec}")
+        self.package, self.digest = package, package.digest
+
+    def take(self, chunk: Piece | bundle_pb.Chunk) -> None:
+        super().take(chunk)
+        self._doubted = False
+
+    def _broken(self, good: int) -> Interrupted:
+        return super()._broken(0 if self._doubted else good)
+
+    def _write(self, start: int, data: memoryview) -> None:
+        self._arrival.write(start, data)
+
+
+def _no_tensor(kind: Kind) -> tuple[Tensor, Layout]:
+    raise LayoutMismatch(f"nothing waits for a {kind}")
+
+
+def _check(section: Section, layout: Layout) -> None:
     if section.layout_digest != layout.digest or section.elements != layout.elements:
         raise LayoutMismatch(
             f"the server's {section.kind} has {section.elements} numbers of another layout than this "
             f"client's, which has {layout.elements}"
         )
-    direct = section.codec.name == "identity" and not section.codec.zstd and tensor.device.type == "cpu"
-    if direct and section.size_bytes != layout.size_bytes:
+    if section.codec == IDENTITY and section.size_bytes != layout.size_bytes:
         raise CorruptPayload(
             f"the server's {section.kind} has {section.size_bytes} bytes, not {layout.size_bytes}"
         )
+
+
+def _place(section: Section, tensor: Tensor, layout: Layout) -> _Destination:
+    _check(section, layout)
+    direct = section.codec == IDENTITY and tensor.device.type == "cpu"
     room = memory(tensor) if direct else memoryview(bytearray(section.size_bytes))
     return _Destination(section, tensor, layout, room, direct)
 

@@ -9,6 +9,7 @@ from edgeflock.client.keeping.outbox import OutboxEntry
 from edgeflock.client.protocol import (
     Generation,
     Introduction,
+    Offered,
     Parcel,
     Quarantine,
     ServerRefused,
@@ -71,6 +72,7 @@ def view(message: pb.View) -> View:
         ending=(message.ending.reason or "the run is over") if over else None,
         failed=message.ending.kind == pb.ENDING_KIND_FAILED,
         quarantine=Quarantine(quarantine.until_round, quarantine.reason) if quarantine.until_round else None,
+        offer=Offered(message.offer.round, message.offer.best) if message.HasField("offer") else None,
         return_within_ms=message.return_within_ms,
     )
 
@@ -126,6 +128,7 @@ def join_request(who: Introduction, software: str, *, digests: bool) -> pb.JoinR
         client_id=who.client_id,
         instance_id=who.instance,
         life=who.life,
+        saves=who.saves,
         own_data=None if who.own is None else _own_data(who.own),
         device=pb.Device(**asdict(who.device)),
         code=code_to_wire(who.code),

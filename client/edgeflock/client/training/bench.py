@@ -97,6 +97,11 @@ class Bench:
             raise LayoutMismatch("the frozen part that came is not the one that the server announced")
         return numbers
 
+    def lasting(self, setup: Setup) -> dict[str, Tensor]:
+        """Return what no round changes of the model. Raises LayoutMismatch if it is not the server's."""
+        setup.base.fill(self._work.model)
+        return {name: part.detach().cpu().clone() for name, part in self._work.model.lasting.items()}
+
     def train(self, setup: Setup, member: Member, task: Task, state: State, progress: Progress) -> Result:
         """Train one local round and encode the update; its pieces are valid until the next round here.
 

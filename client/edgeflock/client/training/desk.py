@@ -6,8 +6,9 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 from edgeflock.client.costs import RoundCost, TrainCost
@@ -21,10 +22,17 @@ from edgeflock.client.training.setup import Setup
 from edgeflock.client.training.trainer import Trainer
 from edgeflock.common.foreign import foreign
 from edgeflock.common.payload.description import Description
-from edgeflock.common.payload.layout import Layout
+from edgeflock.common.payload.layout import Layout, ModelLayouts
 from edgeflock.common.payload.package import Kind, Package, Scope
+from edgeflock.common.payload.tensorfile import Group
 from edgeflock.common.tuning.tuning import Tuning
+from edgeflock.methods.kit.base import ClientHalf
 from edgeflock.methods.kit.values import State
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_STORED = {torch.float32: "float32", torch.int64: "int64"}
 
 
 class Fetched(Protocol):
@@ -53,7 +61,8 @@ class Desk:
 
     def __init__(self, client_id: str, trainer: Trainer, setup: Setup, meter: Meter) -> None:
         self.progress = Progress()  # of the training at hand
-        self._client_id, self._trainer, self._setup, self._meter = client_id, trainer, setup, meter
+        self.client_id = client_id
+        self._trainer, self._setup, self._meter = trainer, setup, meter
         self._member: Member | None = None
         self._told: Member | None = None  # as it was when the server was told of its samples
         self._held_up_s = 0.0  # of the trainer, when the task at hand came
@@ -93,7 +102,7 @@ class Desk:
         """Get the data, those with which the round, or the run (0), was begun, and note which they are."""
         begins = bool(round) or not self._trainer.refreshes_rounds
         begun = kept.extent(round) if begins else None
-        member = await self._trainer.member(self._setup, self._client_id, seat, round, begun)
+        member = await self._trainer.member(self._setup, self.client_id, seat, round, begun)
         if begins and member.extent is not None and member.extent != begun:
             kept.keep_extent(member.extent)
         self._member = member
@@ -201,6 +210,56 @@ class Desk:
             meter.probe.note_gpu(self._trainer.gpu_peak_bytes())
             meter.examined(progress.exam)
             meter.computed(progress.passes)
+
+    # ------------------------------------------------------------------------------- what comes of it
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run something in a worker thread."""
+        return await self._trainer.run(work, *args, **kwargs)
+
+    @property
+    def layouts(self) -> ModelLayouts:
+        """Of the model."""
+        return self._setup.layouts
+
+    @property
+    def recipe(self) -> dict[str, str]:
+        """What it takes to build the run's model again, as a file says it."""
+        run = self._setup.run
+        return {**self._trainer.recipe(run), "method": run.method, "client": self.client_id}
+
+    async def lasting(self, round: int, kept: Kept, fetch: Fetch) -> list[Group]:
+        """Return what no round changes of the model, as far as a file of tensors can hold it; what is frozen
+        is fetched if it is not here."""
+        async with self._trainer.bench(self._setup) as bench:
+            bench.begin()
+            await self._fetch_base(bench, round, Parcel(Scope.BASE, None), kept, fetch)
+            found = await self._trainer.run(bench.lasting, self._setup)
+        return [
+            (Layout.of([(name, tensor.shape)], _STORED[tensor.dtype]), tensor.reshape(-1))
+            for name, tensor in found.items()
+            if tensor.dtype in _STORED
+        ]
+
+    @property
+    def keeps_result(self) -> bool:
+        """Whether the result of the run is, for each client, the model that its own state holds."""
+        return type(self._setup.half).kept_model is not ClientHalf.kept_model
+
+    def own_result(self, kept: Kept) -> list[Group] | None:
+        """Return that model; None: this client has none, for it took no part."""
+        found = self._setup.half.kept_model(kept.load()) if kept.generations() else None
+        layouts = self._setup.layouts
+        if found is None or (found[1] is None and layouts.buffers.elements):
+            return None
+        parameters, buffers = found
+        counters = torch.zeros(layouts.counters.elements, dtype=torch.int64)
+        buffers = torch.zeros(0) if buffers is None else buffers
+        return [
+            (layouts.counters, counters),
+            (layouts.parameters, parameters),
+            (layouts.buffers, buffers),
+        ]
 
     # ------------------------------------------------------------------------------- what it takes
 

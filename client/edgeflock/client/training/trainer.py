@@ -21,12 +21,14 @@ from edgeflock.client.training.gauge import Gauge
 from edgeflock.client.training.meter import Meter
 from edgeflock.client.training.setup import Setup
 from edgeflock.client.training.span import Span, Spans
+from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.datasets.kit.augment import parse
 from edgeflock.common.datasets.kit.own import OwnPart
 from edgeflock.common.foreign import foreign
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.registry import build_net
 from edgeflock.common.run import RunDescription
+from edgeflock.common.saved import Recipe
 from edgeflock.common.threads import computing
 from edgeflock.common.tuning.optimizer import parse as parse_optimizer
 from edgeflock.methods.kit.workbench import Workbench
@@ -69,6 +71,11 @@ class Trainer:
             if not future.cancel():  # it runs, or has just ended
                 await asyncio.gather(asyncio.wrap_future(future), return_exceptions=True)
             raise
+
+    def recipe(self, run: RunDescription) -> dict[str, str]:
+        """Return what it takes to build a run's model again and to give it samples, as a file says it."""
+        scaling = datasets.scaling(run.data.dataset if run.data else None)
+        return Recipe(run.model, scaling, own=self._config.model or "").metadata()
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

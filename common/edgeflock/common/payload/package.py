@@ -32,6 +32,7 @@ class Scope(StrEnum):
     SHARED = "shared"  # the same for everybody
     PERSONAL = "personal"  # for one client alone
     OPTIONAL = "optional"  # the same for everybody, only for those who lack it
+    RESULT = "result"  # a model of the run, to be kept
     BASE = "base"  # the same in every round, only for those whose frozen part is another
 
 

@@ -155,6 +155,10 @@ class ServerHalf(Generic[P]):
         """S7: the parameters of the run's model."""
         return state.model
 
+    def result_of(self, state: State, seat: int) -> Tensor | None:
+        """S7: the parameters of a client's own model, where the server forms it; None: it forms none."""
+        return None
+
     def closing(self, state: State) -> Plan | None:
         """S7: the plan of one last task to the whole roster, not counted as a round; None: there is none.
 
@@ -230,6 +234,11 @@ class ClientHalf(Generic[P]):
     def own_buffers(self, work: Local) -> Tensor | None:
         """The float buffers (BatchNorm) of that model; None: as `work.model` has them now."""
         return None if work.steps_done else work.state.vectors.get(OWN_BUFFERS)
+
+    def kept_model(self, state: State) -> tuple[Tensor, Tensor | None] | None:
+        """Parameters and float buffers of the client's own model where it is the result of the run for this
+        client, and its state holds it; None: the server has the result."""
+        return None
 
 
 @dataclass(frozen=True)

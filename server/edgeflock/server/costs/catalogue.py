@@ -154,6 +154,9 @@ BUSY = (  # beside the line, never added to it
     _seconds("prepare_busy", Origin.SERVER, "training on the server (pFedMo)"),
 )
 SIMULATED = _seconds("simulated_s", Origin.SERVER, "of the simulated clock, where it is not the real one")
+RESULT_BYTES = _bytes(
+    "result_bytes", "payload of models that devices have fetched to keep, what came twice included"
+)
 SERVER_FLOPS = _flops("server_flops", "operations of the fold, and of what a method trains on the server")
 BY_ROUND = (
     *BESIDE,
@@ -161,6 +164,7 @@ BY_ROUND = (
     *BUSY,
     SIMULATED,
     SERVER_FLOPS,
+    RESULT_BYTES,
     _seconds("server_cpu_s", Origin.SERVER, "CPU time of the server's process"),
     Column(
         name="server_peak_rss_bytes",

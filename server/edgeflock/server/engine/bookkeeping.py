@@ -19,6 +19,7 @@ from edgeflock.server.core.events import LimitReached
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs import catalogue
 from edgeflock.server.costs.budget import Budget, Spent, shown
+from edgeflock.server.costs.catalogue import RESULT_BYTES
 from edgeflock.server.costs.ledger import Kept, Ledger, MemberCosts
 from edgeflock.server.costs.rows import Costs, RoundRows, Row
 from edgeflock.server.costs.time_line import COMMIT, EVALUATE, OPEN, PAUSED, SELECT, RoundTimes
@@ -243,6 +244,10 @@ class Bookkeeping:
         self.time_line.now()
         line = self.time_line.of(round)
         return sum(line.get(name, 0.0) for name in (SELECT, OPEN, PAUSED))
+
+    def sent_result(self, round: int, size: int) -> None:
+        """Count what devices fetch to keep: no cost of a round, no budget's, no other figure's."""
+        self.time_line.add(round, RESULT_BYTES.name, size)
 
     def charge(self, round: int) -> None:
         """Count CPU and energy of this process since the last call."""

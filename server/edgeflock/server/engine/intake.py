@@ -38,7 +38,8 @@ from edgeflock.server.engine import opening
 from edgeflock.server.engine.checks import Unfit, check_package, check_scores
 from edgeflock.server.engine.engine import Engine
 from edgeflock.server.engine.open_round import OpenRound
-from edgeflock.server.engine.transfer import Download, Header, Slot, undone
+from edgeflock.server.engine.results import Results
+from edgeflock.server.engine.transfer import Download, Header, ResultDownload, Slot, undone
 from edgeflock.server.engine.views import ClientView, RunStatus, status_of, view_of
 from edgeflock.server.files.packages import Broadcast
 
@@ -66,6 +67,7 @@ class Intake:
         self._told: set[str] = set()  # who was told how the run ended, and may have heard
         self._parted = set(parted)  # who has heard: it said goodbye after that
         self._hearing = asyncio.Event()
+        self._results = Results(self._machine, self._means)
 
     # ------------------------------------------------------------------------------- coming and going
 
@@ -150,9 +152,26 @@ class Intake:
 
     # ------------------------------------------------------------------------------- rounds
 
-    def view(self, client_id: str) -> ClientView:
-        """Return all that a client may know now."""
-        return view_of(self._engine, client_id)
+    def view(self, client_id: str, saves: str = "") -> ClientView:
+        """Return all that a client may know now, with the model that it `saves`, if there is one."""
+        return view_of(self._engine, client_id, saves)
+
+    async def result(self, client_id: str, round: int, scope: Scope) -> ResultDownload | Refused | None:
+        """Return the model after a round as that client keeps it, or its base, if it is offered."""
+        if (seat := self._machine.roster.seat_of.get(client_id)) is None:
+            return None
+        try:
+            results = self._results
+            found = await (results.base(round) if scope is Scope.BASE else results.package(round, seat))
+        except OSError as error:
+            return undone(self._engine, "write the model", error)
+        if found is None:
+            return None
+        return ResultDownload(self._engine, self._results, found, self._traffic(client_id))
+
+    def still_s(self, since: float) -> float:
+        """Return for how long nothing of a result has been sent, since some instant at most."""
+        return time.monotonic() - max(since, self._results.moved_at)
 
     async def download(self, client_id: str, round: int, scope: Scope) -> Download | Refused | None:
         """Return a package of the client's task, if it has one in that round, or why it cannot be made."""
@@ -164,6 +183,8 @@ class Intake:
                 found: Broadcast | None = opened.work.shared
             case Scope.OPTIONAL:
                 found = opened.work.optional
+            case Scope.RESULT:
+                return None
             case Scope.BASE:
                 found = opened.work.base
             case Scope.PERSONAL:

@@ -19,6 +19,7 @@ from edgeflock.server.costs.traffic import Traffic
 from edgeflock.server.engine.engine import Engine
 from edgeflock.server.engine.loop import in_words
 from edgeflock.server.engine.open_round import OpenRound
+from edgeflock.server.engine.results import Results
 from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.files.spool import SpoolEntry
 
@@ -161,6 +162,28 @@ class Download:
             except OSError as error:
                 return undone(engine, "read your package", error)
         self._traffic.sent(len(message), payload, self.package, offset)
+        return message
+
+
+class ResultDownload:
+    """A model on its way to a device that keeps it: of no round, and not held up by budgets."""
+
+    def __init__(self, engine: Engine, results: Results, broadcast: Broadcast, traffic: Traffic) -> None:
+        self._engine, self._results, self._broadcast = engine, results, broadcast
+        self._traffic = traffic
+        self.package = broadcast.package
+
+    async def message(self, offset: int, size: int) -> bytes | Refused:
+        """Return the message with the bytes from there on, at most so many, or why there is none."""
+        message = self._broadcast.cached(offset, size)
+        if message is None:
+            try:
+                message = await self._engine.means.threads.write(self._broadcast.message, offset, size)
+            except OSError as error:
+                return undone(self._engine, "read your package", error)
+        payload = min(size, self.package.size_bytes - offset)
+        self._traffic.sent(len(message) - payload)
+        self._results.sent(payload)
         return message
 
 

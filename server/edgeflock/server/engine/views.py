@@ -10,6 +10,7 @@ from edgeflock.server.core.decisions import Conduct, Ended, Outcome
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.engine.engine import Engine
+from edgeflock.server.engine.results import Offer, offered
 from edgeflock.server.learning.work import RoundWork
 
 
@@ -37,6 +38,7 @@ class ClientView:
     standing: tuple[int, Outcome] | None  # the last one that moved its own state, with its round
     ending: Ended | None
     work: RoundWork | None  # its task
+    offer: Offer | None  # a model that it may fetch to keep
     deadline: float | None = field(compare=False)  # of that
     online: int = field(compare=False)  # clients that are here
 
@@ -78,7 +80,7 @@ class RunStatus:
     budgets: Mapping[str, Sequence[float]]  # used, limit
 
 
-def view_of(engine: Engine, client_id: str) -> ClientView:
+def view_of(engine: Engine, client_id: str, saves: str = "") -> ClientView:
     """Return all that a client may know now."""
     machine = engine.machine
     seat = machine.roster.seat_of.get(client_id)
@@ -94,6 +96,7 @@ def view_of(engine: Engine, client_id: str) -> ClientView:
         standing=None if seat is None else engine.means.verdicts.standing(seat),
         ending=machine.ending,
         work=engine.opened.work if busy and engine.opened is not None else None,
+        offer=None if seat is None else offered(machine, saves),
         deadline=machine.deadline,
         online=len(machine.roster.online),
     )

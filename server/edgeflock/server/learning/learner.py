@@ -24,6 +24,7 @@ from edgeflock.common.payload.layout import Layout, ModelLayouts
 from edgeflock.common.payload.pack import pack
 from edgeflock.common.payload.package import IDENTITY, Kind
 from edgeflock.common.payload.tensorfile import Written
+from edgeflock.common.scores import GLOBAL
 from edgeflock.common.seeds import derive
 from edgeflock.common.tuning.optimizer import SGD, Optimizer
 from edgeflock.common.tuning.schedule import CONSTANT, Schedule
@@ -40,6 +41,7 @@ from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.learning.fold import Fold, SpooledUpdate, finite
 from edgeflock.server.learning.work import RoundWork, UploadSpec
 
+OWN_RESULT = "personal"  # what a client's own result is called where its buffers are asked for
 _USED = "used time"  # in the state: seconds of the simulated clock
 LEAST_LR = 1e-12  # below it no weight moves, and what methods divide by it overflows
 
@@ -194,7 +196,7 @@ class Learner:
             optional=self._encode(optional, round, f"{scratch}/optional.package") if optional else None,
             personal=bool(self.half.personal_kinds(round)),
             scalars=self.half.closing_scalars if round.closing else self.half.scalars,
-            base=self._based(f"{scratch}/base.package"),
+            base=self.based(f"{scratch}/base.package"),
         )
 
     def expected(self, round: Round) -> dict[str, float]:
@@ -264,7 +266,7 @@ class Learner:
             return packages.of_checkpoint(checkpoint, self.written, self.layouts)
         return self._encode(self._with_buffers(bundles), round, path)
 
-    def _based(self, path: str) -> Broadcast | None:
+    def based(self, path: str) -> Broadcast | None:
         """Return what is frozen, written once in a life: its file stays good when the round's folder goes."""
         if self._base is None and self._frozen.numel():
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -292,6 +294,29 @@ class Learner:
 
     def _layout(self, kind: Kind) -> Layout:
         return self.layouts.beside.get(kind) or self.half.layout(kind)
+
+    # --------------------------------------------------------------------------------- what devices keep
+
+    @property
+    def forms_own_results(self) -> bool:
+        """Whether every client has a result of its own, which the server forms."""
+        return type(self.half).result_of is not ServerHalf.result_of
+
+    def keepsake(self, state: State, seat: int, path: str) -> Broadcast | None:
+        """Write a state's result as a client keeps it, exact, with its buffers; None: there is none here."""
+        model = self.half.result_of(state, seat) if self.forms_own_results else None
+        if model is None and not self.half.has_global:
+            return None
+        result = self.half.result(state) if model is None else model
+        name = GLOBAL if model is None else OWN_RESULT
+        bundles = {
+            Kind.COUNTERS: (state.vectors["counters"], self.layouts.counters),
+            Kind.MODEL: (result.reshape(-1), self.layouts.parameters),
+            Kind.BUFFERS: (self.half.buffers(state, name), self.layouts.buffers),
+        }
+        parts = {kind: (flat, layout, IDENTITY) for kind, (flat, layout) in bundles.items() if flat.numel()}
+        packed = pack(parts, {}, lambda kind: torch.Generator())
+        return packages.of_pieces(path, packed, shared=model is None)
 
     # --------------------------------------------------------------------------------- closing
 

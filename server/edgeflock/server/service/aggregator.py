@@ -40,6 +40,7 @@ log = structlog.get_logger()
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _LIFE_BYTES = 16  # at most
+_LONGEST_WISH = 16  # characters
 _SOFTWARE = version("edgeflock")
 _SUPERSEDED = Refused(Reason.SUPERSEDED, "a newer session of yours has taken over")
 _NO_SEAT = Refused(Reason.MALFORMED, "you have no seat yet")
@@ -73,6 +74,7 @@ class AggregatorService:
             client_id=request.client_id,
             instance_id=request.instance_id,
             life=request.life[:_LIFE_BYTES],
+            saves=request.saves[:_LONGEST_WISH],
             software=request.software[:40],
             device=of_device(request.device),
         )
@@ -132,7 +134,7 @@ class AggregatorService:
         last: ClientView | None = None
         while not session.superseded:
             session.changed.clear()
-            view = self._intake.view(session.client_id)
+            view = self._intake.view(session.client_id, session.saves)
             if view != last:
                 payload = 0 if last is not None and last.work is view.work else inline(view)
                 if payload and not self._intake.admits(payload):

@@ -61,6 +61,7 @@ class Session:
     instance_id: bytes
     software: str
     device: dict[str, object]
+    saves: str = ""  # which model of the run it fetches to keep
     life: bytes = b""  # of the client's process; empty: it did not say
     token: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # the view is to be sent again

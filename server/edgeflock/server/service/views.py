@@ -33,6 +33,8 @@ def view_to_wire(view: ClientView, *, with_payload: bool) -> pb.View:
         message.quarantine.CopyFrom(quarantine_to_wire(view.conduct))
     message.outcomes.extend(outcome_to_wire(*told) for told in view.outcomes)
     _say_standing(message, view)
+    if view.offer is not None:
+        message.offer.CopyFrom(pb.Offer(round=view.offer.round, best=view.offer.best))
     if view.work is not None:
         message.task.CopyFrom(_task(view.work, view.deadline))
         if not with_payload:

@@ -1,0 +1,82 @@
+"""Models on devices, by real processes: a client killed while its model comes, and personal models."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import edgeflock
+from edgeflock.common.datasets.kit import registry as datasets
+from support.processes import flock, until
+from support.proxy import Proxy
+
+BIG = ("--model=mlp", "--model-arg=hidden=8192")  # 2.4 MB: more than two chunks
+
+
+def test_a_client_killed_while_its_model_comes_goes_on_with_what_is_there(tmp_path: Path) -> None:
+    shelf = tmp_path / "models"
+    with flock(tmp_path) as made, Proxy(lambda: made.address) as proxy:
+        proxy.rate = 2e6
+        server = made.server("--clients=2", "--rounds=1", "--linger=60", *BIG)
+        saving = (f"--save-model={shelf}", "--on-model=touch " + str(tmp_path / "told"))
+        client = made.client("c0", f"--server={proxy.address}", *saving)
+        other = made.client("c1")
+        until(lambda: _size(shelf / ".arriving") >= 1 << 20 or None, lambda: "a first chunk of the model")
+        client.signal(signal.SIGKILL)
+        client.process.join()
+        assert not (shelf / "current").exists()
+        proxy.rate = float("inf")
+        again = made.client("c0", f"--server={proxy.address}", *saving)
+        assert (again.ended(), other.ended(), server.ended()) == (0, 0, 0)
+        result = load_file(made.run_dir / "model.safetensors")
+        size = sum(tensor.numel() * 4 for tensor in result.values())
+        ((fetched,),) = made.rows("SELECT sum(value) FROM round_costs WHERE name = 'result_bytes'")
+    saved = load_file(shelf / "current" / "model.safetensors")
+    assert all(torch.equal(saved[name], tensor) for name, tensor in result.items())
+    assert fetched < 2 * size  # not all came twice
+    assert (tmp_path / "told").exists()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+@pytest.mark.parametrize(
+    "flags", [("--method=pfedmo",), ("--method=fedtr", "--set=head=private")], ids=["pfedmo", "fedtr"]
+)
+def test_each_client_gets_its_own_model_which_does_there_as_the_journal_says(
+    tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    tests = {name: _own_data(tmp_path / f"{name}.npz", first) for name, first in (("c0", 0), ("c1", 5))}
+    own = (f"--data={tmp_path}/{{id}}.npz", f"--save-model={tmp_path}/models/{{id}}")
+    with flock(tmp_path) as made:
+        server = made.server("--clients=2", "--rounds=3", "--model=mlp", *flags)
+        client = made.client("c0,c1", *own)
+        assert (client.ended(), server.ended()) == (0, 0)
+        told = dict(made.rows(_LAST_SCORES))
+    for name, (x, y) in tests.items():
+        model = edgeflock.load(tmp_path / "models" / name)
+        assert float((model(x) == torch.from_numpy(y)).double().mean()) == pytest.approx(told[name])
+        assert model.about["client"] == name
+
+
+_LAST_SCORES = """
+    SELECT client_id, accuracy FROM client_scores JOIN seats USING (seat)
+    WHERE model = 'client_local' AND round = (SELECT max(round) FROM client_scores)
+"""
+
+
+def _own_data(path: Path, first: int) -> tuple[Any, Any]:
+    """Write samples of five digits, from one on; return those of the test."""
+    whole = datasets.load("digits")
+    data = whole.ready(whole.train)
+    mine = np.flatnonzero((data.y >= first) & (data.y < first + 5))
+    train, test = mine[:200], mine[200:400]
+    np.savez(path, x=data.x[train], y=data.y[train], x_test=data.x[test], y_test=data.y[test])
+    return data.x[test], data.y[test]
