@@ -239,7 +239,7 @@ TARGET = ("--clients=2", "--model=linear", "--seed=3", "--rounds=60", "--target=
 
 def check_target(made: Flock) -> str:
     """Check that the first round with the target's accuracy is the last; return the final model's hash."""
-    rows = made.rows("SELECT round, accuracy FROM evaluations ORDER BY round")
+    rows = made.rows("SELECT round, value FROM evaluations ORDER BY round")
     *before, (last, accuracy) = rows
     assert accuracy >= 0.8 > max(found for _, found in before)
     ended = the_end(made)

@@ -15,7 +15,7 @@ RUN = (
     "--partition=dirichlet:0.5", "--deadline=60", "--eval-clients=both",
 )  # fmt: skip
 SCORES = (
-    f"SELECT seat, model, samples, accuracy, loss FROM client_scores WHERE round = {ROUNDS + 1} ORDER BY 1, 2"
+    f"SELECT seat, model, samples, value, loss FROM client_scores WHERE round = {ROUNDS + 1} ORDER BY 1, 2"
 )
 Left = tuple[str, list[tuple[object, ...]]]
 

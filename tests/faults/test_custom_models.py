@@ -7,7 +7,8 @@ from safetensors.torch import load_file
 
 from edgeflock.lab.report import exam
 from edgeflock.server.files.run_toml import from_toml
-from edgeflock.server.start.build import build_net, load_test_set
+from edgeflock.server.start.build import build_net
+from edgeflock.server.start.samples import load_test_set
 from support.custom_models import masked
 from support.processes import Flock
 

@@ -77,7 +77,7 @@ def test_a_real_run_is_shown_to_its_end(flock: Flock, shown: Any) -> None:
     assert [
         row.split("\n")[0].split("\t")[0] for row in page.page.locator("#members tbody tr").all_inner_texts()
     ] == list("abc")
-    accuracy = flock.rows("SELECT accuracy FROM evaluations ORDER BY round DESC LIMIT 1")[0][0]
+    accuracy = flock.rows("SELECT value FROM evaluations ORDER BY round DESC LIMIT 1")[0][0]
     assert page.text("#tiles dd span") == f"{accuracy:.4f}"
     assert page.page.locator("#charts canvas").count() >= 4
     assert "The run has ended, completed: all 25 rounds are done." in page.text("#story")

@@ -19,8 +19,8 @@ BESIDE = "representation,personal,global-train"
 def scores(made: Flock) -> list[tuple[Any, ...]]:
     """What the journal holds of the tests, in rows and in what was said."""
     said = sorted((one["round"], one["model"], one["accuracy"]) for one in made.announced("evaluated"))
-    assert said == made.rows("SELECT round, model, accuracy FROM evaluations ORDER BY round, model")
-    return made.rows("SELECT round, model, accuracy, loss, members FROM evaluations ORDER BY round, model")
+    assert said == made.rows("SELECT round, model, value FROM evaluations ORDER BY round, model")
+    return made.rows("SELECT round, model, value, loss, members FROM evaluations ORDER BY round, model")
 
 
 def test_a_test_that_a_kill_cuts_off_rounds_later_is_made_up_for(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_nothing_crosses_a_wire_and_the_journal_says_so(flock: Flock) -> None:
     samples = flock.rows("SELECT samples FROM seats")[0][0]
     assert worked == [(round, -(-samples // 32), samples, 1, 1) for round in (1, 2, 3, 4)]
     assert flock.verdicts("server") == dict.fromkeys((1, 2, 3, 4), "counted")
-    scores = flock.rows("SELECT accuracy FROM evaluations WHERE model = 'global' ORDER BY round")
+    scores = flock.rows("SELECT value FROM evaluations WHERE model = 'global' ORDER BY round")
     assert len(scores) == 4
     assert scores[-1][0] > 0.7
 

@@ -53,6 +53,7 @@ from edgeflock.v1 import aggregator_pb2_grpc as rpc
 from edgeflock.v1 import bundle_pb2, control_pb2_grpc
 from support import loopwatch
 from support.rows import events, rows
+from support.scored import MARKING
 from support.tiny_run import Made, describe, layouts, learner, update
 
 WAIT_S = 20
@@ -248,7 +249,7 @@ class Home:
             files=files,
             learner=brain,
             bookkeeping=Bookkeeping(ledger, traffic, self.budget or Budget(), brain, journal),
-            scoring=Scoring(None, tests, ledger.time_line, threads),
+            scoring=Scoring(None, tests, ledger.time_line, threads, MARKING),
             verdicts=Verdicts(journal, resumed.newest),
             threads=threads,
             samples=machine.roster.samples,

@@ -80,7 +80,7 @@ def write_round(journal: sqlite3.Connection, epoch: int, round: int, members: in
         "measured time": 5.0 * round,
     }
     insert(journal, "round_costs", *({**key, "name": name, "value": value} for name, value in values.items()))
-    score = {"model": "global", "accuracy": round / 10, "loss": 1.0 / round, "samples": 50}
+    score = {"model": "global", "value": round / 10, "loss": 1.0 / round, "samples": 50}
     insert(journal, "evaluations", {**key, **score})
 
 

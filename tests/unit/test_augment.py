@@ -16,8 +16,9 @@ from edgeflock.methods.kit.values import Plan
 from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.service.join import check_ready
-from edgeflock.server.start.build import TestSet, augmentation
+from edgeflock.server.start.build import augmentation
 from edgeflock.server.start.resolve import resolve
+from edgeflock.server.start.samples import TestSet
 from edgeflock.v1 import aggregator_pb2 as pb
 from support.tiny_run import describe, layouts
 from support.training import bench_of, local_of, samples

@@ -10,6 +10,7 @@ from edgeflock.common.reason import Reason
 from edgeflock.common.scores import LOCAL, POOLED, ClientScore
 from edgeflock.server.engine.checks import Unfit, check_package, check_scores
 from edgeflock.server.learning.work import UploadSpec
+from support.scored import MARKING
 
 MOST, LARGEST = 1 << 48, 3.4e38
 LAYOUT = Layout.of([("weight", (3,))])
@@ -23,25 +24,25 @@ def package(size: float = 12, **scalars: float) -> Package:
 
 @pytest.mark.parametrize("score", [(1, 0, 0.0), (1, 1, LARGEST), (MOST, MOST, -LARGEST)])
 def test_a_score_is_taken_up_to_its_bounds(score: tuple[int, int, float]) -> None:
-    check_scores([ClientScore(LOCAL, *score), ClientScore(POOLED, *score)])
+    check_scores([ClientScore(LOCAL, *score), ClientScore(POOLED, *score)], MARKING)
 
 
 @pytest.mark.parametrize("score", [(0, 0, 0.0), (MOST + 1, 0, 0.0), (1, 2, 0.0), (1, 0, 3.5e38)])
 def test_a_score_beyond_them_is_none(score: tuple[int, int, float]) -> None:
     with pytest.raises(Unfit, match=r"^the score client_local states \d+ hits of ") as caught:
-        check_scores([ClientScore(LOCAL, *score)])
+        check_scores([ClientScore(LOCAL, *score)], MARKING)
     assert caught.value.reason is Reason.MALFORMED
 
 
 def test_a_score_of_an_unknown_model_is_none() -> None:
     with pytest.raises(Unfit, match=r"^a score has the name 'x{40}', known are "):
-        check_scores([ClientScore("x" * 99, 1, 0, 0.0)])
+        check_scores([ClientScore("x" * 99, 1, 0, 0.0)], MARKING)
 
 
 def test_a_score_is_told_once() -> None:
     one = ClientScore(LOCAL, 1, 0, 0.0)
     with pytest.raises(Unfit, match=r"^a score is told twice$"):
-        check_scores([one, ClientScore(POOLED, 1, 0, 0.0), one])
+        check_scores([one, ClientScore(POOLED, 1, 0, 0.0), one], MARKING)
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_a_last_model_far_below_the_best_one_is_warned_of(tmp_path: Path) -> Non
     run_dir = told_run(tmp_path / "run", rounds=5)
     assert warning(read(run_dir)) == ""
     with writing(run_dir) as journal:
-        journal.execute("UPDATE evaluations SET accuracy = 0.1 WHERE round = 5")
+        journal.execute("UPDATE evaluations SET value = 0.1 WHERE round = 5")
     assert warning(read(run_dir)) == (
         "the last model has accuracy 0.1000, far below the best one, 0.4000 in round 4; "
         "fl-lab export RUN --which best takes that of round 4."

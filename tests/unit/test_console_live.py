@@ -66,8 +66,8 @@ def test_who_is_away_is_said_before_who_trains() -> None:
 
 def test_budgets_and_the_course_of_the_accuracy_stand_at_the_end() -> None:
     status = opened(member("c0"), budgets=[pb.BudgetShare(name="time", used=30.0, limit=60.0)])
-    assert told(status, accuracies=[0.1, 0.5]).endswith("training c0  budget time 50%  ▁█ 0.5000")
-    assert told(status, accuracies=[0.1, 0.5], unicode=False).endswith("budget time 50%  0.5000")
+    assert told(status, values=[0.1, 0.5]).endswith("training c0  budget time 50%  ▁█ 0.5000")
+    assert told(status, values=[0.1, 0.5], unicode=False).endswith("budget time 50%  0.5000")
 
 
 @pytest.mark.parametrize("width", [40, 59, 79, 199])

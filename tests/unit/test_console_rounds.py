@@ -17,6 +17,7 @@ from edgeflock.lab.operate.events import events, line
 from edgeflock.server.console.rows import Rows
 from edgeflock.server.console.summary import rows as table
 from edgeflock.server.console.summary import spending
+from edgeflock.server.core.target import Target
 from edgeflock.server.journal.costs import read_used
 from edgeflock.server.journal.journal import Journal
 from edgeflock.server.journal.reader import Event, Feed
@@ -39,7 +40,7 @@ def shown(rows: Rows, *events: Event) -> list[str]:
     return [text_of(row.line()) for entry in events for row in rows.take(entry.name, entry.fields)]
 
 
-def summary(run_dir: Path, events: Sequence[Event], goal: float | None = None) -> str:
+def summary(run_dir: Path, events: Sequence[Event], goal: Target | None = None) -> str:
     """Return the table at the end as text."""
     found = table(run_dir, events, goal)
     width = max(len(name) for name, _ in found)
@@ -171,7 +172,9 @@ def test_the_summary_holds_the_whole_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("goal", "said"), [(0.9, "reached"), (0.95, "not reached")])
 def test_the_summary_says_what_became_of_the_target(tmp_path: Path, goal: float, said: str) -> None:
-    lines = summary(tmp_path, [committed(1), evaluated(1, 0.9), evaluated(1, 0.99, model="own")], goal)
+    lines = summary(
+        tmp_path, [committed(1), evaluated(1, 0.9), evaluated(1, 0.99, model="own")], Target(goal)
+    )
     assert f"target          accuracy {goal:g}, {said}" in lines.splitlines()
 
 

@@ -93,7 +93,7 @@ def test_a_run_from_its_beginning_to_its_end(tmp_path: Path, monkeypatch: pytest
     assert rows(journal, "SELECT count(*) FROM costs WHERE 0 < cpu_s AND 0 < train_s AND train_s < 60") == [
         (2,)
     ]
-    first, second = rows(journal, "SELECT accuracy, loss, samples FROM evaluations ORDER BY round")
+    first, second = rows(journal, "SELECT value, loss, samples FROM evaluations ORDER BY round")
     assert 0 < first[0] <= 1
     assert second[1] < first[1] < math.log(10)
     assert first[2] == second[2] > 1000

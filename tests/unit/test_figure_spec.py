@@ -61,7 +61,7 @@ def found() -> Findings:
         ({"kind": "swept"}, "over in"),
         ({"kind": "swept", "over": "momentum"}, "over in"),
         ({"kind": "lines", "smooth": 1}, "smooth in"),
-        ({"kind": "times", "target": 2}, "target in"),
+        ({"kind": "times", "target": "high"}, "target in"),
         ({"kind": "boxes", "file": "../x"}, "file in"),
         ({"kind": "boxes", "model": 3}, "model in"),
     ],

@@ -88,7 +88,7 @@ def test_rounds_of_an_epoch_that_was_gone_back_on_do_not_stand_but_have_cost(tmp
     with writing(run_dir) as journal:
         journal.execute("UPDATE meta SET value = '1' WHERE name = 'epoch'")
         insert(journal, "rounds", {"epoch": 1, "round": 1, "cohort": "[]", "committed": 1})
-        score = {"model": "global", "accuracy": 0.15, "loss": 1.0, "samples": 50}
+        score = {"model": "global", "value": 0.15, "loss": 1.0, "samples": 50}
         insert(journal, "evaluations", {"epoch": 1, "round": 1, **score})
         write_round(journal, 1, 2, 2)
     history = read(run_dir)

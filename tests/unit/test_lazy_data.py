@@ -18,9 +18,10 @@ from edgeflock.client.training import lazy
 from edgeflock.common.datasets.kit import own
 from edgeflock.common.datasets.kit.base import Scaling
 from edgeflock.common.datasets.kit.formats import npz
-from edgeflock.common.datasets.kit.own import Fit, OwnPart, check, classes_only, load_own, load_part
+from edgeflock.common.datasets.kit.own import Fit, OwnPart, check, fits, load_own, load_part
 from edgeflock.common.datasets.kit.stored import Arrays, Items
 from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.tasks.classification import TASK
 from edgeflock.methods.kit.batches import BatchFeed, LocalData, Stock, pick
 from edgeflock.methods.kit.order import Order
 
@@ -47,7 +48,7 @@ def batches(stock: Stock, order: Order, steps: int) -> list[tuple[bytes, bytes]]
 def test_samples_that_are_made_ready_when_they_are_needed_are_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    eager, late = both(Arrays("a", PICTURES, LABELS), Fit((3, 6, 6), STANDARD), monkeypatch)
+    eager, late = both(Arrays("a", PICTURES, LABELS), Fit((3, 6, 6), STANDARD, TASK(4)), monkeypatch)
     assert isinstance(eager, LocalData)
     assert not isinstance(late, LocalData)
     order = Order(40, size, 5, 1)
@@ -72,8 +73,8 @@ def test_large_arrays_of_an_archive_are_mapped_and_mean_the_same(
     assert isinstance(found.train, Arrays)
     assert isinstance(npz.read(path)["x"], np.memmap)
     assert np.array_equal(
-        Fit((3, 6, 6), STANDARD).of(*found.train.take(np.arange(40))).x,
-        check(whole, (3, 6, 6), 4, STANDARD).x,
+        Fit((3, 6, 6), STANDARD, TASK(4)).of(*found.train.take(np.arange(40)))[0].numpy(),
+        check(whole, (3, 6, 6), TASK(4), STANDARD).x,
     )
     assert found.test is not None
     assert np.array_equal(found.test.take(np.arange(3))[0], PICTURES[:3].transpose(0, 3, 1, 2))
@@ -105,8 +106,8 @@ def test_of_a_mapped_file_little_stays_in_memory(tmp_path: Path) -> None:
     np.lib.format.open_memmap(tmp_path / "own/x.npy", "w+", np.float32, (4000, 12_500))
     np.save(tmp_path / "own/y.npy", np.zeros(4000, np.int64))
     before = resident_files_mib()
-    found = classes_only(load_own(tmp_path / "own"))
-    late = lazy.stock(found.train, own.fits(found.train, (12_500,), 1, Scaling()), CPU)
+    found = load_own(tmp_path / "own")
+    late = lazy.stock(found.train, own.fits(found.train, (12_500,), TASK(1), Scaling()), CPU)
     most = 0
     for _ in BatchFeed().batches(late, Order(4000, 64, 0, 0), 1, 62):
         most = max(most, resident_files_mib() - before)
@@ -129,7 +130,7 @@ class Jittered(Dataset[Any]):
 
 def test_what_a_dataset_draws_is_a_function_of_seed_seat_round_epoch_and_row() -> None:
     items = Items("mine", Jittered())
-    late, order = lazy.stock(items, Fit((3,), Scaling()), CPU), Order(12, 5, 1, 0)
+    late, order = lazy.stock(items, Fit((3,), Scaling(), TASK(3)), CPU), Order(12, 5, 1, 0)
     assert not isinstance(late, LocalData)
     first = batches(late, order, 6)
     torch.manual_seed(99)
@@ -211,7 +212,7 @@ def made(reference: str, client_id: str = "c0") -> OwnPart:
     ],
 )
 def test_a_factory_may_return_arrays_a_dict_or_datasets(module: str, name: str, tested: int) -> None:
-    found = classes_only(made(f"{module}:{name}"))
+    found = made(f"{module}:{name}")
     assert (len(found.train), found.input_shape, found.highest_label) == (8, (5,), 2)
     assert (len(found.test) if found.test is not None else 0) == tested
 
@@ -224,9 +225,9 @@ def test_data_without_labels_are_read_and_classification_refuses_them(module: st
     found = made(f"{module}:unlabelled")
     assert next(found.train.labels()).shape == (8, 0)
     with pytest.raises(
-        EdgeflockError, match=r"brought:unlabelled has no labels \(y\), needed is one whole number"
+        EdgeflockError, match=r"brought:unlabelled: there are no labels \(y\), needed is one whole number"
     ):
-        classes_only(found)
+        fits(found.train, found.input_shape, TASK(3), Scaling())
 
 
 @pytest.mark.parametrize(
@@ -265,7 +266,7 @@ def test_a_folder_of_npy_files_and_one_alone_are_own_data(tmp_path: Path) -> Non
     np.save(tmp_path / "x.npy", PICTURES)
     assert next(load_own(tmp_path / "x.npy").train.labels()).shape == (40, 0)
     np.save(tmp_path / "y.npy", LABELS)
-    found = classes_only(load_own(tmp_path))
+    found = load_own(tmp_path)
     assert (found.input_shape, found.highest_label, found.test) == ((3, 6, 6), 3, None)
     (tmp_path / "x.npy").write_bytes(b"nonsense")
     with pytest.raises(EdgeflockError, match=r"x\.npy is not an \.npy file"):

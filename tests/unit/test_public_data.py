@@ -23,9 +23,10 @@ from edgeflock.server.core.conduct import ConductBook
 from edgeflock.server.core.roster import Roster
 from edgeflock.server.files.run_toml import from_toml, to_toml
 from edgeflock.server.learning.tools import ServerTools
-from edgeflock.server.start.build import build_learner, build_rules, describe_data, load_test_set
+from edgeflock.server.start.build import build_learner, build_rules, describe_data
 from edgeflock.server.start.describe import describe_method
 from edgeflock.server.start.resolve import combine, resolve
+from edgeflock.server.start.samples import load_test_set
 from edgeflock.server.start.startup import build, taken_up
 
 DIGITS = ServerConfig(method="pfedmo")

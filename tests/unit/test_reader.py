@@ -89,7 +89,7 @@ def test_the_run_stands_on_no_round_that_was_gone_back_on(run_dir: Path, reader:
 def test_the_best_model_is_one_of_the_rounds_that_the_run_stands_on(run_dir: Path, reader: Reader) -> None:
     with writing(run_dir) as journal:
         insert(journal, "rounds", {"epoch": 1, "round": 1, "cohort": "[]", "committed": 1})
-        score = {"model": "global", "accuracy": 0.15, "loss": 1.0, "samples": 50}
+        score = {"model": "global", "value": 0.15, "loss": 1.0, "samples": 50}
         insert(journal, "evaluations", {"epoch": 1, "round": 1, **score})
     assert reader.best() == (0.15, 1)
 

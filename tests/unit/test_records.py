@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.common.scores import Score, Summary
+from edgeflock.common.scores import LOSS, Metric, Score, Summary, measures_to_text
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import (
     Ended,
@@ -299,14 +299,19 @@ def test_costs_of_a_round_come_in_parts(connection: sqlite3.Connection) -> None:
 def test_the_best_evaluation_is_the_earliest_of_the_most_accurate(connection: sqlite3.Connection) -> None:
     assert scores.read_best(connection) is None
     found = [(1, "global", 0.5), (2, "global", 0.9), (3, "global", 0.9), (4, "personal", 1.0)]
-    connection.executemany("INSERT INTO evaluations VALUES (0, ?, ?, ?, 0.1, 100, 1, 0, 0, NULL)", found)
+    connection.executemany(
+        "INSERT INTO evaluations VALUES (0, ?, ?, ?, 0.1, 100, 1, 0, 0, '{}', NULL)", found
+    )
     assert scores.read_best(connection) == (0.9, 2)
+    measures = measures_to_text([Metric("mae", higher=False, share=False), LOSS])
+    connection.execute("INSERT INTO meta (name, value) VALUES ('measures', ?)", (measures,))
+    assert scores.read_best(connection) == (0.5, 1), "less is better"
 
 
 def test_a_loss_that_is_not_a_number_is_written_all_the_same(connection: sqlite3.Connection) -> None:
     """So is the accuracy beside it, which may end the run; and its row is sealed, as a decision's is."""
     scores.write_score(connection, 0, 1, "global", Summary(0.5, float("nan"), 100))
-    assert connection.execute("SELECT accuracy, loss FROM evaluations").fetchall() == [(0.5, None)]
+    assert connection.execute("SELECT value, loss FROM evaluations").fetchall() == [(0.5, None)]
     check_seals(connection)
     connection.execute("UPDATE evaluations SET seal = 0")
     with pytest.raises(sqlite3.DatabaseError, match="a row of evaluations is not what was written"):
@@ -362,7 +367,9 @@ def test_how_the_models_have_done_up_to_a_round(connection: sqlite3.Connection) 
     assert Past(connection, 0).scores(1) == PastScores(None, {}, None)
     for round, name, accuracy in ((1, "global", 0.5), (2, "personal", 0.7), (3, "client_local", 0.9)):
         scores.write_score(connection, 0, round, name, Summary(accuracy, 1.0, 10))
-    assert Past(connection, 0).scores(1) == PastScores((0.5, 1), {"global": 1, "personal": 2}, 0.5)
+    assert Past(connection, 0).scores(1) == PastScores(
+        (0.5, 1), {"global": 1, "personal": 2}, Summary(0.5, 1.0, 10)
+    )
     assert Past(connection, 0).scores(2) == PastScores((0.5, 1), {"global": 1, "personal": 2}, None)
     assert Past(connection, 1).scores(1) == PastScores((0.5, 1), {}, None)
 
@@ -392,7 +399,10 @@ def test_a_test_that_another_life_makes_with_more_models_or_fewer_is_known_as_fa
 
 def test_scores_of_clients_stand_by_seat_and_name(connection: sqlite3.Connection) -> None:
     tell(connection, SEATED)
-    told = {0: {"client_local": Score(0.5, 1.0, 10)}, 2: {"client_pooled": Score(0.25, 2.0, 4)}}
+    told = {0: {"client_local": Score(0.5, 1.0, 10, {"f1": 0.25})}, 2: {"client_pooled": Score(0.25, 2.0, 4)}}
     scores.write_client_scores(connection, 0, 3, told)
     found = connection.execute("SELECT * FROM client_scores ORDER BY seat").fetchall()
-    assert found == [(0, 3, 0, "client_local", 10, 0.5, 1.0), (0, 3, 2, "client_pooled", 4, 0.25, 2.0)]
+    assert found == [
+        (0, 3, 0, "client_local", 10, 0.5, 1.0, '{"f1": 0.25}'),
+        (0, 3, 2, "client_pooled", 4, 0.25, 2.0, "{}"),
+    ]

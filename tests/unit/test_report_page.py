@@ -19,7 +19,8 @@ from edgeflock.lab.report.exam import examine
 from edgeflock.lab.report.subject import scores, subjects
 from edgeflock.server.console.summary import rows
 from edgeflock.server.journal.events import write_event
-from edgeflock.server.start.build import build_net, load_test_set
+from edgeflock.server.start.build import build_net
+from edgeflock.server.start.samples import load_test_set
 from support.captions import Captions
 from support.told_run import insert, told_run, writing
 
@@ -116,7 +117,7 @@ def test_names_of_any_kind_are_shown_and_never_run(tmp_path: Path) -> None:
     with writing(run_dir) as journal:
         write_event(journal, "client_joined", {"client": "a<b>", "system": HOSTILE}, 2.0)
         insert(journal, "round_costs", {"epoch": 0, "round": 1, "name": HOSTILE, "value": 1.0})
-        key = {"epoch": 0, "round": 3, "model": "<i>../own", "accuracy": 0.5, "loss": 1, "samples": 5}
+        key = {"epoch": 0, "round": 3, "model": "<i>../own", "value": 0.5, "loss": 1, "samples": 5}
         insert(journal, "evaluations", key)
         insert(journal, "client_scores", {**key, "seat": 0}, {**key, "seat": 1})
     page = page_of(tmp_path / "report", run_dir)
@@ -206,7 +207,7 @@ def test_the_band_around_a_mean_of_models_is_explained(tmp_path: Path) -> None:
     assert band not in text_of(tmp_path / "1", run_dir)
     several = {"epoch": 0, "model": "client_local", "members": 2, "deviation": 0.1, "samples": 50}
     with writing(run_dir) as journal:
-        rows = ({**several, "round": round, "accuracy": 0.5, "loss": 1.0} for round in (1, 2, 3))
+        rows = ({**several, "round": round, "value": 0.5, "loss": 1.0} for round in (1, 2, 3))
         insert(journal, "evaluations", *rows)
     assert text_of(tmp_path / "2", run_dir).count(band) == 3  # against rounds, bytes and seconds
 

@@ -170,10 +170,10 @@ class World(RuleBasedStateMachine):
         asked = self.scores().get(committed), None, self.is_paused(), self.stop()
         self.post(Started(self.now, *known, samples, newest, *asked, cut))
 
-    def scores(self) -> dict[int, float]:
+    def scores(self) -> dict[int, Summary]:
         """How the models do, as the journal has it, by round."""
         found = [one for one in self.journal if isinstance(one, Scored) and GLOBAL in one.models]
-        return {record.round: dict(record.scores)[GLOBAL].value for record in found}
+        return {record.round: dict(record.scores)[GLOBAL] for record in found}
 
     def is_paused(self) -> bool:
         said = [record.on for record in self.journal if isinstance(record, Paused)]
@@ -347,7 +347,7 @@ class World(RuleBasedStateMachine):
         before = effect.round - 1
         if self.run.tests.target and self.run.tests.includes(before) and before:
             assert before in self.scores(), "whether the target is reached is known before the next commit"
-            assert self.scores()[before] < 0.9
+            assert self.scores()[before].value < 0.9
         closed = [r for r in self.journal if isinstance(r, RoundClosed) and r.round == effect.round]
         counted = {item.seat for item in effect.outcomes if item.verdict is Verdict.COUNTED}
         assert counted <= set(closed[-1].counted), "the counted set was journalled before it is acted on"
@@ -513,7 +513,8 @@ class World(RuleBasedStateMachine):
             assert {(test.round, name) for test in wanted for name in test.models} <= {*known} | lost
         trained = committed - bool(self.last(committed))
         decides = bool(self.run.tests.target) and trained == committed
-        reached = decides and self.scores().get(committed, 0.0) >= 0.9
+        score = self.scores().get(committed)
+        reached = decides and score is not None and score.value >= 0.9
         assert reached == ending.reason.startswith("the target") or ending.kind is EndingKind.STOPPED
 
 

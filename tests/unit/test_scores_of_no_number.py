@@ -17,13 +17,14 @@ from edgeflock.server.journal.costs import write_values
 from edgeflock.server.journal.journal import Journal
 from edgeflock.server.journal.reader import Reader
 from edgeflock.server.learning.evaluator import Evaluator
+from support.scored import MARKING
 
 WAIT_S = 20
 
 
 def test_a_model_whose_loss_is_no_number_has_its_score_in_the_journal(tmp_path: Path) -> None:
     net = models.build("mlp", input_shape=(1, 28, 28), classes=10, seed=1)
-    evaluator = Evaluator(net)
+    evaluator = Evaluator(net, MARKING)
     flat = evaluator._flat
     with torch.no_grad():
         for parameter in net.parameters():

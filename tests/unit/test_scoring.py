@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from edgeflock.common.errors import UsageError
-from edgeflock.common.scores import Score, Summary
+from edgeflock.common.scores import ClientScore, Score, Summary
 from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.base import Method, Params, ServerHalf, State
 from edgeflock.methods.kit.batches import LocalData
@@ -28,6 +29,7 @@ from edgeflock.server.engine.scoring import ClientScores, Scoring
 from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.learning.evaluator import Testers
 from edgeflock.server.learning.learner import Learner
+from support.scored import MARKING
 from support.tiny_run import layouts, learner
 
 
@@ -127,7 +129,7 @@ def scoring(
     result: Any = marks
     beside: Any = others
     testers = Testers(result, SOME, beside, MANY) if marks else None
-    return Scoring(testers, given, line, threads), line
+    return Scoring(testers, given, line, threads, MARKING), line
 
 
 def result_of(
@@ -237,11 +239,17 @@ def test_what_a_model_raises_is_said_in_a_line(
 
 
 def test_clients_scores_are_those_of_the_counted_members_by_the_models_names() -> None:
-    good, poor = Score(0.8, 0.5, 10), Score(0.4, 1.5, 30)
+    good, poor = ClientScore("client_local", 10, 8, 0.5), ClientScore("client_local", 30, 12, 1.5)
+    pooled = replace(good, model="client_pooled")
     outcomes = [Outcome(seat, b"", Verdict.COUNTED) for seat in (0, 1, 2)] + [Outcome(3, b"", Verdict.LATE)]
-    told = {0: {"client_local": good}, 1: {"client_local": poor, "client_pooled": good}, 2: {}}
-    found = ClientScores.of({**told, 3: {"client_local": good}}, outcomes)
-    assert found.by_seat == {seat: told[seat] for seat in (0, 1)}
+    told: dict[int, tuple[ClientScore, ...]] = {0: (good,), 1: (poor, pooled), 2: ()}
+    found = ClientScores.of(MARKING, {**told, 3: (good,)}, outcomes)
+    assert {
+        seat: {name: one.value for name, one in mine.items()} for seat, mine in found.by_seat.items()
+    } == {
+        0: {"client_local": 0.8},
+        1: {"client_local": 0.4, "client_pooled": 0.8},
+    }
     assert {name: (one.value, one.members, one.samples) for name, one in found.summaries().items()} == {
         "client_local": (pytest.approx(0.6), 2, 40),
         "client_pooled": (0.8, 1, 10),

@@ -10,11 +10,20 @@ import pytest
 
 from edgeflock.common.command import extras
 from edgeflock.common.datasets.kit import own
-from edgeflock.common.datasets.kit.base import Array
-from edgeflock.common.datasets.kit.own import Reading, classes_only, load_own
+from edgeflock.common.datasets.kit.base import Array, Scaling
+from edgeflock.common.datasets.kit.own import Reading, fits, load_own
 from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.tasks.classification import TASK
 
 LOG = "temp,hum,state\n1.5,2,0\n2,3,1\n"
+
+
+def taken(path: Path, reading: Reading) -> None:
+    """Read all that there is, as a run of many classes does."""
+    found = load_own(path, reading=reading).train
+    fits(found, found.input_shape, TASK(2**31), Scaling())
+
+
 BY_STATE = Reading(label=("state",))
 
 
@@ -92,7 +101,11 @@ def test_a_folder_may_bring_its_test_part(tmp_path: Path) -> None:
         ("3,1,0.5\n", BY_STATE, "y is float32 of shape 3, needed is one whole number per sample"),
         ("", Reading(label=("stat",)), "unknown column of"),
         ("", Reading(label=("stat",)), "'stat': did you mean 'state'? known are hum, state, temp"),
-        ("", Reading(), "log.csv has no labels (--label names their column), needed is one whole number"),
+        (
+            "",
+            Reading(),
+            "log.csv: there are no labels (--label names their column), needed is one whole number",
+        ),
     ],
 )
 def test_every_mistake_in_a_table_is_a_sentence(
@@ -100,7 +113,7 @@ def test_every_mistake_in_a_table_is_a_sentence(
 ) -> None:
     (tmp_path / "log.csv").write_text(LOG + more)
     with pytest.raises(EdgeflockError) as refusal:
-        classes_only(load_own(tmp_path / "log.csv", reading=reading))
+        taken(tmp_path / "log.csv", reading)
     assert sentence in str(refusal.value)
     assert refusal.value.exit_code == 2
 

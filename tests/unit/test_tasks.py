@@ -17,7 +17,7 @@ from edgeflock.common.errors import BadData, UnknownName
 from edgeflock.common.scores import LOSS, Score
 from edgeflock.common.tasks.kit import registry
 from edgeflock.common.tasks.kit.base import IGNORED, LearningTask
-from edgeflock.common.tasks.kit.tally import ScoreTally, score, together
+from edgeflock.common.tasks.kit.marking import Marking, ScoreTally
 
 NAMES = ["autoencoder", "classification", "multilabel", "next-token", "regression", "segmentation"]
 
@@ -40,7 +40,7 @@ def scored(task: LearningTask, outputs: Tensor, y: Tensor, sizes: list[int]) -> 
     tally = ScoreTally(Given(task))
     for one, labels in zip(torch.split(outputs, sizes), torch.split(y, sizes), strict=True):
         tally.add(one, labels)
-    return score(task, task.metrics[0], tally.samples, tally.loss, tally.sums)
+    return Marking(task, task.metrics[0]).score(tally.samples, tally.loss, tally.sums)
 
 
 def known(found: Score, task: LearningTask) -> dict[str, float]:
@@ -82,7 +82,7 @@ def test_sums_add_up_over_batches_and_devices_to_the_score_of_all(name: str) -> 
     parts = [
         scored(task, outputs[cut], y[cut], [cut.stop - cut.start]) for cut in (slice(0, 4), slice(4, 30))
     ]
-    for found in (scored(task, outputs, y, [7, 11, 12]), together(task, task.metrics[0], parts)):
+    for found in (scored(task, outputs, y, [7, 11, 12]), Marking(task, task.metrics[0]).together(parts)):
         assert known(found, task) == pytest.approx(known(whole, task), rel=1e-9)
         assert found.loss == pytest.approx(whole.loss, rel=1e-6)
         assert found.samples == 30
@@ -281,5 +281,5 @@ def test_the_loss_may_be_the_figure() -> None:
     task, outputs, y = batch("classification", 3, 9)
     tally = ScoreTally(Given(task))
     tally.add(outputs, y)
-    found = score(task, LOSS, 9, tally.loss, tally.sums)
+    found = Marking(task, LOSS).score(9, tally.loss, tally.sums)
     assert (found.value, set(found.others)) == (tally.loss, {"accuracy", "f1"})

@@ -62,13 +62,13 @@ def test_those_of_the_counted_updates_are_written_and_summed_up(tmp_path: Path) 
     home = Home(tmp_path, min_updates=2, client_tests=ASKED)
     serve(home, talk)
     single = (
-        "SELECT seat, model, samples, accuracy, loss FROM client_scores WHERE round = 1 ORDER BY seat, model"
+        "SELECT seat, model, samples, value, loss FROM client_scores WHERE round = 1 ORDER BY seat, model"
     )
     assert home.rows(single) == [
         (0, LOCAL, 10, 0.4, 0.5), (0, POOLED, 1000, 0.3, 2.0),
         (1, LOCAL, 10, 0.5, 1.5), (1, POOLED, 1000, 0.6, 2.0),
     ]  # fmt: skip
-    columns = "model, accuracy, loss, samples, members, deviation, worst_tenth"
+    columns = "model, value, loss, samples, members, deviation, worst_tenth"
     together = f"SELECT {columns} FROM evaluations ORDER BY model"
     expected = [(LOCAL, 0.45, 1.0, 20, 2, 0.05, 0.4), (POOLED, 0.45, 2.0, 2000, 2, 0.15, 0.3)]
     for found, wanted in zip(home.rows(together), expected, strict=True):
@@ -94,7 +94,7 @@ def test_they_survive_a_crash_of_the_server_with_the_update(tmp_path: Path) -> N
 
     serve(home, two)
     serve(home, the_third)
-    found = home.rows("SELECT seat, accuracy FROM client_scores ORDER BY seat")
+    found = home.rows("SELECT seat, value FROM client_scores ORDER BY seat")
     assert found == [(0, 0.4), (1, 0.5), (2, 0.6)]
 
 
@@ -144,7 +144,7 @@ def test_a_client_is_scored_on_its_own_test_samples_with_its_own_model(tmp_path:
         server = flock.server(*flags, f"--eval-data={tmp_path / 'eval.npz'}")
         client = flock.client("c0", f"--data={tmp_path / 'own.npz'}")
         assert [server.ended(), client.ended()] == [0, 0]
-        found = flock.rows("SELECT round, seat, model, samples, accuracy FROM client_scores")
+        found = flock.rows("SELECT round, seat, model, samples, value FROM client_scores")
         model = _weights(flock.run_dir / "model.safetensors")
     logits = x[200:300].reshape(100, -1) @ model["head.weight"].T + model["head.bias"]
     accuracy = float((logits.argmax(1) == y[200:300]).mean())
@@ -188,7 +188,7 @@ def test_in_the_end_everybody_is_tested_with_the_model_of_its_last_participation
             client = flock.client("c0,c1,c2,c3")
             assert [server.ended(), client.ended()] == [0, 0]
             hashes.append(flock.sha256())
-            found = flock.rows("SELECT round, seat, accuracy, loss FROM client_scores ORDER BY 1, 2")
+            found = flock.rows("SELECT round, seat, value, loss FROM client_scores ORDER BY 1, 2")
             members = dict(flock.rows("SELECT round, members FROM evaluations WHERE model = 'client_local'"))
     assert hashes[0] == hashes[1]
     assert members == {1: 2, 2: 2, 3: 2, 4: 2, 5: 4}

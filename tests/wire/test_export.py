@@ -118,18 +118,18 @@ def test_the_final_model_is_the_runs_result_and_the_best_the_best_round(run_dir:
     held = {which: take(run_dir, which).classifier.net.state_dict() for which in ("final", "best")}
     result = load_file(run_dir / "model.safetensors")
     assert all(torch.equal(result[name], value) for name, value in held["final"].items())
-    scores = rows(run_dir / "journal.sqlite", "SELECT accuracy, -round FROM evaluations")
+    scores = rows(run_dir / "journal.sqlite", "SELECT value, -round FROM evaluations")
     assert take(run_dir, "best").round == -max(scores)[1]
 
 
 def test_the_accuracy_of_the_exported_model_is_the_one_in_the_journal(run_dir: Path) -> None:
     from edgeflock.server.files.run_toml import from_toml
-    from edgeflock.server.start.build import load_test_set
+    from edgeflock.server.start.samples import load_test_set
 
     test = load_test_set(from_toml(run_dir / "run.toml"))
     with torch.no_grad():
         hits = take(run_dir, "final").classifier(test.x).argmax(1) == test.y
-    ((told,),) = rows(run_dir / "journal.sqlite", "SELECT accuracy FROM evaluations WHERE round = 3")
+    ((told,),) = rows(run_dir / "journal.sqlite", "SELECT value FROM evaluations WHERE round = 3")
     assert float(hits.double().mean()) == pytest.approx(told, abs=1e-9)
 
 

@@ -36,7 +36,7 @@ def run(made: Flock, *flags: str) -> None:
 
 def told(made: Flock) -> list[tuple[int, float]]:
     """Return what the journal holds, in the precision of event files."""
-    rows = made.rows("SELECT round, accuracy FROM evaluations ORDER BY round")
+    rows = made.rows("SELECT round, value FROM evaluations ORDER BY round")
     return [(number, float(numpy.float32(value))) for number, value in rows]
 
 

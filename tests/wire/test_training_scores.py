@@ -19,7 +19,7 @@ def test_the_training_loss_of_the_final_model_is_that_of_all_shards_together(tmp
         server = made.server("--method=fedprox", "--rounds=3", "--eval-every=1", *FLAGS)
         client = made.client("c0,c1")
         assert [server.ended(), client.ended()] == [0, 0]
-        query = "SELECT round, accuracy, loss, samples FROM evaluations WHERE model = 'global-train'"
+        query = "SELECT round, value, loss, samples FROM evaluations WHERE model = 'global-train'"
         found = {round: figures for round, *figures in made.rows(query)}
         (kept,) = [load_file(made.run_dir / "model.safetensors")]
     assert found.keys() == {2, 3}

@@ -254,6 +254,7 @@ class Participation:
                 self._desk.layout_digest,
                 self._desk.augment,
                 self._desk.tuning,
+                self._desk.task,
             )
         except Unreached:
             if self._view is None or self._view.ending is None:

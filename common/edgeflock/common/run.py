@@ -19,8 +19,9 @@ class ModelDescription:
 
     name: str  # a model of the package, or CUSTOM
     input_shape: tuple[int, ...]
-    classes: int
+    classes: int  # or outputs, of a task that has none
     arguments: Mapping[str, str] = field(default_factory=dict)
+    task: str = "classification"  # a task of the package, of a plug-in, or package.module:NAME
 
 
 @dataclass(frozen=True)

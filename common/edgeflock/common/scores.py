@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 GLOBAL = "global"  # the model that targets and curves mean
 GLOBAL_TRAIN = "global-train"  # the same, on what the clients train on
@@ -44,6 +46,22 @@ ACCURACY = Metric("accuracy")
 LOSS = Metric("loss", higher=False, share=False)
 
 
+def figure_told(fields: Mapping[str, Any]) -> Metric:
+    """Return by what an evaluation's event judges its model."""
+    name = fields.get("figure")
+    return ACCURACY if name is None else Metric(str(name), bool(fields.get("higher", True)), share=False)
+
+
+def measures_to_text(measures: Iterable[Metric]) -> str:
+    """Return by what models are judged, as a journal keeps it."""
+    return json.dumps([[one.name, one.higher, one.share] for one in measures])
+
+
+def measures_from_text(text: str | None) -> tuple[Metric, ...]:
+    """Return what `measures_to_text` made; of a run of before there were others, accuracy and loss."""
+    return tuple(Metric(*one) for one in json.loads(text)) if text else (ACCURACY, LOSS)
+
+
 @dataclass(frozen=True)
 class ClientScore:
     """One model on one client's test samples, as the client tells it."""
@@ -52,10 +70,12 @@ class ClientScore:
     samples: int
     hits: int  # of a task with right answers, or else 0
     loss: float  # mean over what the task counts, the samples of most
+    sums: Sums = field(default_factory=dict)  # of the task's metrics; none from a client of before them
 
-    @property
-    def score(self) -> Score:
-        return Score(self.hits / self.samples, self.loss, self.samples)
+    def stored(self) -> dict[str, object]:
+        """Return its fields, sums only if there are any: as an edgeflock of before wrote them."""
+        fields = vars(self)
+        return fields if self.sums else {name: value for name, value in fields.items() if name != "sums"}
 
 
 @dataclass(frozen=True)
@@ -81,9 +101,10 @@ class Summary:
     worst_tenth: float = 0.0  # mean value of the worst tenth of the members, at least of one
     others: Mapping[str, float] = field(default_factory=dict)  # the task's other metrics, means likewise
 
-    def of(self, what: str) -> float:
-        """Return the loss, another metric by its name, or else the figure."""
-        return self.loss if what == LOSS.name else self.others.get(what, self.value)
+    def of(self, what: str, figure: str = ACCURACY.name) -> float:
+        """Return a metric by its name, where `figure` is that of the value; NaN: it is not known."""
+        named = {**self.others, LOSS.name: self.loss, figure: self.value}
+        return named.get(what, math.nan)
 
 
 def summarise(scores: Sequence[Score], figure: Metric = ACCURACY) -> Summary:

@@ -61,6 +61,7 @@ def extra_flops(params: FedNtdParams, effort: Effort) -> float:
 METHOD = Method(
     name="fedntd",
     summary="distils the global model's opinion of the not-true classes",
+    classes="distils the classes that a sample is not of",
     params=FedNtdParams,
     client=FedNtdClient,
     extra_flops=extra_flops,

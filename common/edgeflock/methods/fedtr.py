@@ -271,6 +271,7 @@ def caution(params: FedTRParams, outlook: Outlook) -> str:
 METHOD = Method(
     name="fedtr",
     summary="features drawn to class centroids, a drift kept by every client",
+    classes="draws features to the centroids of their classes",
     params=FedTRParams,
     server=FedTRServer,
     client=FedTRClient,

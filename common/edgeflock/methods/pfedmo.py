@@ -271,6 +271,7 @@ class PFedMoClient(NesterovClient[PFedMoParams]):
 METHOD = Method(
     name="pfedmo",
     summary="Nesterov steps from personal starts between the mean and a model of public data",
+    classes="scores clients by the classes that their models see",
     params=PFedMoParams,
     server=PFedMoServer,
     client=PFedMoClient,

@@ -667,11 +667,15 @@ class ModelSpec(_message.Message):
     BUFFERS_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
     CONSTANTS_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
     BASE_FIELD_NUMBER: _builtins.int
     BASE_DIGEST_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """a model of the package, or "custom": then the client's own --model"""
     classes: _builtins.int
+    """or outputs, of a task that has none"""
+    task: _builtins.str
+    """what it is trained for, by name; empty: classification"""
     base_digest: _builtins.bytes
     """16 bytes: SHA-256 over the base's layout and numbers, cut; empty: no base"""
     @_builtins.property
@@ -707,12 +711,13 @@ class ModelSpec(_message.Message):
         buffers: _bundle_pb2.Layout | None = ...,
         counters: _bundle_pb2.Layout | None = ...,
         constants: _abc.Iterable[Global___Constant] | None = ...,
+        task: _builtins.str = ...,
         base: _bundle_pb2.Layout | None = ...,
         base_digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "buffers", b"buffers", "counters", b"counters", "parameters", b"parameters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "base", b"base", "base_digest", b"base_digest", "buffers", b"buffers", "classes", b"classes", "constants", b"constants", "counters", b"counters", "input_shape", b"input_shape", "name", b"name", "parameters", b"parameters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "base", b"base", "base_digest", b"base_digest", "buffers", b"buffers", "classes", b"classes", "constants", b"constants", "counters", b"counters", "input_shape", b"input_shape", "name", b"name", "parameters", b"parameters", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1424,14 +1429,19 @@ class ClientScore(_message.Message):
     SAMPLES_FIELD_NUMBER: _builtins.int
     HITS_FIELD_NUMBER: _builtins.int
     LOSS_FIELD_NUMBER: _builtins.int
+    SUMS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """"client_local": on the client's own test samples; "client_pooled": on the data set's"""
     samples: _builtins.int
     """at least 1"""
     hits: _builtins.int
-    """at most samples"""
+    """at most samples; 0 of a task without right answers"""
     loss: _builtins.float
-    """mean over the samples"""
+    """mean over the samples, or over what the task counts"""
+    @_builtins.property
+    def sums(self) -> _containers.RepeatedCompositeFieldContainer[Global___MetricSum]:
+        """of which the task's metrics are made; none from a client of before them"""
+
     def __init__(
         self,
         *,
@@ -1439,14 +1449,40 @@ class ClientScore(_message.Message):
         samples: _builtins.int = ...,
         hits: _builtins.int = ...,
         loss: _builtins.float = ...,
+        sums: _abc.Iterable[Global___MetricSum] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hits", b"hits", "loss", b"loss", "model", b"model", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hits", b"hits", "loss", b"loss", "model", b"model", "samples", b"samples", "sums", b"sums"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClientScore: _TypeAlias = ClientScore  # noqa: Y015
+
+@_typing.final
+class MetricSum(_message.Message):
+    """What adds up over batches, devices and rounds, by the name that the task gives it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        values: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MetricSum: _TypeAlias = MetricSum  # noqa: Y015
 
 @_typing.final
 class TrainCost(_message.Message):
@@ -1703,6 +1739,7 @@ class Ready(_message.Message):
     CLASS_COUNTS_FIELD_NUMBER: _builtins.int
     LAYOUT_DIGEST_FIELD_NUMBER: _builtins.int
     AUGMENT_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
     TUNING_FIELD_NUMBER: _builtins.int
     samples: _builtins.int
     """0: an empty shard"""
@@ -1710,6 +1747,8 @@ class Ready(_message.Message):
     """of the model's parameters"""
     augment: _builtins.str
     """as in Run: a client of before that field would not augment"""
+    task: _builtins.str
+    """as in ModelSpec: a client of before that field would train classes"""
     @_builtins.property
     def class_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -1723,11 +1762,12 @@ class Ready(_message.Message):
         class_counts: _abc.Iterable[_builtins.int] | None = ...,
         layout_digest: _builtins.bytes = ...,
         augment: _builtins.str = ...,
+        task: _builtins.str = ...,
         tuning: Global___Tuning | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["tuning", b"tuning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["augment", b"augment", "class_counts", b"class_counts", "layout_digest", b"layout_digest", "samples", b"samples", "tuning", b"tuning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["augment", b"augment", "class_counts", b"class_counts", "layout_digest", b"layout_digest", "samples", b"samples", "task", b"task", "tuning", b"tuning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

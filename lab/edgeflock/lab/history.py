@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from edgeflock.common.errors import MissingData
-from edgeflock.common.scores import Summary
+from edgeflock.common.scores import Metric, Summary, measures_from_text
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.core.target import Target, parse
 from edgeflock.server.costs import catalogue
 from edgeflock.server.files.run_toml import from_toml
 from edgeflock.server.journal.reader import Event, Held, Key, Numbers, Reader, RoundRow, require, snapshot
@@ -136,6 +137,21 @@ class History:
     used: Numbers = field(default_factory=dict)  # of the budgets, by resource
 
     @property
+    def measures(self) -> tuple[Metric, ...]:
+        """By what its models are judged: its figure, its task's other metrics, the loss."""
+        return measures_from_text(self.meta.get("measures"))
+
+    @property
+    def figure(self) -> Metric:
+        """The first of them: what targets, curves and the best model mean."""
+        return self.measures[0]
+
+    @property
+    def target(self) -> Target:
+        """What its model was to reach."""
+        return parse(self.config.target, self.measures)
+
+    @property
     def training(self) -> tuple[RoundHistory, ...]:
         """Rounds of training: without the last round, where all are asked once more."""
         return tuple(round for round in self.rounds if not round.last)
@@ -167,9 +183,17 @@ class History:
         """Who says its joules, as in `RoundHistory.joules`."""
         return frozenset(name for round in (*self.rounds, *self.others) for name in round.joules)
 
-    def reached(self, accuracy: float, model: str = GLOBAL) -> Point | None:
-        """Return the first evaluation that was at least so good."""
-        return next((point for point in self.curve(model) if point.evaluation.value >= accuracy), None)
+    def reached(self, level: float, model: str = GLOBAL, metric: Metric | None = None) -> Point | None:
+        """Return the first evaluation that was at least so good, by the figure or another metric."""
+        goal, name = Target(level, metric or self.figure), (metric or self.figure).name
+        met = (p for p in self.curve(model) if goal.met(p.evaluation.of(name, self.figure.name)))
+        return next(met, None)
+
+    def best(self, model: str = GLOBAL) -> Point | None:
+        """Return the best evaluation of a model, the first of equal ones."""
+        found = self.curve(model)
+        value = self.figure.best([point.evaluation.value for point in found])
+        return next((point for point in found if point.evaluation.value == value), None)
 
     def curve(self, model: str = GLOBAL) -> list[Point]:
         """Return the evaluations of a model, by round."""

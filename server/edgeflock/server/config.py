@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ _RUN, _DATA, _WORK = "Run", "Model and data", "Local training"
 _ROUND, _NET, _FILES = "Rounds and stragglers", "Network", "Files and logs"
 _VIEW = "Dashboard and metrics"
 _OWN = "the method's own, else "
+_SHAPE = re.compile(r"[1-9]\d{0,8}(x[1-9]\d{0,8}){0,7}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +66,19 @@ class ServerConfig:
     target: dict[str, str] = option(
         {},
         PAIRS,
-        "end the run with the first round whose model is that good: accuracy=0.85",
+        "end the run with the first round whose model is that good: accuracy=0.85, or mae<=0.5",
         group=_RUN,
         shown="none",
         metavar="accuracy=X",
+    )
+    watch: str | None = option(
+        None,
+        TEXT,
+        "the metric by which the best model is chosen, the first that is shown: f1, mae, loss",
+        group=_RUN,
+        identity=True,
+        shown="the task's first",
+        metavar="METRIC",
     )
     clients: int = option(
         4,
@@ -109,6 +120,16 @@ class ServerConfig:
         identity=True,
     )
 
+    task: str = option(
+        "classification",
+        TEXT,
+        "what is learned: classification, regression, multilabel, segmentation, autoencoder, next-token, or "
+        "your own as package.module:NAME",
+        group=_DATA,
+        identity=True,
+        metavar="NAME",
+        choices=listing.tasks,
+    )
     model: str = option(
         "mlp",
         TEXT,
@@ -170,6 +191,25 @@ class ServerConfig:
         group=_DATA,
         shown="~/.cache/edgeflock",
         metavar="DIR",
+    )
+    input_shape: str | None = option(
+        None,
+        TEXT,
+        "what a sample looks like, where the server has no data: 561, or 3x32x32",
+        group=_DATA,
+        identity=True,
+        shown="that of the data",
+        allowed=Range(lambda text: bool(_SHAPE.fullmatch(text)), "sides such as 561 or 3x32x32"),
+        metavar="SHAPE",
+    )
+    classes: int = option(
+        0,
+        INTEGER,
+        "classes, or numbers that the model is to give, where the server has no data that show all",
+        group=_DATA,
+        identity=True,
+        shown="what the data show",
+        allowed=between(0, 100_000, "an integer"),
     )
     eval_data: Path | None = option(
         None,
@@ -519,6 +559,7 @@ def names(config: ServerConfig) -> dict[str, str]:
     known = [name.partition(":")[0] for name in listing.datasets()]
     found = {
         "methods": config.method,
+        "tasks": config.task,
         "datasets": parted(config.dataset or "", known)[0],
         "partitions": parted(config.partition, listing.partitions())[0],
     }

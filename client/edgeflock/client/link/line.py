@@ -21,7 +21,7 @@ from edgeflock.client.protocol import Interrupted, Introduction, ServerRefused, 
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.run import RunDescription
 from edgeflock.common.tuning.tuning import NOTHING, Tuning
-from edgeflock.common.wire.messages import augment_to_wire, run_from_wire, tuning_to_wire
+from edgeflock.common.wire.messages import augment_to_wire, run_from_wire, task_to_wire, tuning_to_wire
 from edgeflock.common.wire.transport import (
     MAX_MESSAGE,
     SLOWEST,
@@ -173,10 +173,11 @@ class Line:
         layout_digest: bytes,
         augment: str,
         tuning: Tuning = NOTHING,
+        task: str = "",
     ) -> None:
         """Say that data and model are there; raises ServerRefused or Unreached."""
         ready = pb.Ready(samples=samples, class_counts=class_counts, layout_digest=layout_digest)
-        ready.augment = augment_to_wire(augment)
+        ready.augment, ready.task = augment_to_wire(augment), task_to_wire(task)
         if (told := tuning_to_wire(tuning)) is not None:
             ready.tuning.CopyFrom(told)
         await self.report(pb.ReportRequest(ready=ready), PATIENCE_S)

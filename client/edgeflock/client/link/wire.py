@@ -30,6 +30,7 @@ from edgeflock.common.wire.messages import (
     package_from_wire,
     package_to_wire,
     scope_from_wire,
+    score_to_wire,
     verdict_from_wire,
 )
 from edgeflock.common.wire.transport import spoken
@@ -149,7 +150,7 @@ def update_header(entry: OutboxEntry, session: bytes, previous: RoundCost | None
         samples=described.samples,
         cost=pb.TrainCost(**entry.cost.fields()),
         previous=None if previous is None else round_cost(previous),
-        scores=[pb.ClientScore(**vars(score)) for score in described.scores],
+        scores=[score_to_wire(score) for score in described.scores],
         made_from=described.made_from,
         moves_state=described.moved,
     )

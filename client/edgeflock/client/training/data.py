@@ -16,11 +16,11 @@ import torch
 from edgeflock.client.config import EVERY_ROUND, ClientConfig, data_path
 from edgeflock.client.protocol import Extent
 from edgeflock.client.training.exam import TestSamples
-from edgeflock.client.training.lazy import stock, tensors
+from edgeflock.client.training.lazy import on, stock
 from edgeflock.common.datasets.kit import own
 from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.datasets.kit.base import Labels, Part, Scaling
-from edgeflock.common.datasets.kit.own import OwnPart
+from edgeflock.common.datasets.kit.own import Fit, OwnPart
 from edgeflock.common.datasets.kit.stored import Stored, digest
 from edgeflock.common.errors import BadData, UsageError
 from edgeflock.common.foreign import foreign
@@ -28,6 +28,8 @@ from edgeflock.common.partitions.kit.assign import assign, cut, local_test
 from edgeflock.common.plugins.loading import is_reference
 from edgeflock.common.run import DataDescription, RunDescription
 from edgeflock.common.scores import LOCAL, POOLED
+from edgeflock.common.tasks.kit import registry as tasks
+from edgeflock.common.tasks.kit.base import LearningTask
 from edgeflock.methods.kit.batches import LocalData, Stock
 
 log = structlog.get_logger()
@@ -64,10 +66,10 @@ class HostedData:
         self._own: dict[str, OwnPart] = {}
         self._read_for: dict[str, str] = {}  # the run for which a client's own data were read
         self._last: dict[str, tuple[OwnPart, tuple[str, int], Member]] = {}  # made of own data
-        self._pooled: dict[str, LocalData] = {}  # test samples by data set, once for all clients
+        self._pooled: dict[tuple[str, ...], LocalData] = {}  # test samples by data set, once for all clients
         self._pooling = threading.Lock()
         # By what they hold: clients with the same samples (fedadm:3) have them once.
-        self._shards: WeakValueDictionary[tuple[str, bytes], Shard] = WeakValueDictionary()
+        self._shards: WeakValueDictionary[tuple[str, ...], Shard] = WeakValueDictionary()
         self._sharing = threading.Lock()
 
     def own(self, client_id: str, *, again: bool = False) -> OwnPart | None:
@@ -81,8 +83,7 @@ class HostedData:
         before = self._own.get(client_id)
         if before is None or again:
             with foreign(f"reading {source}"):
-                found = own.load_own(source, client_id, _reading(self._config), before)
-                self._own[client_id] = own.classes_only(found)
+                self._own[client_id] = own.load_own(source, client_id, _reading(self._config), before)
         return self._own[client_id]
 
     def again(self, client_id: str) -> OwnPart | None:
@@ -91,98 +92,137 @@ class HostedData:
         return self.own(client_id, again=source is not None and not is_reference(str(source)))
 
     def member(
-        self, run: RunDescription, client_id: str, seat: int, round: int = 0, begun: Extent | None = None
+        self,
+        run: RunDescription,
+        client_id: str,
+        seat: int,
+        round: int = 0,
+        begun: Extent | None = None,
+        *,
+        tokens: bool = False,
     ) -> Member:
         """Return the client in its seat with its data: its own, or its shard of the run's data set.
 
         Own data are asked for again for another run than before, and for a round. A round, or a run, that a
         process before this has begun goes on with the data that it was begun with, if they are there.
+        `tokens`: the model takes whole numbers.
         """
+        taken = DataTerms(run, tasks.load(run.model.task)(run.model.classes), tokens)
         if client_id in self._own:
             known = self._read_for.setdefault(client_id, run.run_id)
             self.own(client_id, again=bool(round) or known != run.run_id)
             self._read_for[client_id] = run.run_id
-            return self._of_round(run, client_id, seat, round, begun)
+            return self._of_round(taken, client_id, seat, round, begun)
         if run.data is None:
             raise UsageError("this run needs data of your own: name yours with --data")
-        shard = self._shard(run.data, seat)
+        shard = self._shard(taken, run.data, seat)
         if len(shard.part) and shard.part.input_shape != run.model.input_shape:
             found = f"{run.data.dataset} has samples of {shard.part.input_shape}"
             raise BadData(f"{found}, this run needs {run.model.input_shape}")
-        tests = self._tests(run, seat, run.data, shard)
-        return Member(seat, shard.data, _counts(run, [shard.part.y]), tests)
+        tests = self._tests(taken, seat, run.data, shard)
+        return Member(seat, shard.data, taken.counts([shard.part.y]), tests)
 
     def _of_round(
-        self, run: RunDescription, client_id: str, seat: int, round: int, begun: Extent | None
+        self, taken: DataTerms, client_id: str, seat: int, round: int, begun: Extent | None
     ) -> Member:
         """Return the client with its own data; what has not changed is not made again."""
-        mine, key = self._own[client_id], (run.run_id, seat)
+        mine, key = self._own[client_id], (taken.run.run_id, seat)
         last = self._last.get(client_id)
         if begun is not None:
-            return self._with_own(run, _as_begun(mine, begun), seat, round)
+            return self._with_own(taken, _as_begun(mine, begun), seat, round)
         if last is None or last[0] is not mine or last[1] != key:
-            last = self._last[client_id] = mine, key, self._with_own(run, mine, seat, round)
+            last = self._last[client_id] = mine, key, self._with_own(taken, mine, seat, round)
         made = last[2]
         return replace(made, extent=made.extent and replace(made.extent, round=round))
 
-    def _with_own(self, run: RunDescription, mine: OwnPart, seat: int, round: int) -> Member:
-        scaling = _scaling(run)
-        own.check_names(mine, run.model.classes)
-        log.info("data_read", source=mine.train.where, numbers=own.how(mine.train, scaling))
-        data = self._stock(mine.train, run)
+    def _with_own(self, taken: DataTerms, mine: OwnPart, seat: int, round: int) -> Member:
+        if taken.task.classes:
+            own.check_names(mine, taken.task.outputs)
+        numbers = own.how(mine.train, taken.scaling, taken.task, tokens=taken.tokens)
+        log.info("data_read", source=mine.train.where, numbers=numbers)
+        data = self._stock(mine.train, taken)
         tests = TestSamples(
-            {LOCAL: lambda: self._own_test(run, mine), POOLED: lambda: self._pooled_test(run)}
+            {LOCAL: lambda: self._own_test(taken, mine), POOLED: lambda: self._pooled_test(taken)}
         )
         extent = Extent(round, len(data), digest(mine.train))
-        return Member(seat, data, _counts(run, mine.train.labels()), tests, extent)
+        return Member(seat, data, taken.counts(mine.train.labels()), tests, extent)
 
-    def _own_test(self, run: RunDescription, mine: OwnPart) -> Stock | None:
-        return None if mine.test is None else self._stock(mine.test, run)
+    def _own_test(self, taken: DataTerms, mine: OwnPart) -> Stock | None:
+        return None if mine.test is None else self._stock(mine.test, taken)
 
-    def _stock(self, stored: Stored, run: RunDescription) -> Stock:
-        fit = own.fits(stored, run.model.input_shape, run.model.classes, _scaling(run))
-        return stock(stored, fit, self._device)
+    def _stock(self, stored: Stored, taken: DataTerms) -> Stock:
+        return stock(stored, taken.fit(stored), self._device)
 
-    def _tests(self, run: RunDescription, seat: int, spec: DataDescription, shard: Shard) -> TestSamples:
+    def _tests(self, taken: DataTerms, seat: int, spec: DataDescription, shard: Shard) -> TestSamples:
         """Return what the client's own model is tested on: most runs never ask for it."""
 
         def local() -> Stock:
             dataset = datasets.load(spec.dataset, self._config.data_root)
-            return self._tensors(local_test(dataset, shard.part, seed=spec.seed, index=seat))
+            return self._tensors(taken, local_test(dataset, shard.part, seed=spec.seed, index=seat))
 
-        return TestSamples({LOCAL: local, POOLED: lambda: self._pooled_test(run)})
+        return TestSamples({LOCAL: local, POOLED: lambda: self._pooled_test(taken)})
 
-    def _pooled_test(self, run: RunDescription) -> LocalData | None:
+    def _pooled_test(self, taken: DataTerms) -> LocalData | None:
         """Return the test samples of the run's data set, the same tensors for every client."""
-        if run.data is None:
+        data, model = taken.run.data, taken.run.model
+        if data is None:
             return None
         with self._pooling:
-            if run.data.dataset not in self._pooled:
-                dataset = datasets.load(run.data.dataset, self._config.data_root)
-                self._pooled[run.data.dataset] = self._tensors(
-                    self._fitting(dataset.ready(dataset.test), run)
-                )
-            return self._pooled[run.data.dataset]
+            key = (data.dataset, *taken.key)
+            if key not in self._pooled:
+                dataset = datasets.load(data.dataset, self._config.data_root)
+                part = own.check(dataset.ready(dataset.test), model.input_shape, taken.task, taken.scaling)
+                self._pooled[key] = self._tensors(taken, part)
+            return self._pooled[key]
 
-    def _fitting(self, part: Part, run: RunDescription) -> Part:
-        return own.check(part, run.model.input_shape, run.model.classes, _scaling(run))
-
-    def _shard(self, spec: DataDescription, seat: int) -> Shard:
+    def _shard(self, taken: DataTerms, spec: DataDescription, seat: int) -> Shard:
         """Return what the seat has; another's with the same samples, while somebody has it."""
         dataset, how = datasets.load(spec.dataset, self._config.data_root), _cutting(spec)
         if not 0 <= seat < spec.shards:
-            return self._made(cut(dataset, **how, index=seat))  # which refuses it
+            return self._made(taken, cut(dataset, **how, index=seat))  # which refuses it
         rows = assign(dataset, **how)[seat]
-        key = spec.dataset, hashlib.sha256(rows.tobytes()).digest()
-        found = self._shards.get(key) or self._made(cut(dataset, **how, index=seat))
+        key = (spec.dataset, *taken.key, hashlib.sha256(rows.tobytes()).hexdigest())
+        found = self._shards.get(key) or self._made(taken, cut(dataset, **how, index=seat))
         with self._sharing:
             return self._shards.setdefault(key, found)
 
-    def _made(self, part: Part) -> Shard:
-        return Shard(part, self._tensors(part))
+    def _made(self, taken: DataTerms, part: Part) -> Shard:
+        return Shard(part, self._tensors(taken, part))
 
-    def _tensors(self, part: Part) -> LocalData:
-        return LocalData(*tensors(part, self._device))
+    def _tensors(self, taken: DataTerms, part: Part) -> LocalData:
+        return LocalData(*on(self._device, *taken.task.tensors(part.x, part.y, tokens=taken.tokens)))
+
+
+@dataclass(frozen=True)
+class DataTerms:
+    """A run as it takes data."""
+
+    run: RunDescription
+    task: LearningTask
+    tokens: bool  # its model takes whole numbers
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What tells apart what runs make of the same data."""
+        return self.run.model.task, str(self.tokens)
+
+    @property
+    def scaling(self) -> Scaling:
+        """What own data in bytes become: what those of the run's data set do."""
+        return datasets.scaling(self.run.data.dataset if self.run.data else None)
+
+    def fit(self, stored: Stored) -> Fit:
+        """Return what makes own data what the run expects. Raises BadData."""
+        return own.fits(stored, self.run.model.input_shape, self.task, self.scaling, tokens=self.tokens)
+
+    def counts(self, labels: Iterable[Labels]) -> tuple[int, ...]:
+        """Return how many samples there are of each class, nothing where there are none."""
+        if not self.task.classes:
+            return ()
+        found = np.zeros(self.task.outputs, np.int64)
+        for y in labels:
+            found += np.bincount(y.reshape(-1), minlength=self.task.outputs)
+        return tuple(map(int, found))
 
 
 def _cutting(spec: DataDescription) -> dict[str, Any]:
@@ -209,16 +249,3 @@ def _as_begun(mine: OwnPart, begun: Extent) -> OwnPart:
         log.warning("data_changed", begun=what, samples_then=begun.samples, samples_now=len(mine.train))
         return mine
     return found
-
-
-def _counts(run: RunDescription, labels: Iterable[Labels]) -> tuple[int, ...]:
-    """Return how many samples there are of each class."""
-    found = np.zeros(run.model.classes, np.int64)
-    for y in labels:
-        found += np.bincount(y.reshape(-1), minlength=run.model.classes)
-    return tuple(map(int, found))
-
-
-def _scaling(run: RunDescription) -> Scaling:
-    """Return what own data in bytes become: what those of the run's data set do."""
-    return datasets.scaling(run.data.dataset if run.data else None)

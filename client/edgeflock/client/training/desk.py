@@ -78,6 +78,11 @@ class Desk:
         return self._setup.run.augment
 
     @property
+    def task(self) -> str:
+        """What it trains for."""
+        return self._setup.run.model.task
+
+    @property
     def tuning(self) -> Tuning:
         """What is asked of training beside the method, and done."""
         return self._setup.run.tuning

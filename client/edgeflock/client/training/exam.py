@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from edgeflock.common.scores import ClientScore
+from edgeflock.common.tasks.kit.marking import ScoreTally
 from edgeflock.methods.kit.base import ClientHalf
 from edgeflock.methods.kit.batches import Stock
 from edgeflock.methods.kit.local import WALK_SIZE, Local
@@ -60,12 +61,10 @@ def examine(
 def _score(
     work: Local, model: str, own: tuple[Tensor, Tensor | None], data: Stock, proceed: Proceed
 ) -> ClientScore | None:
-    hits, loss = 0, 0.0
+    tally = ScoreTally(work.net)
     with work.bench.evaluating(), work.bench.at(*own):
         for x, y in data.parts(WALK_SIZE):
             if not proceed():
                 return None
-            _, logits = work.net(x)
-            hits += int(work.net.hits(logits, y))
-            loss += float(work.net.loss(logits, y)) * len(y)
-    return ClientScore(model, len(data), hits, loss / len(data))
+            tally.add(work.net(x)[1], y)
+    return ClientScore(model, tally.samples, tally.hits, tally.loss, tally.sums)

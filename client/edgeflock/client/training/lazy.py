@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgeflock.common.datasets.kit.base import Part
 from edgeflock.common.datasets.kit.own import Fit
 from edgeflock.common.datasets.kit.stored import Stored
 from edgeflock.methods.kit.batches import SEGMENT_BYTES, LocalData, Stock
@@ -44,14 +43,14 @@ class LazyData:
         return max(1, SEGMENT_BYTES // self.sample_bytes) if self._stored.fixed else 1
 
     def take(self, rows: Rows, draw: int) -> tuple[Tensor, Tensor]:
-        return tensors(self._fit.of(*self._stored.take(rows, draw)), self._device)
+        return on(self._device, *self._fit.of(*self._stored.take(rows, draw)))
 
     def parts(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         for start in range(0, len(self), size):
             yield self.take(np.arange(start, min(start + size, len(self))), 0)
 
 
-def tensors(part: Part, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return samples and labels on the device; on a CPU they share the memory of the part."""
-    x = torch.from_numpy(np.ascontiguousarray(part.x, np.float32))
-    return x.to(device), torch.from_numpy(part.y).to(device)
+def on(device: torch.device, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return samples and labels on the device; where these are the samples they stay the same."""
+    placed = x.to(device)
+    return placed, placed if y is x else y.to(device)

@@ -29,6 +29,7 @@ class Setup:
     other_half: ServerHalf[Any]  # asked for layouts only
     layouts: ModelLayouts  # of this device's model
     base: Base  # what is frozen of it
+    tokens: bool = False  # which takes whole numbers
 
     @property
     def run_id(self) -> str:
@@ -56,7 +57,8 @@ def make(run: RunDescription, net: Net, model: FlatModel) -> Setup:
     setting = Setting(
         layouts.parameters, run.model.classes, net.features, run.clients, run.seed, net.head_names()
     )
-    return Setup(run, setting, method.client(params, setting), method.server(params, setting), layouts, base)
+    halves = method.client(params, setting), method.server(params, setting)
+    return Setup(run, setting, *halves, layouts, base, net.tokens)
 
 
 def _compare(what: str, mine: Layout, theirs: Layout) -> None:

@@ -190,4 +190,6 @@ class Trainer:
 
         Raises an EdgeflockError if there are none.
         """
-        return await self.run(self._data.member, wanted.run, client_id, seat, round, begun)
+        return await self.run(
+            self._data.member, wanted.run, client_id, seat, round, begun, tokens=wanted.tokens
+        )

@@ -24,7 +24,7 @@ _WORDS = {
     "no": False,
     "off": False,
 }
-_PAIR = re.compile(r"([A-Za-z][\w.-]*)=(.*)", re.DOTALL)
+_PAIR = re.compile(r"([A-Za-z][\w.-]*[<>]?)=(.*)", re.DOTALL)  # mae<=0.5 too
 
 
 @dataclass(frozen=True)

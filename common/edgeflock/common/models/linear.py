@@ -1,4 +1,4 @@
-"""linear: one linear layer with the squared error on one-hot labels."""
+"""linear: one linear layer; of classes with the squared error on one-hot labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgeflock.common.models.kit.shapes import Shape
 
 
 class Linear(Net):
-    """Any input, flattened; loss = mean over batch and classes of (logits - one_hot)^2."""
+    """Any input, flattened; of classes loss = mean over batch and classes of (logits - one_hot)^2."""
 
     def __init__(self, shape: Shape, classes: int) -> None:
         super().__init__()
@@ -24,6 +24,8 @@ class Linear(Net):
         return features, self.head(features)
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        if not self.task.classes:
+            return super().loss(logits, y)
         return F.mse_loss(logits, F.one_hot(y, logits.shape[1]).to(logits.dtype))
 
 

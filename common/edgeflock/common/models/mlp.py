@@ -15,6 +15,7 @@ from edgeflock.common.models.kit.arguments import share, sizes
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.layers import SeededDropout
 from edgeflock.common.models.kit.shapes import Shape
+from edgeflock.common.tasks.classification import Classification
 
 ARGUMENTS = {"hidden": sizes("100"), "dropout": share(0.0)}
 
@@ -43,6 +44,8 @@ class Mlp(Net):
     def gradient_by_hand(self, x: Tensor, y: Tensor, out: Sequence[Tensor]) -> Tensor | None:
         """Back-propagation written out: autograd's kernels and bits without its fifth of the step."""
         if self.dropout is not None or type(self) is not Mlp:  # a derived class may have another loss
+            return None
+        if type(self.task) is not Classification:
             return None
         inputs = [x.flatten(1)]
         for layer in self.hidden:

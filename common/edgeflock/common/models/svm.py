@@ -18,6 +18,8 @@ class SupportVectorMachine(Net):
     No bias, w_0 = 0 (METHODS section 4); the logit is w.x.
     """
 
+    tasks = ("classification",)
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.features = math.prod(shape)

@@ -56,7 +56,7 @@ class Description:
             "crc32c": self.package.crc32c,
             "scalars": {name: _number(float(value)) for name, value in sorted(self.package.scalars.items())},
             "sections": [_section_fields(section) for section in self.package.sections],
-            "scores": [vars(score) for score in self.scores],
+            "scores": [score.stored() for score in self.scores],
             "made_from": self.made_from.hex(),
             "moved": self.moved,
         }
@@ -117,10 +117,17 @@ def _section(fields: dict[str, Any]) -> Section:
 
 
 def _score(fields: dict[str, Any]) -> ClientScore:
-    score = ClientScore(**fields)
+    sums = {str(name): tuple(map(_finite, values)) for name, values in fields.pop("sums", {}).items()}
+    score = ClientScore(**fields, sums=sums)
     if not (0 <= _count(score.hits) <= _count(score.samples) and score.samples and math.isfinite(score.loss)):
         raise ValueError("a score cannot be one")
     return score
+
+
+def _finite(value: object) -> float:
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError("a sum of a score is no number")
+    return float(value)
 
 
 def _count(value: object, most: int = _MOST) -> int:

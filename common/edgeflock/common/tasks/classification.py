@@ -25,8 +25,13 @@ class Classification(LearningTask):
 
     def __init__(self, outputs: int) -> None:
         super().__init__(outputs)
-        f1 = (Metric("f1"),) if outputs <= MOST_F1 else ()
+        f1 = (Metric("f1"),) if self._counts else ()
         self.metrics = (ACCURACY, *f1, *((Metric("auc"),) if outputs == 2 else ()))
+
+    @property
+    def _counts(self) -> bool:
+        """Whether classes are counted apart."""
+        return 0 < self.outputs <= MOST_F1
 
     def labels(self, y: Array) -> Array:
         return within(self._whole(y), self.outputs)
@@ -64,7 +69,7 @@ class Classification(LearningTask):
         guessed = outputs.argmax(1)
         right = guessed == y
         found = {"hits": right.sum()}
-        if self.outputs <= MOST_F1:
+        if self._counts:
             found["right"] = torch.bincount(y[right], minlength=self.outputs)
             found["guessed"] = torch.bincount(guessed, minlength=self.outputs)
             found["actual"] = torch.bincount(y, minlength=self.outputs)

@@ -38,6 +38,9 @@ class NextToken(LearningTask):
         return int(max(x.max(initial=0), highest)) + 1
 
     def tensors(self, x: Array, y: Array, *, tokens: bool = False) -> tuple[Tensor, Tensor]:
+        if x.dtype.kind not in "iu" or x.ndim != 2:
+            found = f"{x.dtype} of shape {words(x.shape)}"
+            raise BadData(f"x is {found}, needed are whole numbers, samples x positions: the tokens")
         known = self._padded(x)
         if known.size and not 0 <= int(x.min()) <= int(x.max()) < self.outputs:
             raise BadData(f"x has tokens from {x.min()} to {x.max()}, this run has 0 to {self.outputs - 1}")

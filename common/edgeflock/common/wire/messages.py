@@ -23,6 +23,7 @@ from edgeflock.common.payload.package import CodecChoice, Kind, Package, Scope, 
 from edgeflock.common.plugins.digest import Code
 from edgeflock.common.reason import Reason
 from edgeflock.common.run import DataDescription, ModelDescription, RunDescription
+from edgeflock.common.scores import ClientScore
 from edgeflock.common.tuning.tuning import NOTHING, Tuning
 from edgeflock.common.verdict import Verdict
 from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, PROTOCOL, SMALL_CHUNK
@@ -44,6 +45,10 @@ __all__ = [
     "run_from_wire",
     "run_to_wire",
     "scope_from_wire",
+    "score_from_wire",
+    "score_to_wire",
+    "task_from_wire",
+    "task_to_wire",
     "verdict_from_wire",
     "verdict_to_wire",
 ]
@@ -56,6 +61,7 @@ MAX_TENSOR_NAME = 256  # characters
 MAX_DIMENSIONS = 8
 MAX_CODE = 256  # plug-ins of one end that are taken note of
 _NAME, _CODE_DIGEST = 256, 32  # characters, bytes
+MAX_SUMS, MAX_SUMMED = 64, 1 << 13  # of a score, and numbers in them
 MAX_ELEMENTS = 1 << 40  # of one bundle: 4 TiB of float32
 
 KINDS = {kind: bundle_pb2.BundleKind.Value(f"BUNDLE_KIND_{kind.name}") for kind in Kind}
@@ -236,6 +242,35 @@ def tuning_from_wire(message: aggregator_pb2.Tuning) -> Tuning:
     return Tuning(**{field.name: getattr(message, field.name) for field in fields(Tuning)})
 
 
+_USUAL = "classification"  # a task that is not said
+
+
+def task_to_wire(task: str) -> str:
+    return "" if task == _USUAL else task
+
+
+def task_from_wire(text: str) -> str:
+    return text or _USUAL
+
+
+def score_to_wire(score: ClientScore) -> aggregator_pb2.ClientScore:
+    sums = [aggregator_pb2.MetricSum(name=name, values=values) for name, values in score.sums.items()]
+    return aggregator_pb2.ClientScore(
+        model=score.model, samples=score.samples, hits=score.hits, loss=score.loss, sums=sums
+    )
+
+
+def score_from_wire(message: aggregator_pb2.ClientScore) -> ClientScore:
+    """Return what a client says of a model; whether the task has such sums is not known here."""
+    _at_most("score", "sums", len(message.sums), MAX_SUMS)
+    _at_most("score", "numbers", sum(len(one.values) for one in message.sums), MAX_SUMMED)
+    _no_repeats("sum", [one.name for one in message.sums])
+    for one in message.sums:
+        _check_name("sum", one.name, MAX_SCALAR_NAME)
+    sums = {one.name: tuple(one.values) for one in message.sums}
+    return ClientScore(message.model, message.samples, message.hits, message.loss, sums)
+
+
 def run_to_wire(run: RunDescription, *, whole: bool = True) -> aggregator_pb2.Run:
     """Return what every client is told of a run; its layouts by their digests if it is not to be `whole`."""
     model, layouts = run.model, run.layouts
@@ -250,6 +285,7 @@ def run_to_wire(run: RunDescription, *, whole: bool = True) -> aggregator_pb2.Ru
         constants=[aggregator_pb2.Constant(**vars(constant)) for constant in run.constants],
         base=layout_to_wire(layouts.base, whole=whole) if run.base_digest else None,
         base_digest=run.base_digest,
+        task=task_to_wire(model.task),
     )
     return aggregator_pb2.Run(
         run_id=run.run_id,
@@ -270,7 +306,13 @@ def run_from_wire(message: aggregator_pb2.Run) -> RunDescription:
     """Return the run that the message describes, or raise MalformedMessage."""
     spec, data = message.model, message.data
     _at_most("model", "constants", len(spec.constants), MAX_TENSORS)
-    model = ModelDescription(spec.name, tuple(spec.input_shape), spec.classes, dict(spec.arguments))
+    model = ModelDescription(
+        spec.name,
+        tuple(spec.input_shape),
+        spec.classes,
+        dict(spec.arguments),
+        task_from_wire(spec.task),
+    )
     layouts = ModelLayouts(
         layout_from_wire(spec.parameters),
         layout_from_wire(spec.buffers) if spec.HasField("buffers") else NO_BUFFERS,

@@ -281,6 +281,7 @@ class Method:
     any_optimizer: bool = False  # its mathematics hold whatever steps the clients make: AdamW, too
     public_data: bool = False  # the server trains on data of its own, and scores on others
     central: bool = False  # no client is contacted
+    classes: str = ""  # why every sample must be of one class: the end of a sentence; empty: it need not be
     own_steps: bool = False  # it says itself how many a round has: the run's steps and epochs have no effect
     models: tuple[str, ...] = ()  # names of those that the server tests beside the result
     client_models: str = ""  # tested by clients on "local" test data, or on "both" these and pooled ones

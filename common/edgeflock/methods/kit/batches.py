@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edgeflock.common.models.kit.base import Net
+from edgeflock.common.tasks.kit.base import Array
 from edgeflock.methods.kit.order import Order, Rows
 
 SEGMENT_BYTES = 4 << 20  # gathered at once: spares a call per batch
@@ -37,10 +39,15 @@ class Stock(Protocol):
 
 @dataclass(frozen=True)
 class LocalData:
-    """Samples in memory: x float32 (n, ...), y int64 (n)."""
+    """Samples in memory: x floats, or whole numbers where the model takes these, y as the task has it."""
 
     x: Tensor
     y: Tensor
+
+    @classmethod
+    def of(cls, net: Net, x: Array, y: Array) -> LocalData:
+        """Return samples as they are stored, as a model of that task is given them."""
+        return cls(*net.task.tensors(x, y, tokens=net.tokens))
 
     def __len__(self) -> int:
         return self.y.shape[0]
@@ -101,16 +108,25 @@ class BatchFeed:
 
     def _gather(self, data: LocalData, rows: Rows) -> tuple[Tensor, Tensor]:
         index = torch.from_numpy(rows).to(data.y.device)
-        shape = (len(rows), *data.x.shape[1:])
-        elements = data.x[:1].numel() * len(rows)
-        if self._x.numel() < elements or self._x.device != data.x.device:
-            self._x = torch.empty(elements, device=data.x.device)
-        if self._y.numel() < len(rows) or self._y.device != data.y.device:
-            self._y = torch.empty(len(rows), dtype=torch.int64, device=data.y.device)
-        x, y = self._x[:elements].view(shape), self._y[: len(rows)]
-        torch.index_select(data.x, 0, index, out=x)
-        torch.index_select(data.y, 0, index, out=y)
-        return x, y
+        self._x = _room(self._x, data.x, len(rows))
+        x = _gathered(data.x, index, self._x)
+        if data.y is data.x:  # of an autoencoder
+            return x, x
+        self._y = _room(self._y, data.y, len(rows))
+        return x, _gathered(data.y, index, self._y)
+
+
+def _room(before: Tensor, data: Tensor, rows: int) -> Tensor:
+    """Return where so many rows have room."""
+    elements = data[:1].numel() * rows
+    same = before.device == data.device and before.dtype == data.dtype
+    return before if same and before.numel() >= elements else data.new_empty(elements)
+
+
+def _gathered(data: Tensor, index: Tensor, room: Tensor) -> Tensor:
+    shape = (len(index), *data.shape[1:])
+    out = room[: data[:1].numel() * len(index)].view(shape)
+    return torch.index_select(data, 0, index, out=out)
 
 
 def pick(data: Stock, order: Order, round: int, step: int) -> Batch:

@@ -49,21 +49,24 @@ def evaluations(
     model: str = "",
     smooth: float = 0.0,
 ) -> list[Curve]:
-    """Return accuracy or loss of every group that has it, at the rounds that all its runs have evaluated.
+    """Return a metric of every group that has it, at the rounds that all its runs have evaluated.
 
-    Of a model by its name, else of the one whose accuracy counts; smoothed by run, before they are averaged.
+    Of a model by its name, else of the one that counts; smoothed by run, before they are averaged.
     """
     lines = []
     for group, look in zip(found, looks, strict=True):
         mine = [r for r in results if r.outcome and r.cell.group == group.labels]
         each = together(mine, model)
-        runs = [[_pair(point, what, axis) for point in run] for run in each]
-        lines += _line(group.name, look, _smoothed(runs, smooth), SHARE if what == "accuracy" else UNBOUNDED)
+        measures = mine[0].measures if mine else ()
+        figure = measures[0].name if measures else ""
+        runs = [[_pair(point, what, axis, figure) for point in run] for run in each]
+        share = any(one.name == what and one.share for one in measures)
+        lines += _line(group.name, look, _smoothed(runs, smooth), SHARE if share else UNBOUNDED)
     return lines
 
 
-def _pair(point: Point, what: str, axis: Against) -> Pair | None:
-    x, y = axis.of(point), point.evaluation.of(what)
+def _pair(point: Point, what: str, axis: Against, figure: str) -> Pair | None:
+    x, y = axis.of(point), point.evaluation.of(what, figure)
     return (x, y) if x is not None and math.isfinite(y) else None
 
 

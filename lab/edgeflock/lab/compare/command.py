@@ -17,15 +17,15 @@ from edgeflock.lab.compare.ticker import product
 _OPTIONS = {
     "--out": (Path, "DIR", "Where runs and tables lie.  [default: runs/compare-GRID]"),
     "--jobs": (click.IntRange(min=1), "N", "Cells at a time.  [default: what has a core for every process]"),
-    "--target": (float, "X", "An accuracy to reach, repeatable.  [default: the grid's]"),
+    "--target": (float, "X", "A value to reach, repeatable.  [default: the grid's]"),
     "--baseline": (str, "NAME", "The method, or AXIS=VALUE, to compare with.  [default: the grid's]"),
     "--measure": (
         str,
         "MODEL",
-        "Whose accuracy counts: global, client_local ...  [default: the grid's, else global]",
+        "Which model counts: global, client_local ...  [default: the grid's, else global]",
     ),
-    "--last": (click.IntRange(min=1), "K", "A column more: the mean accuracy of the last K rounds."),
-    "--at": (click.IntRange(min=1), "ROUND", "A column more: the accuracy at that round, repeatable."),
+    "--last": (click.IntRange(min=1), "K", "A column more: the mean of the last K rounds."),
+    "--at": (click.IntRange(min=1), "ROUND", "A column more: the test of that round, repeatable."),
     "--figure": (
         str,
         "WORDS",
@@ -59,12 +59,12 @@ def _compare(
         click.echo(f"{grid.name}: {words}")
     from edgeflock.lab.compare.comparison import Comparison, spare
     from edgeflock.lab.compare.figure_spec import read_figures, table_of
-    from edgeflock.lab.grid.grid import make_grid, read_baseline, read_measure, read_targets
+    from edgeflock.lab.grid.grid import figure_of, make_grid, read_baseline, read_measure, read_targets
     from edgeflock.lab.grid.grid_toml import with_asked
 
     table = with_asked(
         table,
-        target=list(read_targets(target, "--target")) if target else None,
+        target=list(read_targets(target, "--target", figure_of(table))) if target else None,
         measure=None if measure is None else read_measure(measure, "--measure"),
     )
     table |= {"last": last} if last else {}
@@ -73,7 +73,9 @@ def _compare(
         before = table.get("figure", [])
         table["figure"] = [*before, *(new for new in map(table_of, figure) if new not in before)]
     asked = make_grid(table, str(grid))
-    figures = read_figures(asked.figures, asked.axes, f"{grid} and --figure" if figure else str(grid))
+    figures = read_figures(
+        asked.figures, asked.axes, f"{grid} and --figure" if figure else str(grid), asked.figure.name
+    )
     asked = replace(
         asked,
         baseline=asked.baseline if baseline is None else read_baseline(baseline, asked.axes, "--baseline"),

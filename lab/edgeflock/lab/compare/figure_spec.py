@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,13 +10,13 @@ from typing import Any
 
 from edgeflock.common.command.options import unknown
 from edgeflock.common.errors import BadValue, UsageError
+from edgeflock.common.scores import ACCURACY
 from edgeflock.lab.findings.figures import check_name
 from edgeflock.lab.findings.outcome import COSTS
 from edgeflock.lab.plots.curves import EVERY
 
 LINES, SWEPT, BOXES, TIMES = "lines", "swept", "boxes", "times"
-_USUAL_Y = {LINES: "accuracy", SWEPT: "final_accuracy", BOXES: "last_10_accuracy", TIMES: "rounds"}
-TESTED = ("accuracy", "loss")
+_USUAL_Y = {LINES: "{0}", SWEPT: "final_{0}", BOXES: "last_10_{0}", TIMES: "rounds"}  # of the figure
 _METRIC = re.compile(r"[A-Za-z]\w*")
 _FILE = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _AXES = {axis.cost: axis for axis in EVERY}
@@ -27,12 +28,12 @@ class FigureSpec:
     """One picture: what is drawn, of what, against what."""
 
     kind: str
-    y: str  # lines: accuracy, loss or a metric of methods; else a figure by its name, of times a cost
+    y: str  # lines: what models are judged by, or what methods say; else a figure by name, of times a cost
     x: tuple[str, ...] = _USUAL_X  # of lines: costs, a panel for each
     over: str = ""  # swept: the axis of the grid below it; boxes, times: that by which they are grouped
     smooth: float = 0.0  # of lines: what the past counts, 0 is nothing
     target: float | None = None  # of costs; None: the highest that any run has reached
-    model: str = ""  # that was tested; empty: the one whose accuracy counts
+    model: str = ""  # that was tested; empty: the one that counts
     file: str = ""  # its name without an end; empty: made of the others
 
     @property
@@ -42,11 +43,14 @@ class FigureSpec:
 
 
 def read_figures(
-    tables: Sequence[Mapping[str, Any]], axes: Collection[str], where: str
+    tables: Sequence[Mapping[str, Any]], axes: Collection[str], where: str, figure: str = ACCURACY.name
 ) -> tuple[FigureSpec, ...]:
-    """Return the pictures of [[figure]] tables. Raises UsageError with a sentence that names the key."""
+    """Return the pictures of [[figure]] tables, of what models are judged by unless they say another.
+
+    Raises UsageError with a sentence that names the key.
+    """
     numbered = enumerate(tables, 1)
-    made = [_spec(table, axes, f"[[figure]] {number} of {where}") for number, table in numbered]
+    made = [_spec(table, axes, f"[[figure]] {number} of {where}", figure) for number, table in numbered]
     stems = [spec.stem for spec in made]
     if twice := next((stem for stem in stems if stems.count(stem) > 1), None):
         raise UsageError(f"two figures of {where} are called {twice}: give one a file=NAME")
@@ -72,7 +76,7 @@ def _number(text: str) -> float | str:
         return text
 
 
-def _spec(table: Mapping[str, Any], axes: Collection[str], where: str) -> FigureSpec:
+def _spec(table: Mapping[str, Any], axes: Collection[str], where: str, figure: str) -> FigureSpec:
     known = FigureSpec.__dataclass_fields__
     for key in table:
         if key not in known:
@@ -82,7 +86,7 @@ def _spec(table: Mapping[str, Any], axes: Collection[str], where: str) -> Figure
         raise BadValue(f"kind in {where}", kind, ", ".join(_USUAL_Y))
     return FigureSpec(
         kind=kind,
-        y=_y(table.get("y", _USUAL_Y[kind]), kind, f"y in {where}"),
+        y=_y(table.get("y", _USUAL_Y[kind].format(figure)), kind, f"y in {where}"),
         x=_x(table.get("x"), kind, f"x in {where}"),
         over=_over(table.get("over", ""), kind, axes, f"over in {where}"),
         smooth=_share(table.get("smooth", 0.0), f"smooth in {where}", "a number from 0 to below 1", 1.0),
@@ -96,7 +100,11 @@ def _y(value: Any, kind: str, label: str) -> str:
     text = str(value)
     if kind == LINES:
         if not _METRIC.fullmatch(text):
-            raise BadValue(label, value, f"{', '.join(TESTED)}, or what a method says of its rounds")
+            raise BadValue(
+                label,
+                value,
+                "accuracy, loss, another metric of the task, or what a method says of its rounds",
+            )
         return text
     if kind == TIMES and text not in COSTS:
         raise BadValue(label, value, ", ".join(COSTS))
@@ -129,8 +137,8 @@ def _share(value: Any, label: str, allowed: str, below: float) -> float:
 def _target(value: Any, label: str) -> float | None:
     if value is None:
         return None
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1:
-        raise BadValue(label, value, "an accuracy in (0, 1]")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise BadValue(label, value, "a number")
     return float(value)
 
 

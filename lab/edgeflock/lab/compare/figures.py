@@ -60,7 +60,7 @@ def title(found: Findings, asked: FigureSpec) -> str:
     """Return what stands above a picture."""
     if asked.kind == LINES:
         x = ", ".join(axis.name for axis in picture.axes_of(asked))
-        return f"{picture.y_label(asked.y, asked.model or found.grid.measure)} against {x}"
+        return f"{picture.y_label(found, asked)} against {x}"
     over = f" over {asked.over}" if asked.over else ""
     return f"{_called(asked, found)}{over}"
 
@@ -172,7 +172,7 @@ def _values(known: Mapping[str, Bounded]) -> list[float]:
 
 
 def _estimate(found: Findings, asked: FigureSpec, labels: Mapping[str, str]) -> Estimate | None:
-    """Return a figure of a group as it is drawn: a cost as the median, an accuracy as the mean."""
+    """Return a figure of a group as it is drawn: a cost as the median, all else as the mean."""
     known = _known(found, asked, labels)
     return of_median(middle(list(known.values()))) if asked.y in COSTS else of_mean(spread(_values(known)))
 
@@ -182,7 +182,7 @@ def _target(found: Findings, asked: FigureSpec, group: Group) -> float | None:
     if asked.y not in COSTS or asked.target is not None:
         return asked.target if asked.y in COSTS else None
     reached = [target for target in group.targets if target in met(found.groups, found.grid)]
-    return max(reached or group.targets, default=None)
+    return next(iter(sorted(reached or group.targets, reverse=found.grid.figure.higher)), None)
 
 
 def _called(asked: FigureSpec, found: Findings) -> str:
@@ -190,7 +190,13 @@ def _called(asked: FigureSpec, found: Findings) -> str:
     if asked.y in COSTS:
         targets = {_target(found, asked, group) for group in found.groups}
         (only, *more) = targets or {None}
-        way = "to the target" if more else "of the whole run" if only is None else f"to accuracy {only:g}"
+        way = (
+            "to the target"
+            if more
+            else "of the whole run"
+            if only is None
+            else f"to {found.grid.figure.name} {only:g}"
+        )
         return f"{_COSTS[asked.y]} {way}"
     words = re.sub(r"^last_(\d+)_(\w+)$", r"\2, mean of the last \1 rounds", asked.y)
     words = re.sub(r"_at_(\d+)$", r" at round \1", words).replace("_", " ")

@@ -13,7 +13,7 @@ from edgeflock.lab.compare import files, tables
 from edgeflock.lab.compare.figure_spec import FigureSpec
 from edgeflock.lab.findings.blocks import HEADINGS, Block, known_costs, met
 from edgeflock.lab.findings.findings import Findings
-from edgeflock.lab.findings.groups import Figure, Group
+from edgeflock.lab.findings.groups import Figure, Group, ends
 from edgeflock.lab.findings.quantity import middle, quantity
 from edgeflock.lab.findings.verdict import SettingVerdict
 from edgeflock.lab.grid.grid import Grid
@@ -25,7 +25,6 @@ _LEAST_ROWS = 3
 _NAME = 24  # characters
 _LONGEST = 6  # lines of a sentence
 _SETTINGS = 3  # verdicts that are printed
-_FINAL, _BEST = "final_accuracy", "best_accuracy"
 
 
 def tell(found: Findings, out: Path, *, width: int, full: bool, figures: Sequence[FigureSpec] = ()) -> None:
@@ -72,7 +71,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def overview(found: Sequence[Group], grid: Grid, width: int, rows: int) -> Block:
     """Return one table of all groups: as many columns as fit the width, and so many rows."""
-    target = max(met(found, grid), default=None)
+    target = next(reversed(met(found, grid)), None)
     seeds = counted(max((group.cells for group in found), default=0), "seed")
     title = f"Mean ± deviation over {seeds}"
     shown = list(found)
@@ -82,7 +81,7 @@ def overview(found: Sequence[Group], grid: Grid, width: int, rows: int) -> Block
     elif target is not None:
         title += f"; to {target:g}: the median"
     names = elided([group.name for group in shown], _NAME)
-    columns = _fitting(_columns(shown, target, known_costs(found)), max(map(len, names)), width)
+    columns = _fitting(_columns(shown, target, known_costs(found), grid), max(map(len, names)), width)
     lines = zip(names, *(cells for _, _, cells in columns), strict=True)
     return Block(title, ("", *(head for _, head, _ in columns)), tuple(lines))
 
@@ -90,10 +89,13 @@ def overview(found: Sequence[Group], grid: Grid, width: int, rows: int) -> Block
 _Column = tuple[int, str, list[str]]  # what goes first where there is no room for all; head, cells
 
 
-def _columns(found: Sequence[Group], target: float | None, known: frozenset[str]) -> list[_Column]:
+def _columns(
+    found: Sequence[Group], target: float | None, known: frozenset[str], grid: Grid
+) -> list[_Column]:
     """Return the columns from left to right, each with its rank: the smallest stay."""
     costs = [name for name in HEADINGS if name in known and (target is not None or name != "rounds")]
-    figures: list[tuple[int, str, Figure]] = [(0, "final", (None, _FINAL)), (5, "best", (None, _BEST))]
+    final, best = ends(grid)
+    figures: list[tuple[int, str, Figure]] = [(0, "final", (None, final)), (5, "best", (None, best))]
     figures += [
         (
             2 + number,

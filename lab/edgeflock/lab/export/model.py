@@ -21,7 +21,7 @@ from edgeflock.server.config import ServerConfig
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.run_toml import from_toml
 from edgeflock.server.journal.reader import Reader, snapshot
-from edgeflock.server.start import build
+from edgeflock.server.start import build, samples
 
 _SAMPLES = 64  # that an export is checked on
 
@@ -60,7 +60,7 @@ class OpenedRun:
     """What a run's models are read with: its options, its test samples and its mathematics."""
 
     config: ServerConfig
-    test: build.TestSet
+    test: samples.TestSet
     learner: Any  # as `build` makes it: of the lab nobody knows its type
 
     def net(self) -> Net:
@@ -90,7 +90,7 @@ def opened(run_dir: Path, data_root: Path | None = None) -> OpenedRun:
     config = from_toml(run_dir / rundir.RUN_TOML)
     if data_root is not None:
         config = replace(config, data_root=data_root)
-    test = build.load_test_set(config)
+    test = samples.load_test_set(config)
     learner, _ = build.build_learner(config, test)
     return OpenedRun(config, test, learner)
 
@@ -149,7 +149,7 @@ def _best(run_dir: Path, reader: Reader) -> int:
     return found[1]
 
 
-def _about(config: ServerConfig, test: build.TestSet, which: str, round: int) -> dict[str, str]:
+def _about(config: ServerConfig, test: samples.TestSet, which: str, round: int) -> dict[str, str]:
     """Return what the file says of itself: enough to build the model again."""
     model = build.describe_model(config, test)
     own = config.model if model.name == CUSTOM else ""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgeflock.lab.findings.figures import by_seed, figure
-from edgeflock.lab.findings.groups import Figure, Group, extras
+from edgeflock.lab.findings.groups import Figure, Group, ends, extras
 from edgeflock.lab.findings.outcome import COSTS
 from edgeflock.lab.findings.paired import LEVEL, spread
 from edgeflock.lab.findings.quantity import DASH, METRIC, RATIO, bounded, interval, middle, quantity
@@ -32,24 +32,25 @@ class Block:
 
 
 def every_run(results: Sequence[CellResult], found: Sequence[Group], grid: Grid) -> list[Block]:
-    """Return the tables with a row per run: accuracy, and the way to each target."""
-    ways = {_to(target): _costs(target, known_costs(found)) for target in met(found, grid)}
+    """Return the tables with a row per run: how good its model is, and the way to each target."""
+    ways = {_to(target, grid): _costs(target, known_costs(found)) for target in met(found, grid)}
     return [
-        _every(results, title, figures) for title, figures in {_ACCURACY: accuracies(grid), **ways}.items()
+        _every(results, title, figures) for title, figures in {_title(grid): tested(grid), **ways}.items()
     ]
 
 
 def over_seeds(found: Sequence[Group], grid: Grid) -> list[Block]:
-    """Return accuracy, the way to each target and the whole run over seeds, held against the baseline."""
-    shown, whole = accuracies(grid), _costs(None, known_costs(found))
-    tables = [_spreads(_ACCURACY, shown, found)]
+    """Return how good models are, the way to each target and the whole run over seeds, held against the
+    baseline."""
+    shown, whole = tested(grid), _costs(None, known_costs(found))
+    tables = [_spreads(_title(grid), shown, found)]
     if any(figure in group.differences for group in found for _, figure in shown):
-        tables.append(_differences(_ACCURACY, shown, found, grid.baseline))
+        tables.append(_differences(_title(grid), shown, found, grid.baseline))
     for target in met(found, grid):
         ways = _costs(target, known_costs(found))
-        tables.append(_medians(target, ways, found))
+        tables.append(_medians(_to(target, grid), target, ways, found))
         if any(figure in group.ratios for group in found for _, figure in ways):
-            tables.append(_ratios(target, ways, found, grid.baseline))
+            tables.append(_ratios(_to(target, grid), target, ways, found, grid.baseline))
     return [*tables, _spreads("The whole run", whole, found)]
 
 
@@ -77,23 +78,26 @@ def met(found: Sequence[Group], grid: Grid) -> list[float]:
     return [target for target in grid.targets if any(g.values.get((target, "rounds")) for g in found)]
 
 
-def accuracies(grid: Grid) -> list[Headed]:
-    """Return the accuracies that stand in tables: those of the end, and what the grid asks for."""
-    last = f"last_{grid.last}_accuracy"
+def tested(grid: Grid) -> list[Headed]:
+    """Return the tests that stand in tables: those of the end, and what the grid asks for."""
+    last = f"last_{grid.last}_{grid.figure.name}"
     heads = {name: f"mean of last {grid.last}" if name == last else _at(name) for name in extras(grid)}
-    shown = {"final_accuracy": "final", "best_accuracy": "best", **heads}
+    final, best = ends(grid)
+    shown = {final: "final", best: "best", **heads}
     return [(head, (None, name)) for name, head in shown.items()]
 
 
 def _at(name: str) -> str:
-    return f"at round {name.removeprefix('accuracy_at_')}"
+    return f"at round {name.rpartition('_at_')[2]}"
 
 
-_ACCURACY = "Accuracy"
+def _title(grid: Grid) -> str:
+    name = grid.figure.name.replace("_", " ")
+    return name[:1].upper() + name[1:]
 
 
-def _to(target: float) -> str:
-    return f"To accuracy {target:g}"
+def _to(target: float, grid: Grid) -> str:
+    return f"To {grid.figure.name} {target:g}"
 
 
 def known_costs(found: Sequence[Group]) -> frozenset[str]:
@@ -146,14 +150,14 @@ def _spreads(title: str, figures: Sequence[Headed], found: Sequence[Group]) -> B
     return Block(title, ("", *(heading for heading, _ in figures), "runs"), tuple(rows))
 
 
-def _medians(target: float, figures: Sequence[Headed], found: Sequence[Group]) -> Block:
+def _medians(way: str, target: float, figures: Sequence[Headed], found: Sequence[Group]) -> Block:
     """Return what it took the groups that have that target, and how many runs of each came there."""
     rows = []
     for group in (group for group in found if target in group.targets):
         cells = [middle(figure[1], group.middles.get(figure)) for _, figure in figures]
         reached = len(group.values.get((target, "rounds"), {}))
         rows.append((group.name, *cells, f"{reached}/{group.cells}"))
-    title = f"{_to(target)}, median [interval]"
+    title = f"{way}, median [interval]"
     return Block(title, ("", *(heading for heading, _ in figures), "reached"), tuple(rows))
 
 
@@ -181,12 +185,12 @@ def _differences(
 
 
 def _ratios(
-    target: float, figures: Sequence[Headed], found: Sequence[Group], baseline: Mapping[str, str]
+    way: str, target: float, figures: Sequence[Headed], found: Sequence[Group], baseline: Mapping[str, str]
 ) -> Block:
     rows = []
     for group in (group for group in _others(found, baseline) if target in group.targets):
         over = [group.ratios.get(figure) for _, figure in figures]
         pairs = max((ratio.count for ratio in over if ratio is not None), default=0)
         rows.append((group.name, *(middle(RATIO, ratio) for ratio in over), str(pairs) if pairs else DASH))
-    heading = f"{_to(target)}, over {_against(baseline)}: median ratio [interval] {_PAIRS}"
+    heading = f"{way}, over {_against(baseline)}: median ratio [interval] {_PAIRS}"
     return Block(heading, ("", *(heading for heading, _ in figures), "pairs"), tuple(rows))

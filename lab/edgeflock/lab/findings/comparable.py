@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from edgeflock.common.command.units import amount, counted
+from edgeflock.common.scores import ACCURACY
 from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.grid.grid import Grid
 from edgeflock.lab.history import GLOBAL
@@ -77,14 +78,27 @@ def tests(results: Sequence[CellResult]) -> list[str]:
 
 
 def measures(results: Sequence[CellResult]) -> list[str]:
-    """Say whose accuracies stand beside each other, where methods are measured by different models."""
+    """Say whose figures stand beside each other, where methods are measured by different models, or by
+    different metrics."""
     whose: dict[str, list[str]] = {}
     for result in results:
         names = whose.setdefault(result.measure, [])
         names.extend([result.cell.method] if result.cell.method not in names else [])
+    judged = list(dict.fromkeys(result.measures[0].name for result in results if result.outcome))
+    if len(judged) > 1:
+        return [f"Models are judged by {' and by '.join(judged)}, which do not stand beside each other."]
     if len(whose) < 2:
         return []
-    return [f"Accuracies are those of {', '.join(f'{m!r} ({_named(names)})' for m, names in whose.items())}."]
+    return [
+        f"{_plural(results)} are those of "
+        f"{', '.join(f'{m!r} ({_named(names)})' for m, names in whose.items())}."
+    ]
+
+
+def _plural(results: Sequence[CellResult]) -> str:
+    """Return what is compared, as the beginning of a sentence."""
+    name = next((result.measures[0].name for result in results if result.outcome), ACCURACY.name)
+    return "Accuracies" if name == ACCURACY.name else f"Values of {name}"
 
 
 def members(results: Sequence[CellResult]) -> list[str]:
@@ -105,18 +119,20 @@ def members(results: Sequence[CellResult]) -> list[str]:
         words
         for measure in final
         if measure != GLOBAL
-        for words in _means(final[measure], before[measure], measure)
+        for words in _means(final[measure], before[measure], measure, _plural(results).lower())
     ]
-    return [*means, *([f"Final accuracies of an older round: {_named(old)}."] if old else [])]
+    return [*means, *([f"Final {_plural(results).lower()} of an older round: {_named(old)}."] if old else [])]
 
 
-def _means(final: Mapping[str, set[int]], before: Mapping[str, set[int]], measure: str) -> list[str]:
+def _means(
+    final: Mapping[str, set[int]], before: Mapping[str, set[int]], measure: str, what: str
+) -> list[str]:
     each = _each({name: _span(list(counts), "model") for name, counts in final.items() if counts != {1}})
     others = {
         name: _span(list(counts)) for name, counts in before.items() if counts and counts != final[name]
     }
     rest = f"; those of earlier rounds, the best one too, over {_each(others)}" if others else ""
-    return [f"Final accuracies of {measure!r} are means over {each}{rest}."] if each else []
+    return [f"Final {what} of {measure!r} are means over {each}{rest}."] if each else []
 
 
 def _each(words: Mapping[str, str]) -> str:

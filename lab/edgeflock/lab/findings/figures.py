@@ -8,18 +8,20 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
 from edgeflock.common.errors import BadValue
+from edgeflock.common.scores import LOSS
 from edgeflock.lab.findings.bounded import Bounded, Middle, exactly, middle, more_than, ratios
 from edgeflock.lab.findings.outcome import COSTS, curve_of, first_rounds, way
 from edgeflock.lab.findings.results import CellResult
 from edgeflock.lab.grid.options import SEED
 from edgeflock.lab.history import Point
 
-_TESTED = re.compile(r"(final|best)_(accuracy|loss)")
-_LAST = re.compile(r"last_([1-9]\d*)_(accuracy|loss)")
-_AT = re.compile(r"(accuracy|loss)_at_([1-9]\d*)")
+_TESTED = re.compile(r"(final|best)_([a-z]\w*)")
+_LAST = re.compile(r"last_([1-9]\d*)_([a-z]\w*)")
+_AT = re.compile(r"([a-z]\w*)_at_([1-9]\d*)")
 _TOLD = re.compile(r"(last|mean|median)_([A-Za-z]\w*)")
 NAMES = (
-    f"{', '.join(COSTS)}, final_accuracy, best_accuracy, last_10_accuracy, accuracy_at_20, the same of loss, "
+    f"{', '.join(COSTS)}, final_accuracy, best_accuracy, last_10_accuracy, accuracy_at_20, the same of "
+    "loss and of a task's other metrics, "
     "or last_, mean_ or median_ before what a method says of its rounds (mean_tau)"
 )
 
@@ -35,19 +37,19 @@ def figure(result: CellResult, name: str, target: float | None = None, model: st
     """Return a figure of a run by its name, None if it is not known.
 
     A cost is that up to the target, or of the whole run without one; of a run that missed the target it is
-    more than what that had. `model` is the one that was tested; empty: the one whose accuracy counts.
+    more than what that had. `model` is the one that was tested; empty: the one that counts.
     """
     if name in COSTS:
         return _cost(result, name, target, model)
     curve = curve_by(result, model)
     trained = [point for point in curve if point.round <= _trained(result)]
     if form := _TESTED.fullmatch(name):
-        return _tested(curve, form[1], form[2])
+        return _tested(result, curve, form[1], form[2])
     if form := _LAST.fullmatch(name):
         first = _trained(result) - int(form[1])
-        return _mean([_score(point, form[2]) for point in trained if point.round > first])
+        return _mean([_score(result, point, form[2]) for point in trained if point.round > first])
     if form := _AT.fullmatch(name):
-        return _mean([_score(point, form[1]) for point in trained if point.round == int(form[2])])
+        return _mean([_score(result, point, form[1]) for point in trained if point.round == int(form[2])])
     if form := _TOLD.fullmatch(name):
         return _told(_said(result, form[2]), form[1])
     return None
@@ -100,7 +102,7 @@ def _trained(result: CellResult) -> int:
 
 
 def curve_by(result: CellResult, model: str = "") -> tuple[Point, ...]:
-    """Return the evaluations of a run's model; empty: of the one whose accuracy counts."""
+    """Return the evaluations of a run's model; empty: of the one that counts."""
     if result.outcome is not None and model in ("", result.measure):
         return result.outcome.curve
     history = result.history or result.diverged
@@ -119,7 +121,7 @@ def _cost(result: CellResult, name: str, target: float | None, model: str) -> Bo
         costs, tested = result.outcome.reached[target], result.outcome.final is not None
     else:
         curve = curve_by(result, model)
-        costs, tested = way(curve, target, _trained(result)), bool(curve)
+        costs, tested = way(curve, target, _trained(result), result.measures[0]), bool(curve)
     found = whole if costs is None else costs.get(name)
     if found is None or not tested:
         return None
@@ -130,25 +132,25 @@ def _lost(result: CellResult, name: str, target: float | None, model: str) -> Bo
     """Return what a run that has diverged tells of a cost up to a target: it would never have come there."""
     if result.diverged is None or target is None:
         return None
-    if (costs := way(curve_by(result, model), target, _trained(result))) is not None:
+    if (costs := way(curve_by(result, model), target, _trained(result), result.measures[0])) is not None:
         found = costs.get(name)
         return None if found is None else exactly(found)
     limit = {**result.diverged.total, "rounds": float(result.cell.config.rounds)}
     return more_than(limit[name]) if name in limit else None
 
 
-def _score(point: Point, what: str) -> float:
-    return point.evaluation.of(what)
+def _score(result: CellResult, point: Point, what: str) -> float:
+    return point.evaluation.of(what, result.measures[0].name)
 
 
-def _tested(curve: Sequence[Point], which: str, what: str) -> Bounded | None:
-    found = [_score(point, what) for point in curve]
+def _tested(result: CellResult, curve: Sequence[Point], which: str, what: str) -> Bounded | None:
+    found = [_score(result, point, what) for point in curve]
     if which == "final":
         return _mean(found[-1:])
     known = [value for value in found if math.isfinite(value)]
-    if not known:
-        return None
-    return exactly(max(known) if what == "accuracy" else min(known))
+    metric = next((one for one in result.measures if one.name == what), LOSS)
+    best = metric.best(known)
+    return None if best is None else exactly(best)
 
 
 def _said(result: CellResult, metric: str) -> list[float]:

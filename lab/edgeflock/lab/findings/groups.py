@@ -17,8 +17,6 @@ from edgeflock.lab.grid.rows import is_own
 Record = Mapping[str, str | float | int | None]
 Figure = tuple[float | None, str]  # target (None: of the whole run), name
 
-_WHOLE = ("final_accuracy", "best_accuracy", *COSTS)
-
 
 @dataclass(frozen=True)
 class Group:
@@ -51,9 +49,14 @@ def groups(results: Sequence[CellResult], grid: Grid) -> list[Group]:
 
 
 def extras(grid: Grid) -> list[str]:
-    """Return the names of the accuracies that a grid asks for beside the final and the best one."""
-    last = [f"last_{grid.last}_accuracy"] if grid.last else []
-    return [*last, *(f"accuracy_at_{round}" for round in grid.at)]
+    """Return the names of the figures that a grid asks for beside the final and the best one."""
+    last = [f"last_{grid.last}_{grid.figure.name}"] if grid.last else []
+    return [*last, *(f"{grid.figure.name}_at_{round}" for round in grid.at)]
+
+
+def ends(grid: Grid) -> tuple[str, str]:
+    """Return the names of the final figure and of the best one."""
+    return f"final_{grid.figure.name}", f"best_{grid.figure.name}"
 
 
 def _with_ways(
@@ -133,14 +136,15 @@ def _cell(result: CellResult, grid: Grid) -> Record:
         "failure": result.failure,
         "measure": result.measure,
         "final_members": result.outcome.members if result.outcome else None,
-        **{_column(None, name): known.get((None, name)) for name in _WHOLE},
+        **{name: known.get((None, name)) for name in ends(grid)},
+        **{f"total_{name}": known.get((None, name)) for name in COSTS},
         **{name: beside.get(name) for name in extras(grid)},
         **{
             column: value
             for target in grid.targets
             for column, value in {
                 f"reached_{target:g}": int(ways[target] is not None) if target in ways else None,
-                **{_column(target, name): known.get((target, name)) for name in COSTS},
+                **{f"{name}_to_{target:g}": known.get((target, name)) for name in COSTS},
             }.items()
         },
         "run_dir": result.run_dir,
@@ -149,10 +153,10 @@ def _cell(result: CellResult, grid: Grid) -> Record:
 
 def summary_records(found: Sequence[Group], grid: Grid) -> list[Record]:
     """Return a record per group and figure: mean, deviation, difference to the baseline, median, ratio."""
-    figures: list[Figure] = [(None, name) for name in (*_WHOLE, *extras(grid))]
+    figures: list[Figure] = [(None, name) for name in (*ends(grid), *COSTS, *extras(grid))]
     figures += [(target, name) for target in grid.targets for name in COSTS]
     return [
-        {**axes, **_summary(group, figure)}
+        {**axes, **_summary(group, figure, grid)}
         for group in found
         for axes in [{axis: label for axis, label in _labels(group.labels, grid).items() if axis != SEED}]
         for figure in figures
@@ -164,10 +168,10 @@ def _labels(labels: Mapping[str, str], grid: Grid) -> Record:
     return {axis: labels.get(axis) for axis in grid.axes}
 
 
-def _summary(group: Group, figure: Figure) -> Record:
+def _summary(group: Group, figure: Figure, grid: Grid) -> Record:
     mean, apart = group.spreads.get(figure), group.differences.get(figure)
     return {
-        "to_accuracy": figure[0],
+        f"to_{grid.figure.name}": figure[0],
         "figure": figure[1],
         "mean": mean.mean if mean else None,
         "deviation": mean.deviation if mean else None,
@@ -193,13 +197,13 @@ def _ends(name: str, found: Middle | None) -> dict[str, float | int | None]:
 
 
 def curve_records(results: Sequence[CellResult], grid: Grid) -> list[Record]:
-    """Return a record per cell and evaluation: accuracy, loss, and the costs up to there."""
+    """Return a record per cell and evaluation: the figure, loss, and the costs up to there."""
     return [
         {
             METHOD: result.cell.method,
             **_labels(result.cell.labels, grid),
             "round": point.round,
-            "accuracy": point.evaluation.value,
+            grid.figure.name: point.evaluation.of(grid.figure.name, result.measures[0].name),
             "loss": point.evaluation.loss,
             **{name: point.spent.get(name) for name in COSTS[1:]},
         }
@@ -207,10 +211,3 @@ def curve_records(results: Sequence[CellResult], grid: Grid) -> list[Record]:
         if result.outcome
         for point in result.outcome.curve
     ]
-
-
-def _column(target: float | None, name: str) -> str:
-    """Return a name that no axis of a grid has."""
-    if target is None:
-        return name if name.endswith("accuracy") else f"total_{name}"
-    return f"{name}_to_{target:g}"

@@ -52,10 +52,11 @@ def _apart(results: Sequence[CellResult], grid: Grid) -> list[str]:
 
 
 def _silent(results: Sequence[CellResult]) -> list[str]:
-    """Say which methods have no accuracy of the model that counts, and which they have."""
+    """Say of which methods the model that counts was not tested, and which was."""
     silent = {r.cell.method: (r.measure, r.outcome) for r in results if r.outcome and r.outcome.final is None}
     return [
-        f"{name} has no accuracy of {measure!r}, {_why(found)}." for name, (measure, found) in silent.items()
+        f"{name} has no {found.figure.name} of {measure!r}, {_why(found)}."
+        for name, (measure, found) in silent.items()
     ]
 
 

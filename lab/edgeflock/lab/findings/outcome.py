@@ -1,4 +1,4 @@
-"""What came of one run: its accuracy, and what it had cost when it reached each target. Pure."""
+"""What came of one run: how good its model is, and what each target had cost when it was reached. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from edgeflock.common.scores import ACCURACY, Metric
 from edgeflock.lab.history import History, Point, RoundHistory
+from edgeflock.server.core.target import Target
 from edgeflock.server.journal.reader import Event, Numbers
 
 Life = tuple[float, float]
@@ -18,24 +20,25 @@ COSTS = ("rounds", "iterations", "simulated_s", "bytes", "seconds", "flops", "al
 class RunOutcome:
     """The figures of one run; None is what is not known or was not reached."""
 
-    final: float | None  # accuracy
+    final: float | None  # of what the run is judged by
     best: float | None
     total: Mapping[str, float | None]  # costs of the whole run
-    reached: Mapping[float, Mapping[str, float | None] | None]  # costs up to each target accuracy
+    reached: Mapping[float, Mapping[str, float | None] | None]  # costs up to each target
     curve: tuple[Point, ...]
-    models: tuple[str, ...] = ()  # whose accuracy is known
+    models: tuple[str, ...] = ()  # that were tested
     lives: tuple[Life, ...] = ()  # of its server
     tests: float = 0.0  # share of its seconds in which models were tested while no round was open
+    figure: Metric = ACCURACY  # what the run is judged by
 
     @property
     def members(self) -> int | None:
-        """The models that the final accuracy is the mean of; None: there is none."""
+        """The models that the final value is the mean of; None: there is none."""
         return self.curve[-1].evaluation.members if self.curve else None
 
     def figures(self) -> Iterator[tuple[float | None, str, float | None]]:
         """Yield every figure as (target, name, value); those of the whole run have no target."""
-        yield None, "final_accuracy", self.final
-        yield None, "best_accuracy", self.best
+        yield None, f"final_{self.figure.name}", self.final
+        yield None, f"best_{self.figure.name}", self.best
         for name in COSTS:
             yield None, name, self.total.get(name)
         for target, costs in self.reached.items():
@@ -48,17 +51,18 @@ def outcome(history: History, measure: str, targets: Sequence[float], rounds: in
     kept = first_rounds(history, rounds)
     longer = any(round.number > rounds for round in history.training)
     curve = curve_of(history, measure, rounds)
-    accuracies = [point.evaluation.value for point in curve]
+    values = [point.evaluation.value for point in curve]
     trained = max((round.number for round in kept if not round.last), default=0)
     return RunOutcome(
-        final=accuracies[-1] if accuracies else None,
-        best=max(accuracies, default=None),
+        final=values[-1] if values else None,
+        best=history.figure.best(values),
         total=_costs(trained, kept[-1].spent if longer and kept else history.total),
-        reached={target: way(curve, target, trained) for target in targets},
+        reached={target: way(curve, target, trained, history.figure) for target in targets},
         curve=curve,
         models=tuple(history.models()),
         lives=tuple(lives(history.events)),
         tests=_tests(kept),
+        figure=history.figure,
     )
 
 
@@ -79,9 +83,12 @@ def curve_of(history: History, model: str, rounds: int) -> tuple[Point, ...]:
     return tuple(point for point in history.curve(model) if point.round in numbers)
 
 
-def way(curve: Sequence[Point], target: float, trained: int) -> Mapping[str, float | None] | None:
+def way(
+    curve: Sequence[Point], target: float, trained: int, figure: Metric
+) -> Mapping[str, float | None] | None:
     """Return what a run had cost at its first evaluation that was as good, None if there is none."""
-    first = next((point for point in curve if point.evaluation.value >= target), None)
+    goal = Target(target, figure)
+    first = next((point for point in curve if goal.met(point.evaluation.value)), None)
     return None if first is None else _costs(min(first.round, trained), first.spent)
 
 

@@ -12,6 +12,7 @@ _UNKNOWN = "unknown"
 DASH, UNLIMITED = "-", "\N{INFINITY}"
 RATIO, METRIC = "ratio", "metric"
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+_TESTED = ("final_", "best_", "last_", "accuracy", "loss")  # what models are judged by
 _UNITS = {"bytes": "B", "flops": "", "all_flops": "", "energy_j": "J"}
 
 
@@ -71,7 +72,7 @@ def _end(value: float, divisor: float, digits: int) -> str:
 
 def _scale(name: str, value: float) -> tuple[float, str, int]:
     """Return what to divide by, the unit behind the number, and how many decimals are shown."""
-    if "accuracy" in name or "loss" in name:
+    if name.startswith(_TESTED) or "_at_" in name:
         return 1.0, "", 4
     if name == METRIC:
         return 1.0, "", 4 if abs(value) < 1 else 3 if abs(value) < 10 else 1

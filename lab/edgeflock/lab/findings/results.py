@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.scores import ACCURACY, LOSS, Metric
 from edgeflock.lab.findings.outcome import RunOutcome, outcome
 from edgeflock.lab.grid.grid import Cell, Grid, run_dir
 from edgeflock.lab.history import COMPLETED, FAILED, GLOBAL, History, read
@@ -25,7 +26,13 @@ class CellResult:
     run_dir: str = ""
     history: History | None = None
     diverged: History | None = None  # of a run that failed because its numbers were not finite any more
-    measure: str = GLOBAL  # the model whose accuracy counts
+    measure: str = GLOBAL  # the model that counts
+
+    @property
+    def measures(self) -> tuple[Metric, ...]:
+        """By what its models are judged, its figure first."""
+        history = self.history or self.diverged
+        return (ACCURACY, LOSS) if history is None else history.measures
 
 
 def gather(grid: Grid, out: Path, failures: Mapping[str, str]) -> list[CellResult]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgeflock.common.command.units import counted, signed
+from edgeflock.common.scores import ACCURACY, Metric
 from edgeflock.lab.findings.groups import Figure, Group, groups
 from edgeflock.lab.findings.paired import Difference
 from edgeflock.lab.findings.results import CellResult
@@ -17,8 +18,7 @@ from edgeflock.lab.grid.grid import Grid, shown_name
 from edgeflock.lab.grid.options import METHOD, SEED
 from edgeflock.lab.grid.rows import is_own
 
-FINAL: Figure = (None, "final_accuracy")
-_SAME = 0.005  # accuracy: an interval within this is of no consequence, wherever 0 is
+_SAME = 0.005  # of a share: an interval within this is of no consequence, wherever 0 is
 _NAMED = 6  # so many names stand in a list at most
 _CLOSE = 0.02  # around 0: an interval within this is called alike
 
@@ -44,7 +44,7 @@ def verdicts(results: Sequence[CellResult], grid: Grid) -> list[SettingVerdict]:
     return [
         SettingVerdict(
             _labels(dict(setting)) if len(settings) > 1 else "",
-            "; ".join(_parts(found, against, _asked(found, grid.targets))),
+            "; ".join(_parts(found, against, _asked(found, grid.targets), grid.figure)),
         )
         for setting, found in settings.items()
     ]
@@ -65,16 +65,17 @@ def reference(grid: Grid) -> Mapping[str, str]:
     return {} if axis is None else {axis: grid.axes[axis][0]}
 
 
-def _parts(found: Sequence[Group], against: Mapping[str, str], targets: Sequence[float]) -> Iterator[str]:
+def _parts(
+    found: Sequence[Group], against: Mapping[str, str], targets: Sequence[float], figure: Metric
+) -> Iterator[str]:
     mine = {
         id(group): {axis: group.labels[axis] for axis in group.labels if _is_of(axis, against)}
         for group in found
     }
     names = {one: _labels(labels) for one, labels in mine.items()}
     known = [(names[id(group)], group) for group in found]
-    yield from _accuracies(
-        known, next(name for name, group in known if against.items() <= group.labels.items())
-    )
+    base = next(name for name, group in known if against.items() <= group.labels.items())
+    yield from _judged(known, base, figure)
     yield from _reached(known, targets)
     yield from _missing(known)
 
@@ -91,46 +92,59 @@ def _labels(labels: Mapping[str, str]) -> str:
     return " ".join(f"{axis}={label}" for axis, label in labels.items()) or "all"
 
 
-# ------------------------------------------------------------------------------------------------ accuracy
+# --------------------------------------------------------------------------------------- how good models are
 
 
-def _accuracies(found: Sequence[tuple[str, Group]], base: str) -> Iterator[str]:
-    """Yield how the final accuracies compare with that of the base, those that are told apart last."""
-    apart = {name: group.differences[FINAL] for name, group in found if FINAL in group.differences}
+def final(figure: Metric) -> Figure:
+    """Return the name of what runs are compared by."""
+    return None, f"final_{figure.name}"
+
+
+def _judged(found: Sequence[tuple[str, Group]], base: str, figure: Metric) -> Iterator[str]:
+    """Yield how the final values compare with that of the base, those that are told apart last."""
+    last = final(figure)
+    apart = {name: group.differences[last] for name, group in found if last in group.differences}
     if len(found) == 1:
-        yield from _alone(*found[0])
+        yield from _alone(*found[0], figure)
     elif not apart:
-        yield f"no final accuracies of the same seed stand beside each other: nothing is held against {base}"
+        several = "accuracies" if figure == ACCURACY else f"values of {figure.name}"
+        yield f"no final {several} of the same seed stand beside each other: nothing is held against {base}"
     elif max(paired.count for paired in apart.values()) < 2:
-        yield f"one seed decides nothing: final accuracy {_means(found)}"
+        yield f"one seed decides nothing: final {figure.name} {_means(found, figure)}"
     else:
-        yield from _told(apart, base)
+        yield from _told(apart, base, figure)
 
 
-def _alone(name: str, group: Group) -> Iterator[str]:
-    if FINAL in group.spreads:
-        yield f"{name} ends with accuracy {group.spreads[FINAL].mean:.4f}"
+def _alone(name: str, group: Group, figure: Metric) -> Iterator[str]:
+    if final(figure) in group.spreads:
+        yield f"{name} ends with {figure.name} {group.spreads[final(figure)].mean:.4f}"
 
 
-def _means(found: Sequence[tuple[str, Group]]) -> str:
-    """Return the highest means in words."""
+def _means(found: Sequence[tuple[str, Group]], figure: Metric) -> str:
+    """Return the best means in words."""
+    last = final(figure)
     known = sorted(
-        ((group.spreads[FINAL].mean, name) for name, group in found if FINAL in group.spreads), reverse=True
+        ((group.spreads[last].mean, name) for name, group in found if last in group.spreads),
+        reverse=figure.higher,
     )
     shown = ", ".join(f"{name} {mean:.4f}" for mean, name in known[:4])
     return shown + (f", {len(known) - 4} more below" if len(known) > 4 else "")
 
 
-def _told(apart: Mapping[str, Difference], base: str) -> Iterator[str]:
-    """Yield who is alike, above, below, and who cannot be told apart from the base."""
+def _told(apart: Mapping[str, Difference], base: str, figure: Metric) -> Iterator[str]:
+    """Yield who is alike, above, below, and who cannot be told apart from the base.
+
+    What is no share is alike only where it is the same: how much of it matters nobody can say.
+    """
     pairs = {name: paired for name, paired in apart.items() if paired.count > 1}
-    alike = {name: paired for name, paired in pairs.items() if _is_alike(paired)}
+    alike = {name: paired for name, paired in pairs.items() if _is_alike(paired, figure)}
     rest = {name: paired for name, paired in pairs.items() if name not in alike}
     seeds = counted(max(paired.count for paired in pairs.values()), "seed")
     if alike:
         within = max(_reach(paired) for paired in alike.values())
         names = _listed([base, *alike])
-        how = f"final accuracy within {within:.3f}" if within else "the same final accuracy in every run"
+        name = figure.name
+        how = f"final {name} within {within:.3f}" if within else f"the same final {name} in every run"
         yield f"{names} are alike, as far as {seeds} tell: {how}"
     for words, side in (("above", 1), ("below", -1)):
         if mine := [_with_interval(*entry) for entry in rest.items() if _side(entry[1]) == side]:
@@ -144,7 +158,9 @@ def _with_interval(name: str, paired: Difference) -> str:
     return f"{name} ({signed(paired.mean, 3)} [{signed(low, 3)}, {signed(high, 3)}])"
 
 
-def _is_alike(paired: Difference) -> bool:
+def _is_alike(paired: Difference, figure: Metric) -> bool:
+    if not figure.share:
+        return not _reach(paired)
     return _reach(paired) <= (_SAME if _side(paired) else _CLOSE)
 
 
@@ -169,7 +185,7 @@ def _reached(found: Sequence[tuple[str, Group]], targets: Sequence[float]) -> It
     }
     met = [target for target in targets if any(count for _, count, _ in counts[target])]
     if met:
-        yield _came(max(met), counts[max(met)])
+        yield _came(met[-1], counts[met[-1]])
     if missed := [f"{target:g}" for target in targets if target not in met]:
         yield f"no run reached {_listed(missed, 'or')}"
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from edgeflock.common.command.options import public, read_toml, unknown
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
-from edgeflock.common.scores import LOCAL, POOLED
+from edgeflock.common.scores import ACCURACY, LOCAL, POOLED, Metric
 from edgeflock.lab.grid import identity
 from edgeflock.lab.grid.cases import CASE, Case, check_cases, read_cases
 from edgeflock.lab.grid.options import METHOD, SEED, Choice, axis_of, label_of, section, text_of, values_of
@@ -30,6 +31,7 @@ from edgeflock.methods.kit.registry import load, names
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.files.run_dir import RUN_TOML
 from edgeflock.server.files.run_toml import from_toml
+from edgeflock.server.start.resolve import judged_by
 
 CELLS = "cells"  # where the run directories lie in that of a comparison
 _TOP = ("grid", "run", CASE, METHOD, "baseline", "target", "measure", "last", "at", "figure")
@@ -101,10 +103,11 @@ class Grid:
     axes: Mapping[str, tuple[str, ...]]  # the labels of every axis, in the file's order
     targets: tuple[float, ...]  # of all cells
     baseline: Mapping[str, str]  # labels; empty: there is none
-    measure: str  # the model whose accuracy counts
+    measure: str  # the model that counts
     last: int = 0  # so many last rounds have a mean of their own in the tables; 0: none
-    at: tuple[int, ...] = ()  # rounds whose accuracy stands in the tables
+    at: tuple[int, ...] = ()  # rounds whose tests stand in the tables
     figures: tuple[Mapping[str, Any], ...] = ()  # pictures beside the usual one, as the file asks for them
+    figure: Metric = ACCURACY  # by which models are judged
 
     def targets_of(self, cell: Cell) -> tuple[float, ...]:
         return self.targets if cell.targets is None else cell.targets
@@ -140,20 +143,16 @@ def make_grid(table: Mapping[str, Any], where: str) -> Grid:
     return Grid(
         cells=cells,
         axes=labels,
-        targets=tuple(
-            sorted(
-                {
-                    target
-                    for cell in cells
-                    for target in (plan.targets if cell.targets is None else cell.targets)
-                }
-            )
+        targets=_ascending(
+            plan.figure,
+            (target for cell in cells for target in (plan.targets if cell.targets is None else cell.targets)),
         ),
         baseline=read_baseline(table.get("baseline", {}), labels, f"baseline in {where}"),
         measure=plan.measure,
         last=_count(table.get("last", 0), f"last in {where}", 0),
         at=tuple(_count(round, f"at in {where}", 1) for round in _listed(table.get("at", []))),
         figures=_tables(table.get("figure", []), f"figure in {where}"),
+        figure=plan.figure,
     )
 
 
@@ -168,6 +167,7 @@ class _Plan:
     targets: tuple[float, ...]
     measure: str
     where: str
+    figure: Metric = ACCURACY
 
     @property
     def varied(self) -> set[str]:
@@ -186,10 +186,11 @@ def _plan(table: Mapping[str, Any], where: str) -> _Plan:
     rows = _rows(sections[METHOD], axes, fixed.get(METHOD, _DEFAULT), where)
     check_cases(cases.values(), rows.values(), axes)
     check_rows(filter(is_own, axes), rows.values(), f"[grid] of {where}")
-    targets = read_targets(table.get("target", []), f"target in {where}")
+    figure = figure_of(table)
+    targets = read_targets(table.get("target", []), f"target in {where}", figure)
     methods = [row.method for row in rows.values()]
     measure = read_measure(table.get("measure", GLOBAL), f"measure in {where}", methods)
-    return _Plan(fixed, rows, cases, axes, targets, measure, where)
+    return _Plan(fixed, rows, cases, axes, targets, measure, where, figure)
 
 
 def _axes(table: Mapping[str, Any], cases: Mapping[str, Case], where: str) -> dict[str, list[Choice]]:
@@ -229,7 +230,7 @@ def _tables(value: Any, label: str) -> tuple[Mapping[str, Any], ...]:
 
 
 def read_measure(value: Any, label: str, methods: Sequence[str] = ()) -> str:
-    """Return the name of the model whose accuracy counts: one that some method has tested."""
+    """Return the name of the model that counts: one that some method has tested."""
     name = text_of(value, label)
     every = dict.fromkeys([*names(), *methods])
     known = {GLOBAL, LOCAL, POOLED, *(model for method in every for model in load(method).models)}
@@ -238,13 +239,27 @@ def read_measure(value: Any, label: str, methods: Sequence[str] = ()) -> str:
     return name
 
 
-def read_targets(value: Any, label: str) -> tuple[float, ...]:
-    """Return target accuracies, ascending, from a number or a list of them."""
+def figure_of(table: Mapping[str, Any]) -> Metric:
+    """Return by what the models of a grid's runs are judged, from its table; of several tasks the first."""
+    run, axes = table.get("run", {}), table.get("grid", {})
+    asked = [_listed(axes.get(key, run.get(key, "")))[:1] for key in ("task", "watch")]
+    task, watch = (str(values[0]) if values else "" for values in asked)
+    return judged_by(task or ServerConfig().task, watch)
+
+
+def read_targets(value: Any, label: str, figure: Metric = ACCURACY) -> tuple[float, ...]:
+    """Return targets of a figure, the hardest one at the end, from a number or a list of them."""
     found = value if isinstance(value, list | tuple) else [value]
+    allowed = "accuracies in (0, 1]" if figure == ACCURACY else f"values of {figure.name}"
     for target in found:
-        if not isinstance(target, int | float) or isinstance(target, bool) or not 0 < target <= 1:
-            raise BadValue(label, target, "accuracies in (0, 1]")
-    return tuple(sorted({float(target) for target in found}))
+        number = isinstance(target, int | float) and not isinstance(target, bool)
+        if not number or not math.isfinite(target) or (figure.share and not 0 < target <= 1):
+            raise BadValue(label, target, allowed)
+    return _ascending(figure, map(float, found))
+
+
+def _ascending(figure: Metric, targets: Iterable[float]) -> tuple[float, ...]:
+    return tuple(sorted(set(targets), reverse=not figure.higher))
 
 
 def read_baseline(value: Any, axes: Mapping[str, Sequence[str]], label: str) -> dict[str, str]:
@@ -311,7 +326,7 @@ def _cell(choice: Mapping[str, Choice], plan: _Plan) -> Cell:
         digest=told_apart[0],
         digest_before=told_apart[1],
         folder=f"{row.name}-{told_apart[0]}",
-        targets=read_targets(asked["target"], f"target {where}") if "target" in asked else None,
+        targets=read_targets(asked["target"], f"target {where}", plan.figure) if "target" in asked else None,
         measure=read_measure(asked["measure"], f"measure {where}") if "measure" in asked else "",
     )
 

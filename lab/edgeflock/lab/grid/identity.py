@@ -46,14 +46,18 @@ SINCE: Mapping[str, Any] = {
     "adapter": None,
     "augment": "none",
     "client_optimizer": "sgd",
+    "classes": 0,
     "clock": "real",
     "columns": (),
     "eval_models": 1,
     "eval_train": 0,
     "init_sha256": None,
+    "input_shape": None,
     "label": (),
     "schedule": "constant",
+    "task": "classification",
     "train": None,
+    "watch": None,
 }
 """Options that runs were held without, with the value that does what those did: it makes no other cell."""
 

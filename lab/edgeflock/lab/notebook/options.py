@@ -27,7 +27,11 @@ class Options(TypedDict, total=False):
     """measure the time of rounds, or draw it from the seed: c of a step, b of a round beside its steps
     [default: real]"""
     target: Mapping[str, object] | None
-    """end the run with the first round whose model is that good: accuracy=0.85  [default: none]"""
+    """end the run with the first round whose model is that good: accuracy=0.85, or mae<=0.5  [default:
+    none]"""
+    watch: str | None
+    """the metric by which the best model is chosen, the first that is shown: f1, mae, loss  [default:
+    the task's first]"""
     clients: int | None
     """clients of the roster  [default: 4]"""
     cohort: int | None
@@ -38,6 +42,9 @@ class Options(TypedDict, total=False):
     """cohorts from a file instead: one line of ids per round  [default: none]"""
     seed: int | None
     """seed of all random numbers  [default: 0]"""
+    task: str | None
+    """what is learned: classification, regression, multilabel, segmentation, autoencoder, next-token,
+    or your own as package.module:NAME  [default: classification]"""
     model: str | None
     """model; fl-lab models lists them; or your own as package.module:factory  [default: mlp]"""
     model_arg: Mapping[str, object] | None
@@ -57,6 +64,12 @@ class Options(TypedDict, total=False):
     data]"""
     data_root: Place | None
     """folder with data sets in their official formats  [default: ~/.cache/edgeflock]"""
+    input_shape: str | None
+    """what a sample looks like, where the server has no data: 561, or 3x32x32  [default: that of the
+    data]"""
+    classes: int | None
+    """classes, or numbers that the model is to give, where the server has no data that show all
+    [default: what the data show]"""
     eval_data: Place | None
     """evaluate on x, y of this .npz, or on a .csv or .parquet; without --dataset it gives input shape
     and classes too  [default: none]"""

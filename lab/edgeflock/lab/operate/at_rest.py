@@ -33,21 +33,20 @@ def words(history: History) -> str:
         ("state", f"finished ({ending(history)})" if over else "interrupted (its server is not running)"),
         ("round", f"{len(history.training)} of {config.rounds}"),
         ("clients", f"{len(history.clients)} had a seat" if history.clients else "none has come yet"),
-        ("result" if over else "so far", _accuracy(history)),
+        ("result" if over else "so far", _judged(history)),
     ]
     if digest := model_digest(run_dir):
         rows.append(("model", f"{run_dir / 'model.safetensors'}, SHA-256 {digest}"))
     return "\n".join([*(f"{name:<8} {text}" for name, text in rows), *map(_client, history.clients)])
 
 
-def _accuracy(history: History) -> str:
+def _judged(history: History) -> str:
     """Return how good the model is now, and was at best."""
-    curve = history.curve()
-    if not curve:
-        return "no accuracy was tested"
-    best = max(curve, key=lambda point: point.evaluation.value)
+    curve, best, name = history.curve(), history.best(), history.figure.name
+    if best is None:
+        return f"no {name} was tested"
     newest = curve[-1].evaluation.value
-    return f"accuracy {newest:.4f}, best {best.evaluation.value:.4f} in round {best.round}"
+    return f"{name} {newest:.4f}, best {best.evaluation.value:.4f} in round {best.round}"
 
 
 def _client(client: Client) -> str:

@@ -22,7 +22,7 @@ class Drawn:
 
 def draw(found: Findings, folder: Path, name: str, where: str) -> Drawn:
     """Draw the figures of a paper's file as NAME.svg, NAME.2.svg ...; without any, accuracy against costs."""
-    asked = read_figures(found.grid.figures, found.grid.axes, where)
+    asked = read_figures(found.grid.figures, found.grid.axes, where, found.grid.figure.name)
     paths, lacking = list[Path](), list[str]()
     for number, spec in enumerate(asked or (None,), 1):
         there = folder / (f"{name}.svg" if number == 1 else f"{name}.{number}.svg")

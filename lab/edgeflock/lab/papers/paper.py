@@ -97,7 +97,7 @@ def make_paper(table: Mapping[str, Any], name: str, where: str) -> Paper:
     testbed = {key: table[key] for key in _TESTBED if key in table}
     one_seed = {**grid_table, "grid": {**grid_table.get("grid", {}), SEED: [0]}}
     grid = make_plan({**one_seed, **testbed}, where).grid if testbed else make_grid(one_seed, where)
-    read_figures(grid.figures, grid.axes, where)
+    read_figures(grid.figures, grid.axes, where, grid.figure.name)
     rows = rows_of(grid)
     return Paper(
         name=name,

@@ -1,4 +1,4 @@
-"""Lines against rounds, bytes, seconds and energy: accuracy, loss, and what a method says of itself."""
+"""Lines against rounds, bytes, seconds and energy: metrics, loss, and what a method says of itself."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def axes_of(histories: Sequence[History]) -> list[Against]:
 
 
 def evaluations(histories: Sequence[History], names: Sequence[str], what: str, axis: Against) -> list[Curve]:
-    """Return accuracy or loss: of one run all its models, of several the one that a curve means."""
+    """Return a metric: of one run all its models, of several the one that a curve means."""
     if len(histories) == 1:
         (history,) = histories
         models = history.models()
@@ -148,17 +148,18 @@ def evaluations(histories: Sequence[History], names: Sequence[str], what: str, a
 
 
 def _line(history: History, model: str, label: str, what: str, axis: Against, look: Stroke) -> Curve:
+    figure = history.figure.name
     known = [(axis.of(point), point.evaluation) for point in history.curve(model)]
-    points = [(x, found) for x, found in known if x is not None and math.isfinite(found.of(what))]
-    spread = [found.deviation for _, found in points] if what == "accuracy" else []
+    points = [(x, found) for x, found in known if x is not None and math.isfinite(found.of(what, figure))]
+    spread = [found.deviation for _, found in points] if what == figure else []
     shown = label if label != model else MODELS.get(model, model.replace("_", " "))
     return Curve(
         shown,
         look,
         [x for x, _ in points],
-        [found.of(what) for _, found in points],
+        [found.of(what, figure) for _, found in points],
         spread if any(spread) and label == model else (),
-        SHARE if what == "accuracy" else UNBOUNDED,
+        SHARE if any(one.name == what and one.share for one in history.measures) else UNBOUNDED,
     )
 
 

@@ -108,14 +108,15 @@ def _curves(
 ) -> list[Plot]:
     drawn = []
     measured = "" if grid.measure == GLOBAL else f", {grid.measure}"
-    for what in ("accuracy", "loss"):
+    for what in dict.fromkeys((grid.figure.name, "loss")):
         for axis in curves.AXES:
             lines = bands.evaluations(results, found, looks, what, axis)
-            frame = curves.loss_frame(lines) if what == "loss" else curves.accuracy_frame(lines, grid.targets)
+            rising = what != "loss" and grid.figure.higher
+            frame = curves.accuracy_frame(lines, grid.targets) if rising else curves.loss_frame(lines)
             draw = partial(
                 curves.draw, lines, axis.title, f"test {what}{measured}", axis.quantity, frame=frame
             )
-            title = f"{what.capitalize()} against {axis.name}"
+            title = f"{plots.begun(what).replace('_', ' ')} against {axis.name}"
             caption = " ".join(curves.remarks(lines, frame))
             drawn.append(
                 plots.of_lines(album, f"{what}-{axis.name}", title, caption, draw, lines, len(found))
@@ -140,7 +141,7 @@ def _methods(
 
 def _figures(album: Album, found: Findings) -> list[Plot]:
     """Return the pictures that the grid asks for."""
-    asked = read_figures(found.grid.figures, found.grid.axes, grid_toml.FILE)
+    asked = read_figures(found.grid.figures, found.grid.axes, grid_toml.FILE, found.grid.figure.name)
     return plots.drawn(
         album.add(
             spec.stem,
@@ -154,8 +155,8 @@ def _figures(album: Album, found: Findings) -> list[Plot]:
 
 def _costs(album: Album, found: Sequence[Group], looks: Sequence[Stroke], grid: Grid) -> list[Plot]:
     """Return what it took to the highest target that any run reached, else in all."""
-    target = max(met(found, grid), default=None)
-    way = "of the whole run" if target is None else f"to accuracy {target:g}"
+    target = next(reversed(met(found, grid)), None)
+    way = "of the whole run" if target is None else f"to {grid.figure.name} {target:g}"
     why = "" if target is None else _MEDIAN
     drawn = [
         album.add(

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeflock.common.errors import BadData, EdgeflockError, MissingData
+from edgeflock.common.scores import ACCURACY
 from edgeflock.lab.history import GLOBAL, History
 
 if TYPE_CHECKING:
     from edgeflock.common.models.kit.base import Net
-    from edgeflock.server.start.build import TestSet
+    from edgeflock.server.start.samples import TestSet
 
 _BATCH = 256
 _TRIES = 3  # while a run goes on, models come and go
@@ -40,7 +41,9 @@ class Exam:
 
 def examine(history: History, data_root: Path | None) -> Exam:
     """Test the run's newest model. Raises MissingData or BadData with the reason if that cannot be done."""
-    points = history.curve(GLOBAL)
+    points, task = history.curve(GLOBAL), history.config.task
+    if task != "classification":
+        raise MissingData(f"a run of {task} has no classes to mistake")
     if not history.rounds:
         raise MissingData("no round is committed")
     if not points:
@@ -52,7 +55,14 @@ def examine(history: History, data_root: Path | None) -> Exam:
         raise
     except EdgeflockError as error:
         raise BadData(str(error)) from None
-    told = next((point.evaluation.value for point in points if point.round == weights.round), None)
+    told = next(
+        (
+            point.evaluation.of(ACCURACY.name, history.figure.name)
+            for point in points
+            if point.round == weights.round
+        ),
+        None,
+    )
     return Exam(table, weights.round, history.ending is not None, told)
 
 
@@ -105,7 +115,8 @@ def _foreign(path: Path, error: Exception) -> str:
 def _answers(history: History, weights: _Weights, data_root: Path | None) -> tuple[tuple[int, ...], ...]:
     import torch
 
-    from edgeflock.server.start.build import build_net, load_test_set
+    from edgeflock.server.start.build import build_net
+    from edgeflock.server.start.samples import load_test_set
 
     config = replace(history.config, data_root=data_root or history.config.data_root)
     test = load_test_set(config)

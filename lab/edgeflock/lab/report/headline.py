@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 from edgeflock import methods
 from edgeflock.common.command.units import UNKNOWN, amount, counted, decimal
+from edgeflock.common.scores import ACCURACY
 from edgeflock.lab.findings.groups import Group
 from edgeflock.lab.findings.results import CellResult
-from edgeflock.lab.findings.verdict import FINAL
+from edgeflock.lab.findings.verdict import final
 from edgeflock.lab.grid.grid import Grid
 from edgeflock.lab.grid.options import METHOD, SEED
 from edgeflock.lab.history import COMPLETED, History
@@ -50,12 +51,13 @@ def _partition(config: ServerConfig) -> list[str]:
 
 def _result(history: History) -> str:
     points, done = measured(history), len(history.training)
-    accuracy = f"{decimal(points[-1].evaluation.value)} " if points else ""
+    name = "" if history.figure == ACCURACY else f"{history.figure.name} "
+    value = f"{name}{decimal(points[-1].evaluation.value)} " if points else ""
     ending = history.ending
     if ending is None:
-        return f"{accuracy}after {done} of {counted(history.config.rounds, 'round')}, not finished"
+        return f"{value}after {done} of {counted(history.config.rounds, 'round')}, not finished"
     how = "" if ending.kind == COMPLETED else f", {ending.kind}"
-    return f"{accuracy}after {counted(done, 'round')}{how}"
+    return f"{value}after {counted(done, 'round')}{how}"
 
 
 def sentence(history: History) -> str:
@@ -114,10 +116,11 @@ def of_comparison(found: Sequence[Group], grid: Grid) -> str:
     where = _same(grid, (_data, _clients, lambda config: "".join(_partition(config))))
     seeds = counted(len(grid.axes.get(SEED, ("",))), "seed")
     what = f"{who} on {', '.join([*where, seeds])}" if where else f"{who}, {seeds}"
-    means = [(group.spreads[FINAL].mean, group.name) for group in found if FINAL in group.spreads]
+    last = final(grid.figure)
+    means = [(group.spreads[last].mean, group.name) for group in found if last in group.spreads]
     if not means or len(found) > _NAMED:
         return what
-    told = ", ".join(f"{name} {mean:.4f}" for mean, name in sorted(means, reverse=True))
+    told = ", ".join(f"{name} {mean:.4f}" for mean, name in sorted(means, reverse=grid.figure.higher))
     return f"{', '.join([*where, seeds])}: {told}" if where else f"{what}: {told}"
 
 

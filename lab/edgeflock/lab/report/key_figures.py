@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgeflock.common.command.units import UNKNOWN, amount, counted, decimal
-from edgeflock.lab.history import SERVER_J, History, Point
+from edgeflock.lab.history import GLOBAL, SERVER_J, History, Point
 from edgeflock.server.costs.catalogue import MODEL_J, SENSOR_J, together
-
-FINAL, SO_FAR = "final accuracy", "accuracy so far"
 
 
 def figures(history: History) -> list[tuple[str, str, str]]:
     """Return the numbers that stand first: what, how much, a word more."""
     points = measured(history)
-    best = max(points, key=lambda point: point.evaluation.value, default=None)
+    best, name = history.best((history.models() or [GLOBAL])[0]), history.figure.name
     trained = max((round.number for round in history.training), default=0)
     found = [
         (
-            FINAL if history.ending else SO_FAR,
+            f"final {name}" if history.ending else f"{name} so far",
             decimal(points[-1].evaluation.value) if points else UNKNOWN,
             _model(history),
         ),
         (
-            "best accuracy",
+            f"best {name}",
             decimal(best.evaluation.value) if best else UNKNOWN,
             f"after {round_name(history, best.round)}" if best else "",
         ),
+        *_others(history, points),
         ("rounds", f"{trained:,}", f"of {history.config.rounds:,} asked for"),
         ("bytes", amount("bytes", history.total.get("bytes")), _ways(history)),
         ("time", amount("seconds", history.total.get("seconds")), _gathering(history)),
@@ -43,6 +42,15 @@ def figures(history: History) -> list[tuple[str, str, str]]:
     if history.total.get("energy_j"):
         found.append(("energy", amount("energy", history.total.get("energy_j")), _sources(history)))
     return found
+
+
+def _others(history: History, points: Sequence[Point]) -> list[tuple[str, str, str]]:
+    """Return the task's other metrics of the last test, in one figure."""
+    if not points or not points[-1].evaluation.others:
+        return []
+    others = points[-1].evaluation.others
+    first, *more = (f"{name} {decimal(value)}" for name, value in others.items())
+    return [("with it", first, ", ".join(more))]
 
 
 def _classes_held(history: History) -> Mapping[str, Any] | None:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from edgeflock.common.command.units import counted
 from edgeflock.lab.history import History
 from edgeflock.server.console.summary import spending
-from edgeflock.server.core import target
+from edgeflock.server.core.target import Target
 
 
 def limits(history: History) -> list[str]:
     """Return a sentence on its budgets, one on its target and one on its method's limit, if it has them."""
     told = spending(history.events, history.used)
     used = "; ".join(f"{name} {said}" for name, said in told)
-    goal = target.parse(history.config.target).accuracy
+    goal = history.target
     found = [f"Used of the budgets: {used}."] if used else []
-    found += [] if goal is None else [f"Target: accuracy {goal:g}, {_came(history, goal)}."]
+    found += [f"Target: {goal}, {_came(history, goal)}."] if goal else []
     return [*found, *_pushes(history)]
 
 
-def _came(history: History, goal: float) -> str:
-    point = history.reached(goal)
+def _came(history: History, goal: Target) -> str:
+    point = None if goal.limit is None else history.reached(goal.limit, metric=goal.metric)
     if point is not None:
         return f"reached in round {point.round:,}"
     return "not reached" if history.ending else "not reached yet"

@@ -133,7 +133,7 @@ def warning(history: History) -> str:
     tests = [
         ModelTest(point.round, point.evaluation.value, point.evaluation.loss) for point in history.curve()
     ]
-    found = console.caution(tests)
+    found = console.caution(tests, history.figure)
     if found is None:
         return ""
     best = found.best

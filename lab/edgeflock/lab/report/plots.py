@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from edgeflock.common.scores import ACCURACY, LOSS
 from edgeflock.lab.history import History
 from edgeflock.lab.plots import costs, curves, matrices, stacks
 from edgeflock.lab.plots.album import Album, Plot
@@ -19,20 +20,28 @@ BAND = "Around a mean of several models: one standard deviation over them."
 
 
 def overlaid(album: Album, subjects: Sequence[Subject]) -> list[Plot]:
-    """Return accuracy and loss against everything that there are numbers for."""
+    """Return every metric of the runs' tasks and the loss against everything that there are numbers for."""
     histories, names = _of(subjects)
     plots = []
-    for what in ("accuracy", "loss"):
+    for what in tested(histories):
         for axis in curves.axes_of(histories):
             lines = curves.evaluations(histories, names, what, axis)
             frame = curves.loss_frame(lines) if what == "loss" else curves.Frame()
             measured = _measured(subjects, what)
             draw = partial(curves.draw, lines, axis.title, measured, axis.quantity, frame=frame)
-            title = f"{what.capitalize()} against {axis.name}"
+            title = f"{begun(what).replace('_', ' ')} against {axis.name}"
             band = [BAND] if any(line.spread for line in lines) else []
             caption = " ".join([*band, *curves.remarks(lines, frame)])
             plots.append(of_lines(album, f"{what}-{axis.name}", title, caption, draw, lines, len(subjects)))
     return drawn(plots)
+
+
+def tested(histories: Sequence[History]) -> list[str]:
+    """Return by what the runs' models are judged, and the loss last; other metrics only of one run's task."""
+    measures = [history.measures for history in histories]
+    if len(histories) == 1 and measures[0][0] != ACCURACY:
+        return [one.name for one in measures[0]]
+    return [*dict.fromkeys(mine[0].name for mine in measures if mine[0] != LOSS), LOSS.name]
 
 
 def of_lines(
@@ -140,8 +149,9 @@ def _of_clients(album: Album, subject: Subject) -> list[Plot | None]:
             if model in client.scores
         ]
         words = curves.MODELS.get(model, model.replace("_", " "))
-        draw = partial(matrices.bars, scored, "accuracy")
-        title = f"Accuracy by client: {words}"
+        name = subject.history.figure.name
+        draw = partial(matrices.bars, scored, name)
+        title = f"{begun(name)} by client: {words}"
         found.append(album.add(_stem(subject, f"clients-{model}"), title, "In the last test.", draw))
     if subject.scores:
         why = "Scores of the last round: the larger, the more a client is pulled to the server's model."

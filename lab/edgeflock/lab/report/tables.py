@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from edgeflock.common.command.units import UNKNOWN, amount, decimal
 from edgeflock.lab.history import History, Point
 from edgeflock.lab.plots.names import elided
-from edgeflock.lab.report.key_figures import FINAL, SO_FAR, figures, measured, round_name
+from edgeflock.lab.report.key_figures import figures, measured, round_name
 from edgeflock.lab.report.subject import Subject
-from edgeflock.server.core import target
 from edgeflock.server.costs import catalogue
 
 _LEVEL = 0.05  # step between the accuracies that a report asks for
@@ -28,7 +27,7 @@ _DEVICE = (
 )
 _COSTS = tuple(column for column in (*catalogue.NUMBERS, *catalogue.JOULES) if column.heading)
 _TOLD = (("flops", "flops"), ("energy_j", "energy"))  # costs that not every run has
-_RUN_FIGURES = ("rounds", FINAL, "best accuracy", "bytes", "time", "operations", "energy")
+_RUN_FIGURES = ("bytes", "time", "operations", "energy")  # beside rounds, and how good the model is
 
 
 @dataclass(frozen=True)
@@ -68,40 +67,48 @@ def _both_ways(history: History, name: str) -> float:
 
 def runs(subjects: Sequence[Subject], differences: Sequence[str]) -> Table:
     """Return one row for each run: what it is, how it ended, what it reached and cost."""
-    told = [
-        {FINAL if title == SO_FAR else title: value for title, value, _ in figures(run.history)}
-        for run in subjects
-    ]
-    shown = [title for title in _RUN_FIGURES if any(title in mine for mine in told)]
+    told = [{_common(run, title): value for title, value, _ in figures(run.history)} for run in subjects]
+    judged = dict.fromkeys(title for mine in told for title in mine if title.startswith(("final ", "best ")))
+    shown = ["rounds", *judged, *(name for name in _RUN_FIGURES if any(name in mine for mine in told))]
     rows = [
         (run.name, differs or "as most of them", run.ended, *(mine.get(title, UNKNOWN) for title in shown))
         for run, differs, mine in zip(subjects, differences, told, strict=True)
     ]
-    heads = [{"best accuracy": "best"}.get(title, title) for title in shown]
+    heads = ["best" if title.startswith("best ") and len(judged) == 2 else title for title in shown]
     return Table(("run", "differs in", "ended", *heads), tuple(rows), frozenset({0, 1, 2}))
 
 
+def _common(run: Subject, title: str) -> str:
+    """Return what a figure is called in a table of runs, some of which go on."""
+    name = title.removesuffix(" so far")
+    return f"final {name}" if name != title else title
+
+
 def levels(histories: Sequence[History]) -> list[float]:
-    """Return accuracies worth asking for: the highest that were reached and by all, and the runs' targets."""
+    """Return values worth asking for: the highest that were reached and by all, and the runs' targets; of
+    what is no share the targets alone."""
     best = [max(p.evaluation.value for p in points) for history in histories if (points := measured(history))]
+    targets = [history.target.limit for history in histories if history.target.metric == history.figure]
     if not best:
         return []
+    if not all(history.figure.share and history.figure.higher for history in histories):
+        return sorted(set(filter(None, targets)))
     steps = [round(number * _LEVEL, 2) for number in range(1, int(max(best) / _LEVEL + 1e-9) + 1)]
     shared = [step for step in steps if step <= min(best)][-1:]
-    targets = [target.parse(history.config.target).accuracy for history in histories]
     return sorted({*shared, *steps[-_LEVELS:], *filter(None, targets)})
 
 
 def reached(histories: Sequence[History], names: Sequence[str]) -> Table | None:
-    """Return what every run took to its accuracies: rounds, bytes, seconds, operations, energy."""
+    """Return what every run took to its levels: rounds, bytes, seconds, operations, energy."""
     asked = levels(histories)
-    if not asked:
+    names_of = {history.figure.name for history in histories}
+    if not asked or len(names_of) > 1:  # the same level of different figures says nothing
         return None
     rows = []
     for history, name in zip(histories, names, strict=True):
         model = (history.models() or ["global"])[0]
         rows.append((name, *(_taken(history, history.reached(level, model)) for level in asked)))
-    return Table(("run", *(f"accuracy {_level(level)}" for level in asked)), tuple(rows))
+    return Table(("run", *(f"{histories[0].figure.name} {_level(level)}" for level in asked)), tuple(rows))
 
 
 def _level(level: float) -> str:
@@ -160,5 +167,5 @@ def clients(history: History) -> Table | None:
         row += [amount(one.quantity, client.costs.get(one.name)) for one in costs]
         row += [decimal(client.scores[m].value) if m in client.scores else UNKNOWN for m in models]
         rows.append(tuple(row))
-    titles = tuple(f"accuracy, {model.replace('_', ' ')}" for model in models)
+    titles = tuple(f"{history.figure.name}, {model.replace('_', ' ')}" for model in models)
     return Table((*heads, *titles), tuple(rows))

@@ -73,7 +73,7 @@ def breakdown(cell: Cell, history: History, target: float | None, measure: str) 
         cpu_s=costs.get("cpu_s", 0.0),
         server_cpu_s=values.get("server_cpu_s", 0.0),
         energy_j=costs.get("energy_j"),
-        best=max((one.evaluation.value for one in found), default=None),
+        best=history.figure.best([one.evaluation.value for one in found]),
     )
 
 

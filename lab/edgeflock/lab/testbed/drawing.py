@@ -123,7 +123,7 @@ def accuracy(cells: Sequence[HeldCell]) -> Figure | None:
             for cell in (cell for cell in known if cell.breakdown.setting == setting):
                 _line(axes, cell, methods, of)
             axes.set_xlabel(label)
-        pair[0].set_ylabel("test accuracy")
+        pair[0].set_ylabel(f"test {known[0].history.figure.name}")
         pair[0].set_title(setting)
     handles = {line.get_label(): line for axes in panels.flat for line in axes.get_lines()}
     made.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=6)

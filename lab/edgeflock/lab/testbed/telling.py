@@ -113,7 +113,7 @@ def _blocks(
 ) -> list[Block]:
     mine = [row for row in rows if row.setting == setting]
     target = max(plan.grid.targets, default=None)
-    goal = f"to accuracy {target:g}" if target is not None else "of the whole run"
+    goal = f"to {plan.grid.figure.name} {target:g}" if target is not None else "of the whole run"
     at = f"{setting}: " if setting else ""
     best = hero([row.method for row in mine], plan.grid.baseline)
     return [

@@ -6,7 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_FAR = 0.05  # of accuracy, below the best one: more than what rounds differ by
+from edgeflock.common.scores import ACCURACY, Metric
+
+_FAR = 0.05  # of a share, below the best one: more than what rounds differ by
+_FAR_RATIO = 1.25  # of another figure, above the best one where less is better
 _GROWN, _AT_LEAST = 1.5, 0.1  # of the lowest loss: times as high, and so much higher
 _ENOUGH = 3  # tests before it is said that nothing was learned
 _FALLEN, _BAD = 0.9, 0.55  # of the first loss; an accuracy that two classes have by chance
@@ -17,7 +20,7 @@ class ModelTest:
     """One test of the global model."""
 
     round: int
-    accuracy: float
+    value: float  # of the run's figure
     loss: float
 
 
@@ -29,22 +32,30 @@ class Caution:
     best: ModelTest | None
 
 
-def caution(tests: Sequence[ModelTest]) -> Caution | None:
+def caution(tests: Sequence[ModelTest], figure: Metric = ACCURACY) -> Caution | None:
     """Return what somebody should hear before using the last model; None if there is nothing to say."""
     if not tests:
         return None
-    last, best = tests[-1], max(tests, key=lambda test: test.accuracy)
-    words = _far(last, best) or _grown(tests) or _nothing(tests)
-    return Caution(words, best if best.accuracy > last.accuracy else None) if words else None
+    last, best = tests[-1], tests[0]
+    for test in tests:
+        best = test if figure.better(test.value, best.value) else best
+    words = _far(last, best, figure) or _grown(tests) or _nothing(tests, figure)
+    return Caution(words, best if figure.better(best.value, last.value) else None) if words else None
 
 
-def _far(last: ModelTest, best: ModelTest) -> str:
-    if best.accuracy - last.accuracy <= _FAR:
+def _far(last: ModelTest, best: ModelTest, figure: Metric) -> str:
+    near = best.value - last.value <= _FAR if figure.share else not _worse(last.value, best.value, figure)
+    if near:
         return ""
     return (
-        f"the last model has accuracy {last.accuracy:.4f}, far below the best one, "
-        f"{best.accuracy:.4f} in round {best.round}"
+        f"the last model has {figure.name} {last.value:.4f}, far {'below' if figure.higher else 'above'} "
+        f"the best one, {best.value:.4f} in round {best.round}"
     )
+
+
+def _worse(last: float, best: float, figure: Metric) -> bool:
+    """Whether a figure that is no share is far from the best: of one that may be anything nobody can say."""
+    return not figure.higher and best > 0 and last > _FAR_RATIO * best
 
 
 def _grown(tests: Sequence[ModelTest]) -> str:
@@ -57,11 +68,12 @@ def _grown(tests: Sequence[ModelTest]) -> str:
     return f"the loss has grown from {lowest.loss:.4f} in round {lowest.round} to {last.loss:.4f}"
 
 
-def _nothing(tests: Sequence[ModelTest]) -> str:
+def _nothing(tests: Sequence[ModelTest], figure: Metric) -> str:
     """So are runs at chance level: not much better than after the first test, and bad."""
     first, last = tests[0], tests[-1]
-    better = last.loss < _FALLEN * first.loss or last.accuracy > first.accuracy + _FAR
-    if better or len(tests) < _ENOUGH or last.accuracy > _BAD:
+    if len(tests) < _ENOUGH or figure != ACCURACY:  # what is bad of another nobody can say
         return ""
-    was = f"after {first.accuracy:.4f} and {first.loss:.4f} in round {first.round}"
-    return f"hardly anything was learned: accuracy {last.accuracy:.4f}, loss {last.loss:.4f}, {was}"
+    if last.loss < _FALLEN * first.loss or last.value > first.value + _FAR or last.value > _BAD:
+        return ""
+    was = f"after {first.value:.4f} and {first.loss:.4f} in round {first.round}"
+    return f"hardly anything was learned: accuracy {last.value:.4f}, loss {last.loss:.4f}, {was}"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from edgeflock.common.command.terminal import Line, Terminal, text_of
+from edgeflock.common.scores import ACCURACY
 from edgeflock.server.console import live
 from edgeflock.server.console.live import Moment
 from edgeflock.server.console.rows import Row, Rows
@@ -56,7 +57,7 @@ class Display:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.terminal, self.start = terminal, ""
-        self.accuracies: list[float] = []
+        self.values: list[float] = []
         self._untold, self._clock = {*_SHOWN_ELSEWHERE, *untold}, clock
         self._rows = Rows(0, 1)
         self._newest = 0  # the last round that has its line
@@ -64,9 +65,9 @@ class Display:
         self._status: pb.StatusResponse | None = None
         self._taken = self._began = self._drawn = self._spoke = clock()
 
-    def expect(self, rounds: int, eval_every: int) -> None:
-        """Take note of what rounds there will be."""
-        self._rows = Rows(rounds, eval_every)
+    def expect(self, rounds: int, eval_every: int, figure: str = ACCURACY.name) -> None:
+        """Take note of what rounds there will be, and by what their models are judged."""
+        self._rows = Rows(rounds, eval_every, figure)
 
     # ------------------------------------------------------------------------------- lines that stay
 
@@ -101,8 +102,8 @@ class Display:
         self.terminal.show(())
 
     def _show(self, row: Row) -> None:
-        if row.accuracy is not None:
-            self.accuracies.append(row.accuracy)
+        if row.value is not None:
+            self.values.append(row.value)
         self._newest = max(self._newest, row.round)
         self.say(row.line(self.terminal.width))
 
@@ -146,4 +147,4 @@ class Display:
                 return ()
             since = status.open.elapsed_s + now - self._taken
         unicode = self.terminal.unicode
-        return live.line(Moment(status, since, self.accuracies, self.start, unicode), width)
+        return live.line(Moment(status, since, self.values, self.start, unicode), width)

@@ -27,7 +27,7 @@ class Moment:
 
     status: pb.StatusResponse
     waited_s: float  # in the same state; for an open round, since it was decided to open it
-    accuracies: Sequence[float] = ()  # of the rounds so far
+    values: Sequence[float] = ()  # of the rounds so far, of what the model is judged by
     start: str = ""  # what to type where a client is missing
     unicode: bool = True
 
@@ -189,10 +189,10 @@ def _budgets(status: pb.StatusResponse) -> Part:
 
 
 def _course(moment: Moment) -> Part:
-    """How the accuracy has come along."""
-    if not moment.accuracies:
+    """How the model has come along."""
+    if not moment.values:
         return _DROPPED
-    last: Piece = (f"{moment.accuracies[-1]:.4f}", "good")
-    drawn = _SPARKS if moment.unicode and len(moment.accuracies) > 1 else ()
-    curves: list[Line] = [[(spark(moment.accuracies, most) + " ", "good"), last] for most in drawn]
+    last: Piece = (f"{moment.values[-1]:.4f}", "good")
+    drawn = _SPARKS if moment.unicode and len(moment.values) > 1 else ()
+    curves: list[Line] = [[(spark(moment.values, most) + " ", "good"), last] for most in drawn]
     return (*curves, [last], ())

@@ -8,12 +8,14 @@ from typing import Any
 
 from edgeflock.common.command.terminal import Line, Piece, length
 from edgeflock.common.command.units import decimals, size
+from edgeflock.common.scores import ACCURACY, LOSS, figure_told
 from edgeflock.server.costs.budget import unmeasured
 
 COMMITTED = ("round_committed", "last_round_committed")
 _GLOBAL = "global"  # the model that targets and curves mean
 _PATIENCE = 3  # rounds whose line waits for an evaluation, at most
 _NAMED = 3  # clients that are named, at most
+_SHORT = {"accuracy": "acc", "perplexity": "perpl"}  # where there is little room
 
 
 @dataclass
@@ -28,7 +30,8 @@ class Row:
     budget: str = ""  # shares used
     closing: bool = False  # the task after the last round
     missed: tuple[str, ...] = ()  # members whose update does not count
-    accuracy: float | None = None
+    figure: str = ACCURACY.name  # by which the model is judged
+    value: float | None = None
     loss: float | None = None
     best: bool = False  # no round before was so good
 
@@ -47,8 +50,7 @@ class Row:
         whose, shown = ("train", self.train_loss) if self.loss is None else ("test", self.loss)
         return [
             (self._name(), "bold"),
-            ("  accuracy ", ""),
-            (decimal(self.accuracy), "good" if self.best else ""),
+            *self._judged(self.figure),
             (f"  {whose:>5} loss {decimal(shown)}", ""),
             (f"  {size(self.bytes):>9}  {self.seconds:7.2f} s", "dim"),
         ]
@@ -57,11 +59,15 @@ class Row:
         shown = self.train_loss if self.loss is None else self.loss
         return [
             (self._name(), "bold"),
-            ("  acc ", ""),
-            (decimal(self.accuracy), "good" if self.best else ""),
+            *self._judged(_SHORT.get(self.figure, self.figure)),
             (f"  loss {decimal(shown)}", ""),
             (f"  {size(self.bytes):>8}  {decimals(self.seconds, 2)} s", "dim"),
         ]
+
+    def _judged(self, name: str) -> list[Piece]:
+        if name == LOSS.name:  # which stands beside it
+            return []
+        return [(f"  {name} ", ""), (decimal(self.value), "good" if self.best else "")]
 
     def _name(self) -> str:
         width = len(str(self.rounds))
@@ -86,8 +92,9 @@ class Rows:
 
     rounds: int
     eval_every: int
+    figure: str = ACCURACY.name
     waiting: dict[int, Row] = field(default_factory=dict)
-    best: float = float("-inf")  # accuracy so far
+    best: float | None = None  # value so far
 
     def take(self, name: str, fields: Mapping[str, Any]) -> Iterator[Row]:
         """Take one event and yield the rows that are complete now."""
@@ -96,9 +103,11 @@ class Rows:
             self.waiting[number] = self._row(number, name, fields)
         elif name == "evaluated" and number in self.waiting and is_global(fields):
             row = self.waiting[number]
-            row.accuracy, row.loss = numeric(fields, "accuracy"), numeric(fields, "loss")
-            row.best = row.accuracy is not None and row.accuracy > self.best
-            self.best = max(self.best, row.accuracy or 0.0)
+            figure = figure_told(fields)
+            row.figure = self.figure = figure.name
+            row.value, row.loss = numeric(fields, figure.name), numeric(fields, "loss")
+            if row.value is not None and (self.best is None or figure.better(row.value, self.best)):
+                row.best, self.best = True, row.value
         yield from self.rest() if name == "run_ended" else self._complete()
 
     def rest(self) -> Iterator[Row]:
@@ -115,6 +124,7 @@ class Rows:
             numeric(fields, "loss"),
             shares(fields),
             closing=name == "last_round_committed",
+            figure=self.figure,
             missed=tuple(fields.get("not_counted") or ()),
         )
 
@@ -127,7 +137,7 @@ class Rows:
     def _known(self, row: Row) -> bool:
         last = row.closing or row.round == self.rounds
         expected = self.eval_every > 0 and (last or row.round % self.eval_every == 0)
-        return row.accuracy is not None or not expected
+        return row.value is not None or not expected
 
 
 def is_global(fields: Mapping[str, Any]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgeflock.common.command.terminal import safe
+from edgeflock.common.scores import figure_told
 from edgeflock.server.journal.reader import Event
 
 _SENTENCES: dict[str, str] = {
@@ -27,7 +28,7 @@ _SENTENCES: dict[str, str] = {
     ),
     "client_released": "{client} takes part again: {reason}",
     "refused": "{client} is refused ({times} so far): {sentence}",
-    "evaluated": "round {round}: the {model} model has accuracy {accuracy:.4f}, loss {loss:.4f}",
+    "evaluated": "round {round}: the {model} model has {judged}",
     "evaluation_failed": "round {round}: its models cannot be tested: {reason}",
     "run_paused": "round {round}: the run pauses: {reason}",
     "run_resumed": "round {round}: the run goes on",
@@ -61,11 +62,19 @@ def sentence(name: str, fields: Mapping[str, Any]) -> str:
     """Return what happened; of an event that this version does not know, its name and fields."""
     words = {key: _word(value) for key, value in fields.items()}
     try:
+        if name == "evaluated":
+            words["judged"] = _judged(fields)
         if name in _COMMITTED:
             return safe(_committed(_COMMITTED[name].format(**words), fields))
         return safe(_SENTENCES[name].format(**words))
     except (KeyError, ValueError, TypeError):
         return safe(" ".join([name, *(f"{key}={value}" for key, value in words.items())]))
+
+
+def _judged(fields: Mapping[str, Any]) -> str:
+    """Return what a model is judged by, and its loss."""
+    names = dict.fromkeys((figure_told(fields).name, "loss"))
+    return ", ".join(f"{name} {fields[name]:.4f}" for name in names)
 
 
 def _committed(done: str, fields: Mapping[str, Any]) -> str:

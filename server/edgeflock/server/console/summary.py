@@ -9,13 +9,13 @@ from pathlib import Path
 
 from edgeflock.common.command.terminal import Terminal, spark
 from edgeflock.common.command.units import amount, size
-from edgeflock.common.scores import LOCAL, POOLED
+from edgeflock.common.scores import ACCURACY, LOCAL, POOLED, Metric, figure_told
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.console.caution import ModelTest, caution
 from edgeflock.server.console.onward import onward
 from edgeflock.server.console.rows import COMMITTED, budgets, decimal, is_global
 from edgeflock.server.console.totals import Totals, totals
-from edgeflock.server.core.target import parse
+from edgeflock.server.core.target import Target, parse
 from edgeflock.server.costs.budget import RESOURCES, unmeasured
 from edgeflock.server.costs.time_line import GATHER, PAUSED
 from edgeflock.server.files import run_dir as rundir
@@ -23,8 +23,9 @@ from edgeflock.server.files.run_toml import from_toml
 from edgeflock.server.journal.reader import Event, Feed
 
 _GROUPS = {LOCAL: "clients, own test", POOLED: "clients, pooled test"}
+_NO_METRICS = ("round", "loss", "members", "deviation", "worst_tenth")
 _TELLING = (*COMMITTED, "run_ended")
-_CURVE = 40  # accuracies that are drawn
+_CURVE = 40  # values that are drawn
 
 Table = list[tuple[str, str]]
 
@@ -41,18 +42,18 @@ def title(config: ServerConfig, run_dir: Path) -> str:
 
 def conclude(terminal: Terminal, run_dir: Path) -> None:
     """Write the table of a run that is over, and what to type next."""
-    goal = parse(from_toml(run_dir / rundir.RUN_TOML).target).accuracy
     with closing(Feed(run_dir)) as feed:
-        events = feed.read()
-    found, tests = rows(run_dir, events, goal), tested(events)
+        events, measures = feed.read(), feed.measures()
+    goal = parse(from_toml(run_dir / rundir.RUN_TOML).target, measures)
+    found, tests = rows(run_dir, events, goal, measures[0]), tested(events)
     if terminal.moves and terminal.unicode and len(tests) > 1:
-        found.insert(4, ("course", spark([test.accuracy for test in tests], _CURVE)))
+        found.insert(4, ("course", spark([test.value for test in tests], _CURVE)))
     terminal.say(())
     width = max(len(name) for name, _ in found)
     for name, value in found:
         terminal.say([(f"{name:<{width}}  ", "dim"), (value, "")], indent=width + 2)
     terminal.say(())
-    for name, words in onward(run_dir, caution(tests)):
+    for name, words in onward(run_dir, caution(tests, measures[0])):
         terminal.say([(f"{name}: {words}", "warning" if name == "caution" else "bold")], indent=len(name) + 2)
 
 
@@ -66,10 +67,10 @@ def tested(events: Iterable[Event]) -> list[ModelTest]:
     """Return the tests of the global model by round; the last one of a round that was tested again."""
     found = {}
     for event in standing(events):
-        figures = [event.number(name) for name in ("round", "accuracy", "loss")]
+        figures = [event.number(name) for name in ("round", figure_told(event.fields).name, "loss")]
         if event.name == "evaluated" and is_global(event.fields) and None not in figures:
-            round, accuracy, loss = (float(figure or 0.0) for figure in figures)
-            found[round] = ModelTest(int(round), accuracy, loss)
+            round, value, loss = (float(figure or 0.0) for figure in figures)
+            found[round] = ModelTest(int(round), value, loss)
     return [found[round] for round in sorted(found)]
 
 
@@ -85,19 +86,20 @@ def standing(events: Iterable[Event]) -> list[Event]:
     return found
 
 
-def rows(run_dir: Path, events: Iterable[Event], goal: float | None = None) -> Table:
-    """Return the table; `goal` is the accuracy the run was to reach."""
+def rows(
+    run_dir: Path, events: Iterable[Event], goal: Target | None = None, figure: Metric = ACCURACY
+) -> Table:
+    """Return the table; `goal` is what the run was to reach, `figure` what its models are judged by."""
     events, ledger = standing(events), totals(run_dir)
     committed = [event for event in events if event.name in COMMITTED]
     rounds = [event for event in committed if event.name == "round_committed"]
     tested = [event for event in events if event.name == "evaluated" and is_global(event.fields)]
-    accuracies = [number for event in tested if (number := event.number("accuracy")) is not None]
+    values = [number for event in tested if (number := event.number(figure.name)) is not None]
     return [
         ("ended", _ending(events)),
         ("rounds", str(max((int(event.number("round") or 0) for event in rounds), default=0))),
-        ("final accuracy", decimal(accuracies[-1] if accuracies else None)),
-        ("best accuracy", decimal(max(accuracies, default=None))),
-        *([("target", _target(goal, accuracies))] if goal else []),
+        *_judged(tested, values, figure),
+        *([("target", _target(goal, tested))] if goal else []),
         *_groups(events),
         *_paid(ledger, committed),
         *ledger.rows(),
@@ -107,9 +109,24 @@ def rows(run_dir: Path, events: Iterable[Event], goal: float | None = None) -> T
     ]
 
 
-def _target(goal: float, accuracies: Iterable[float]) -> str:
-    came = "reached" if any(accuracy >= goal for accuracy in accuracies) else "not reached"
-    return f"accuracy {goal:g}, {came}"
+def _judged(tested: Sequence[Event], values: Sequence[float], figure: Metric) -> Iterator[tuple[str, str]]:
+    """Yield how good the global model is, last and at its best."""
+    others = [f"{name} {decimal(value)}" for name, value in _others(tested[-1], figure)] if values else []
+    yield f"final {figure.name}", ", ".join([decimal(values[-1] if values else None), *others])
+    yield f"best {figure.name}", decimal(figure.best(values))
+
+
+def _others(event: Event, figure: Metric) -> Iterator[tuple[str, float]]:
+    """Yield the task's other metrics of an evaluation."""
+    for name in event.fields:
+        value = event.number(name)
+        if value is not None and name not in (figure.name, *_NO_METRICS):
+            yield name, value
+
+
+def _target(goal: Target, tested: Iterable[Event]) -> str:
+    came = "reached" if any(goal.met(event.number(goal.metric.name)) for event in tested) else "not reached"
+    return f"{goal}, {came}"
 
 
 def _paid(ledger: Totals, committed: Sequence[Event]) -> Iterator[tuple[str, str]]:
@@ -132,8 +149,8 @@ def _groups(events: Iterable[Event]) -> Iterator[tuple[str, str]]:
         str(e.fields.get("model")): e for e in events if e.name == "evaluated" and not is_global(e.fields)
     }
     for model, event in last.items():
-        members = int(event.number("members") or 1)
-        found = f"{'mean ' if members > 1 else ''}accuracy {decimal(event.number('accuracy'))}"
+        members, name = int(event.number("members") or 1), figure_told(event.fields).name
+        found = f"{'mean ' if members > 1 else ''}{name} {decimal(event.number(name))}"
         if members > 1:
             found += f", deviation {decimal(event.number('deviation'))}"
             found += f", worst tenth {decimal(event.number('worst_tenth'))}, of {members} models"

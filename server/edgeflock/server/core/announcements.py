@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from edgeflock.common.scores import Metric
 from edgeflock.server.core.decisions import Conduct, Ended, Paused, Record, Released, RoundClosed, Scored
 from edgeflock.server.core.effects import Announce
 from edgeflock.server.core.testing import evaluated
@@ -11,7 +12,7 @@ from edgeflock.server.core.testing import evaluated
 Names = Mapping[int, str]  # client ids by seat
 
 
-def of_record(record: Record, names: Names, trained: int) -> tuple[Announce, ...]:
+def of_record(record: Record, names: Names, trained: int, figure: Metric) -> tuple[Announce, ...]:
     """Return what is said of a decision: who is left out or in, what is cut short, paused or scored."""
     match record:
         case Conduct():
@@ -24,7 +25,7 @@ def of_record(record: Record, names: Names, trained: int) -> tuple[Announce, ...
         case Paused(on=True, round=round):
             return (_written("pause_asked", round=round),)
         case Scored(round=round, scores=scores):
-            return tuple(evaluated(round, model, found) for model, found in scores)
+            return tuple(evaluated(round, model, found, figure) for model, found in scores)
         case Ended(kind=kind, reason=reason, round=round):
             ended = _written("run_ended", kind=str(kind), reason=reason, round=trained)
             discarded = _written("round_discarded", round=round, reason=reason)

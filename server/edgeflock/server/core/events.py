@@ -36,8 +36,8 @@ class Started:
     conduct: tuple[Conduct, ...] = ()  # of clients with bad updates
     samples: Mapping[int, int] = field(default_factory=dict)  # n_i by seat
     scored: Mapping[str, int] = field(default_factory=dict)  # of each model the newest round that has a score
-    accuracy: float | None = None  # of the last one committed
-    best: tuple[float, int] | None = None  # the best accuracy, and its round
+    score: Summary | None = None  # of the last one committed
+    best: tuple[float, int] | None = None  # the best value of the run's figure, and its round
     paused: bool = False  # by an operator
     stop: str = ""  # an operator's reason to end the run
     untested: tuple[TestModel, ...] = ()  # of earlier rounds: tests that were cut off

@@ -156,7 +156,8 @@ class RunMachine:
 
     def announcements(self, record: Record) -> tuple[Announce, ...]:
         """Return what is said of a decision; the journal takes both at once."""
-        return announcements.of_record(record, self.roster.names, self.trained)
+        figure = self.rules.tests.figure
+        return announcements.of_record(record, self.roster.names, self.trained, figure)
 
     # ------------------------------------------------------------------------------------ events
 
@@ -290,7 +291,7 @@ class RunMachine:
         decided = event.open is not None and event.open.counted is not None  # its commit comes first
         if self.wishes.stopping and not event.over and not decided:
             return self._end(EndingKind.STOPPED, self.wishes.stopping)
-        reached = self.rules.tests.target.reached(self.committed, event.accuracy)
+        reached = self.testing.target_reached(self.committed, event.score)
         if reason := event.over or reached or ("" if prepare else event.limit):
             return self._end(EndingKind.COMPLETED, reason)
         if self.committed >= self.rules.rounds and not self.over:  # or fewer are asked for than before

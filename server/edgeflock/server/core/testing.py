@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from edgeflock.common.scores import GLOBAL, GLOBAL_TRAIN, Summary
+from edgeflock.common.scores import ACCURACY, GLOBAL, GLOBAL_TRAIN, Metric, Summary
 from edgeflock.server.core.decisions import Scored
 from edgeflock.server.core.effects import Announce, Effect, TestModel
 from edgeflock.server.core.target import Target
@@ -27,6 +27,7 @@ class Tests:
     clients: tuple[str, ...] = ()  # what clients test their own models on
     target: Target = field(default_factory=Target)
     beside: tuple[tuple[str, int], ...] = ()  # other models, each with its own number of rounds, from 1
+    figure: Metric = ACCURACY  # by which models are judged
 
     def includes(self, round: int) -> bool:
         return self.every > 0 and (round % self.every == 0 or round == self.last)
@@ -57,7 +58,7 @@ class Testing:
 
     def __init__(self, tests: Tests) -> None:
         self.tests = tests
-        self.best: tuple[float, int] | None = None  # accuracy and round
+        self.best: tuple[float, int] | None = None  # value of the figure, and round
         # Invariant: what is begun is of a committed round, and neither known nor failed.
         self.begun: set[TestModel] = set()
         self._over: dict[str, int] = {}  # by model: the newest round that has a score, or failed in this life
@@ -97,7 +98,7 @@ class Testing:
         """The journal holds these scores."""
         self._end(scored.round, scored.models)
         score = dict(scored.scores).get(GLOBAL)
-        if score is not None and (self.best is None or score.value > self.best[0]):
+        if score is not None and (self.best is None or self.tests.figure.better(score.value, self.best[0])):
             self.best = (score.value, scored.round)
 
     def fail(self, round: int, models: tuple[str, ...]) -> None:
@@ -114,8 +115,11 @@ class Testing:
 
     def reached(self, scored: Scored) -> str:
         """Return why the run ends with these scores; empty if it does not."""
-        score = dict(scored.scores).get(GLOBAL)
-        return self.tests.target.reached(scored.round, score.value if score else None)
+        return self.target_reached(scored.round, dict(scored.scores).get(GLOBAL))
+
+    def target_reached(self, round: int, score: Summary | None) -> str:
+        """Return why the run ends with a round of that score; empty if it does not."""
+        return self.tests.target.reached(round, score, self.tests.figure)
 
     @property
     def kept(self) -> set[int]:
@@ -123,10 +127,12 @@ class Testing:
         return {*(test.round for test in self.begun), *([self.best[1]] if self.best else [])}
 
 
-def evaluated(round: int, model: str, found: Summary) -> Announce:
+def evaluated(round: int, model: str, found: Summary, figure: Metric = ACCURACY) -> Announce:
     """Return what is said of an evaluation, in the transaction that writes it."""
     fields: dict[str, object] = {"round": round, "model": model}
-    fields |= {"accuracy": found.value, "loss": found.loss}
+    fields |= {figure.name: found.value, "loss": found.loss, **found.others}
+    if figure != ACCURACY:
+        fields |= {"figure": figure.name, "higher": figure.higher}
     if found.members > 1 or model not in (GLOBAL, GLOBAL_TRAIN):
         group = {"members": found.members, "deviation": found.deviation, "worst_tenth": found.worst_tenth}
         fields |= group

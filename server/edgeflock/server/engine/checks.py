@@ -9,6 +9,7 @@ from edgeflock.common.errors import MalformedMessage
 from edgeflock.common.payload.package import Package
 from edgeflock.common.reason import Reason
 from edgeflock.common.scores import LOCAL, POOLED, ClientScore
+from edgeflock.common.tasks.kit.marking import Marking
 from edgeflock.server.learning.work import UploadSpec
 
 _NEEDED = ("samples", "steps", "loss")  # scalars of every update
@@ -24,17 +25,21 @@ class Unfit(MalformedMessage):
         self.reason = reason
 
 
-def check_scores(scores: Sequence[ClientScore]) -> None:
-    """Raise Unfit unless every score can be one, and none is told twice."""
+def check_scores(scores: Sequence[ClientScore], marking: Marking) -> None:
+    """Raise Unfit unless every score can be one of the run's task, and none is told twice."""
     for score in scores:
         if score.model not in (LOCAL, POOLED):
             raise Unfit(
                 Reason.MALFORMED, f"a score has the name {score.model[:40]!r}, known are {LOCAL}, {POOLED}"
             )
-        counts = 0 < score.samples <= _MOST and score.hits <= score.samples
+        counts = 0 < score.samples <= _MOST and (score.hits <= score.samples or score.sums)
         if not counts or not math.isfinite(score.loss) or abs(score.loss) > _LARGEST:
             stated = f"{score.hits} hits of {score.samples} samples and loss {score.loss}"
             raise Unfit(Reason.MALFORMED, f"the score {score.model} states {stated}")
+        try:
+            marking.of_client(score)
+        except ValueError as error:
+            raise Unfit(Reason.MALFORMED, f"the score {score.model} states {error}") from error
     if len({score.model for score in scores}) < len(scores):
         raise Unfit(Reason.MALFORMED, "a score is told twice")
 

@@ -55,7 +55,7 @@ async def _write(means: Means, machine: RunMachine, opened: OpenRound, effect: C
     stepped = await means.threads.compute(_step_and_save, means, round, effect, opened)
     rows = bookkeeping.close_round(machine, opened)
     metrics = {**stepped.metrics, **bookkeeping.server_use(number, tested_s=means.scoring.took_s)}
-    scores = ClientScores.of(opened.scores, effect.outcomes)
+    scores = ClientScores.of(means.scoring.marking, opened.scores, effect.outcomes)
     with bookkeeping.unwritten(rows) as costs:
         line = canonical_line(
             machine.roster.names, effect, metrics, bookkeeping.time_line.of(number), rows.rows

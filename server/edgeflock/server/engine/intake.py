@@ -252,7 +252,7 @@ class Intake:
             return Refused(Reason.NO_SUCH_TASK, words)
         try:
             check_package(header.package, opened.work.uploads, opened.work.scalars)
-            check_scores(header.described.scores)
+            check_scores(header.described.scores, self._means.scoring.marking)
         except Unfit as unfit:
             return Refused(unfit.reason, str(unfit))
         return opened

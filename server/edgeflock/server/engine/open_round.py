@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.package import Package
-from edgeflock.common.scores import Score
+from edgeflock.common.scores import ClientScore
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import Outcome
 from edgeflock.server.costs.budget import STATED, Budget, credible
@@ -55,7 +55,7 @@ class OpenRound:
     began: float  # when it was decided to open it
     updates: dict[int, SpooledUpdate] = field(default_factory=dict)  # complete and checked
     costs: dict[int, Row] = field(default_factory=dict)  # as the clients stated them
-    scores: dict[int, dict[str, Score]] = field(default_factory=dict)  # of clients' own models
+    scores: dict[int, tuple[ClientScore, ...]] = field(default_factory=dict)  # as the clients tell them
     moved: dict[int, bool | None] = field(default_factory=dict)  # whether clients' own states moved
     _came: dict[int, float] = field(default_factory=dict)  # when it was complete, by seat
     _held_up: dict[int, float] = field(default_factory=dict)  # by tests of clients' own models, by seat
@@ -129,7 +129,7 @@ class OpenRound:
         entry.finish()
         self._came[seat] = time.monotonic()
         self.updates[seat] = SpooledUpdate(seat, described.package, entry.data_path, self.work.layouts)
-        self.scores[seat] = {one.model: one.score for one in described.scores}
+        self.scores[seat] = described.scores
         self.moved[seat] = described.moved
         self._personal.forget(seat)  # its file is closed; who asks again gets the same once more
 

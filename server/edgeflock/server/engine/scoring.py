@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.common.scores import GLOBAL, GLOBAL_TRAIN, Score, Summary, summarise
+from edgeflock.common.scores import GLOBAL, GLOBAL_TRAIN, ClientScore, Score, Summary
+from edgeflock.common.tasks.kit.marking import Marking
 from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.base import ServerHalf, State
 from edgeflock.server.core.decisions import Outcome
@@ -37,9 +38,14 @@ class Scoring:
     """
 
     def __init__(
-        self, testers: Testers | None, tests: Tests, time_line: RoundTimes, threads: Threads
+        self,
+        testers: Testers | None,
+        tests: Tests,
+        time_line: RoundTimes,
+        threads: Threads,
+        marking: Marking,
     ) -> None:
-        self.tests = tests
+        self.tests, self.marking = tests, marking
         self.took_s = 0.0  # the last `take`
         self._testers, self._time_line, self._threads = testers, time_line, threads
         self._taken: dict[TestModel, Run] = {}
@@ -60,8 +66,8 @@ class Scoring:
         """Return what is to be called exactly once, in any thread, with copies of all that it needs."""
         assert self._testers is not None  # only what can be tested is asked for
         if GLOBAL in test.models:
-            return _result(self._testers, half, state)
-        return _others(self._testers, half, state, test.models)
+            return _result(self._testers, half, state, self.marking)
+        return _others(self._testers, half, state, test.models, self.marking)
 
     async def test(
         self, test: TestModel, learner: Learner, checkpoints: Checkpoints, journal: Journal
@@ -86,7 +92,7 @@ class Scoring:
         self._taken[test] = self._take(test, learner.half, state)
 
 
-def _result(testers: Testers, half: ServerHalf[Any], state: State) -> Run:
+def _result(testers: Testers, half: ServerHalf[Any], state: State, marking: Marking) -> Run:
     """Copy the global model, if it is a whole one."""
     if not half.has_global:
         return dict
@@ -97,10 +103,12 @@ def _result(testers: Testers, half: ServerHalf[Any], state: State) -> Run:
     except BaseException:
         evaluator.release()
         raise
-    return _released(evaluator, lambda: {GLOBAL: summarise([evaluator.score(testers.test)])})
+    return _released(evaluator, lambda: {GLOBAL: marking.summarise([evaluator.score(testers.test)])})
 
 
-def _others(testers: Testers, half: ServerHalf[Any], state: State, models: Collection[str]) -> Run:
+def _others(
+    testers: Testers, half: ServerHalf[Any], state: State, models: Collection[str], marking: Marking
+) -> Run:
     """Copy what the method's other models are made of, and the global one for the training data."""
     evaluator = testers.others
     assert evaluator is not None
@@ -124,7 +132,7 @@ def _others(testers: Testers, half: ServerHalf[Any], state: State, models: Colle
         if result is not None and testers.train is not None:
             evaluator.load(*result)
             found[GLOBAL_TRAIN].append(evaluator.score(testers.train))
-        return {name: summarise(scores) for name, scores in found.items()}
+        return {name: marking.summarise(scores) for name, scores in found.items()}
 
     return _released(evaluator, run)
 
@@ -152,20 +160,29 @@ def _in_words(error: Exception) -> str:
 class ClientScores:
     """The scores of the counted members of one round, by seat and name."""
 
+    marking: Marking
     by_seat: Mapping[int, Mapping[str, Score]]
 
     @classmethod
-    def of(cls, scores: Mapping[int, Mapping[str, Score]], outcomes: Iterable[Outcome]) -> ClientScores:
+    def of(
+        cls, marking: Marking, told: Mapping[int, Sequence[ClientScore]], outcomes: Iterable[Outcome]
+    ) -> ClientScores:
         """Keep those of the members whose update counts."""
         counted = [item.seat for item in outcomes if item.verdict is Verdict.COUNTED]
-        return cls({seat: scores[seat] for seat in counted if scores.get(seat)})
+        scores = {
+            seat: {one.model: marking.of_client(one) for one in told[seat]}
+            for seat in counted
+            if told.get(seat)
+        }
+        return cls(marking, scores)
 
     def summaries(self) -> dict[str, Summary]:
         """Return how each kind of model does over all that were tested."""
         names = sorted({name for mine in self.by_seat.values() for name in mine})
         groups = {name: [mine[name] for mine in self.by_seat.values() if name in mine] for name in names}
-        return {name: summarise(group) for name, group in groups.items()}
+        return {name: self.marking.summarise(group) for name, group in groups.items()}
 
     def announcements(self, round: int) -> list[Announce]:
         """Return what is said of them, once they are durable."""
-        return [evaluated(round, name, found) for name, found in self.summaries().items()]
+        figure = self.marking.figure
+        return [evaluated(round, name, found, figure) for name, found in self.summaries().items()]

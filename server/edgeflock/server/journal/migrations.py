@@ -34,6 +34,17 @@ SEALED = {
         "outcomes": "epoch, round, seat, digest, verdict",
         "conduct": "seat, refused, in_row, until, reason",
     },
+    8: {
+        "meta": "name, value",
+        "seats": "seat, client_id, samples",
+        "rosters": "number, samples",
+        "rounds": (
+            "epoch, round, cohort, roster, extended, counted, last, committed, model_digest, state_digest"
+        ),
+        "outcomes": "epoch, round, seat, digest, verdict, moved",
+        "conduct": "seat, refused, in_row, until, reason",
+        "evaluations": "epoch, round, model, accuracy, loss, samples, members, deviation, worst_tenth",
+    },
 }
 
 
@@ -137,6 +148,13 @@ def _scores_and_moved(connection: sqlite3.Connection) -> None:
     _moved(connection)
 
 
+def _tasks(connection: sqlite3.Connection) -> None:
+    """What a model is judged by need not be its accuracy, and there may be other metrics beside it."""
+    for table in ("evaluations", "client_scores"):
+        connection.execute(f"ALTER TABLE {table} RENAME COLUMN accuracy TO value")
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN others TEXT NOT NULL DEFAULT '{{}}'")
+
+
 STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (  # the first is from version 1 to 2
     _groups_of_models,
     _rosters,
@@ -145,4 +163,5 @@ STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (  # the first is from
     _conduct,
     _words,
     _scores_and_moved,
+    _tasks,
 )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from edgeflock.common.scores import Metric, Summary, measures_from_text
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import Conduct, Ended, EndingKind, Outcome, RoundOpened
 from edgeflock.server.core.effects import TestModel
@@ -67,6 +68,11 @@ class Resumed:
         return scores.read_untested(self.meta)
 
     @property
+    def measures(self) -> tuple[Metric, ...]:
+        """By what its models are judged, the figure first."""
+        return measures_from_text(self.meta.get(scores.MEASURES))
+
+    @property
     def paused(self) -> bool:
         """Whether an operator has it pause."""
         return self.meta.get("paused") == "1"
@@ -96,9 +102,9 @@ class PastRound:
 class PastScores:
     """How the models have done."""
 
-    best: tuple[float, int] | None  # accuracy of the global one, and round
+    best: tuple[float, int] | None  # value of the global one, and round
     newest: Mapping[str, int]  # of each model the newest round that has a score
-    accuracy: float | None  # of the global one in the round that was asked for, if the journal knows it
+    score: Summary | None  # of the global one in the round that was asked for, if the journal knows it
 
 
 class Past:
@@ -234,7 +240,7 @@ class Past:
         return PastScores(
             scores.read_best(self._connection),
             scores.read_newest(self._connection, self._epoch),
-            scores.read_accuracy(self._connection, self._epoch, round),
+            scores.read_score(self._connection, self._epoch, round),
         )
 
     def _held(self, round: int) -> int:

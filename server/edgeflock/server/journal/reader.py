@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from edgeflock.common.errors import MissingData
-from edgeflock.common.scores import Summary
+from edgeflock.common.scores import ACCURACY, LOSS, Metric, Summary
 from edgeflock.common.sensors import MODEL
 from edgeflock.server.costs import catalogue
 from edgeflock.server.costs.catalogue import Rule
 from edgeflock.server.journal import costs
 from edgeflock.server.journal.file import JournalFile, Unready, Value
 from edgeflock.server.journal.past import Past
-from edgeflock.server.journal.scores import read_best
+from edgeflock.server.journal.scores import COLUMNS, read_best, read_measures, summary_of
 
 Key = tuple[int, int]  # of a round: epoch and number
 Numbers = Mapping[str, float]
@@ -153,6 +153,11 @@ class Feed:
         with contextlib.suppress(Unready):
             return self._reader is not None and self._reader.ended()
         return False
+
+    def measures(self) -> tuple[Metric, ...]:
+        """Return by what the run's models are judged."""
+        self._reader = self._reader or begun(self._run_dir)
+        return (ACCURACY, LOSS) if self._reader is None else self._reader.measures()
 
     def close(self) -> None:
         if self._reader is not None:
@@ -300,16 +305,19 @@ class Reader:
     def evaluations(self) -> dict[Key, dict[str, Summary]]:
         """Return how models did, by round and by name."""
         found: dict[Key, dict[str, Summary]] = {}
-        for epoch, number, model, accuracy, loss, *more in self._ask(
-            "SELECT epoch, round, model, accuracy, loss, samples, members, deviation, worst_tenth "
-            "FROM evaluations"
-        ):
-            summary = Summary(accuracy, math.nan if loss is None else loss, *more)
-            found.setdefault((epoch, number), {})[model] = summary
+        question = f"SELECT epoch, round, model, {COLUMNS} FROM evaluations"
+        for epoch, number, model, *row in self._ask(question):
+            with self._file.readable():
+                found.setdefault((epoch, number), {})[model] = summary_of(*row)
         return found
 
+    def measures(self) -> tuple[Metric, ...]:
+        """Return by what the run's models are judged: its figure, its task's other metrics, the loss."""
+        with self._file.readable():
+            return read_measures(self._file.connection)
+
     def best(self) -> tuple[float, int] | None:
-        """Return accuracy and round of the best global model, None if none was tested."""
+        """Return value and round of the best global model, None if none was tested."""
         with self._file.readable():
             return read_best(self._file.connection)
 
@@ -317,11 +325,13 @@ class Reader:
         """Return how clients' own models did in their last test, by seat and by name."""
         found: dict[int, dict[str, Summary]] = {}  # bare columns are of the row that has the maximum
         latest = "max(epoch * 1000000000 + round)"
-        question = (
-            f"SELECT seat, model, accuracy, loss, samples, {latest} FROM client_scores GROUP BY seat, model"
-        )
-        for seat, model, *score, _ in self._ask(question):
-            found.setdefault(seat, {})[model] = Summary(*score)
+        columns = f"seat, model, value, loss, samples, others, {latest}"
+        for seat, model, value, loss, samples, others, _ in self._ask(
+            f"SELECT {columns} FROM client_scores GROUP BY seat, model"
+        ):
+            with self._file.readable():
+                summary = Summary(value, loss, samples, others=json.loads(others))
+            found.setdefault(seat, {})[model] = summary
         return found
 
     # ---------------------------------------------------------------------------------------- what it cost

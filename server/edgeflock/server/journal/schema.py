@@ -69,21 +69,23 @@ CREATE TABLE round_costs (
 ) STRICT;
 CREATE TABLE evaluations (
   epoch INTEGER NOT NULL, round INTEGER NOT NULL, model TEXT NOT NULL,
-  accuracy REAL NOT NULL, loss REAL, samples INTEGER NOT NULL, -- NULL: not a number
-  members INTEGER NOT NULL DEFAULT 1,         -- models of that name; accuracy and loss are means
-  deviation REAL NOT NULL DEFAULT 0, worst_tenth REAL NOT NULL DEFAULT 0, -- of their accuracy
+  value REAL NOT NULL, loss REAL, samples INTEGER NOT NULL, -- value: of the run's figure; NULL: not a number
+  members INTEGER NOT NULL DEFAULT 1,         -- models of that name; value, loss and the others are means
+  deviation REAL NOT NULL DEFAULT 0, worst_tenth REAL NOT NULL DEFAULT 0, -- of their values
+  others TEXT NOT NULL DEFAULT '{}',          -- the task's other metrics by name, JSON
   seal INTEGER,
   PRIMARY KEY (epoch, round, model)
 ) STRICT;
 CREATE TABLE client_scores (                  -- clients' own models, on their own test samples or the pooled
   epoch INTEGER NOT NULL, round INTEGER NOT NULL, seat INTEGER NOT NULL REFERENCES seats (seat),
-  model TEXT NOT NULL, samples INTEGER NOT NULL, accuracy REAL NOT NULL, loss REAL NOT NULL,
+  model TEXT NOT NULL, samples INTEGER NOT NULL, value REAL NOT NULL, loss REAL NOT NULL,
+  others TEXT NOT NULL DEFAULT '{}',
   PRIMARY KEY (epoch, round, seat, model)
 ) STRICT;
 CREATE TABLE events (
   cursor INTEGER PRIMARY KEY, at REAL NOT NULL, name TEXT NOT NULL, fields TEXT NOT NULL
 ) STRICT;
-""".format(columns=", ".join(_COLUMNS.values()))
+""".replace("{columns}", ", ".join(_COLUMNS.values()))
 TABLES = tuple(re.findall(r"CREATE TABLE (\w+)", _TABLES))
 
 _SEALED = {  # what is decided: each row carries a checksum, which SQLite's pages do not
@@ -95,7 +97,7 @@ _SEALED = {  # what is decided: each row carries a checksum, which SQLite's page
     ),
     "outcomes": "epoch, round, seat, digest, verdict, moved",
     "conduct": "seat, refused, in_row, until, reason",
-    "evaluations": "epoch, round, model, accuracy, loss, samples, members, deviation, worst_tenth",
+    "evaluations": "epoch, round, model, value, loss, samples, members, deviation, worst_tenth, others",
 }
 _TRIGGERS = tuple(
     f"CREATE TRIGGER {table}_{name} AFTER {change} ON {table} BEGIN "

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from typing import Any
 
-from edgeflock.common.scores import LOCAL, POOLED, Score, Summary
+from edgeflock.common.scores import LOCAL, POOLED, Metric, Score, Summary, measures_from_text
 from edgeflock.server.core.effects import TestModel
 
 UNTESTED = "untested "
+MEASURES = "measures"
 
 
 def write_score(connection: sqlite3.Connection, epoch: int, round: int, model: str, found: Summary) -> None:
     """Write an evaluation inside the caller's transaction."""
     values = {"epoch": epoch, "round": round, "model": model, **asdict(found)}
-    values["accuracy"] = values.pop("value")
-    del values["others"]
+    values["others"] = json.dumps(found.others)
     connection.execute(
         f"INSERT OR REPLACE INTO evaluations ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
         tuple(values.values()),
@@ -28,10 +31,10 @@ def write_client_scores(
 ) -> None:
     """Write the scores of clients' own models, by seat and name."""
     connection.executemany(
-        "INSERT INTO client_scores (epoch, round, seat, model, samples, accuracy, loss) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO client_scores (epoch, round, seat, model, samples, value, loss, others) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [
-            (epoch, round, seat, name, score.samples, score.value, score.loss)
+            (epoch, round, seat, name, score.samples, score.value, score.loss, json.dumps(score.others))
             for seat, mine in scores.items()
             for name, score in mine.items()
         ],
@@ -77,22 +80,42 @@ def _named(round: int, models: Iterable[str]) -> str:
     return f"{UNTESTED}{round} {','.join(models)}"
 
 
-def read_accuracy(connection: sqlite3.Connection, epoch: int, round: int) -> float | None:
+def read_score(connection: sqlite3.Connection, epoch: int, round: int) -> Summary | None:
     """Return how the global model of that round did, if the journal knows it."""
-    statement = "SELECT accuracy FROM evaluations WHERE epoch = ? AND round = ? AND model = 'global'"
+    statement = f"SELECT {COLUMNS} FROM evaluations WHERE epoch = ? AND round = ? AND model = 'global'"
     row = connection.execute(statement, (epoch, round)).fetchone()
-    return None if row is None else row[0]
+    return None if row is None else summary_of(*row)
+
+
+COLUMNS = "value, loss, samples, members, deviation, worst_tenth, others"
+
+
+def summary_of(value: float, loss: float | None, *more: Any) -> Summary:
+    """Return the evaluation that the columns of a row make."""
+    samples, members, deviation, worst_tenth, others = more
+    loss = math.nan if loss is None else loss
+    return Summary(value, loss, samples, members, deviation, worst_tenth, json.loads(others))
 
 
 def read_best(connection: sqlite3.Connection) -> tuple[float, int] | None:
-    """Return accuracy and round of the best evaluation of a round that the run stands on.
+    """Return value and round of the best evaluation of a round that the run stands on.
 
     What an epoch has said of rounds beyond those that a later one goes on from is no more.
     """
+    order = "DESC" if read_measures(connection)[0].higher else "ASC"
     row = connection.execute(
         "WITH bases AS (SELECT epoch, min(round) AS base FROM rounds WHERE epoch > 0 GROUP BY epoch) "
-        "SELECT accuracy, round FROM evaluations AS one WHERE model = 'global' AND NOT EXISTS "
+        "SELECT value, round FROM evaluations AS one WHERE model = 'global' AND NOT EXISTS "
         "(SELECT 1 FROM bases WHERE bases.epoch > one.epoch AND bases.base < one.round) "
-        "ORDER BY accuracy DESC, round LIMIT 1"
+        f"ORDER BY value {order}, round LIMIT 1"
     ).fetchone()
     return None if row is None else (row[0], row[1])
+
+
+# In `meta`: by what models are judged.
+
+
+def read_measures(connection: sqlite3.Connection) -> tuple[Metric, ...]:
+    """Return the figure of the run, its task's other metrics, and the loss."""
+    row = connection.execute("SELECT value FROM meta WHERE name = ?", (MEASURES,)).fetchone()
+    return measures_from_text(row[0] if row else None)

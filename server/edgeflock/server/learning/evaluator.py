@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from edgeflock.common.flat import FlatModel
 from edgeflock.common.foreign import foreign
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.scores import Score
+from edgeflock.common.tasks.kit.marking import Marking, ScoreTally
 from edgeflock.methods.kit.batches import LocalData
 
 _BATCH = 256
@@ -21,8 +21,8 @@ _BATCH = 256
 class Evaluator:
     """Holds a copy of a model's numbers while it is tested; `hold` waits until the last test is over."""
 
-    def __init__(self, net: Net) -> None:
-        self._net = net.eval()
+    def __init__(self, net: Net, marking: Marking) -> None:
+        self._net, self._marking = net.eval(), marking
         self._flat = FlatModel(net)
         self._busy = threading.Lock()
 
@@ -42,15 +42,11 @@ class Evaluator:
     @torch.no_grad()
     def score(self, samples: LocalData) -> Score:
         """Test the model whose numbers were loaded."""
-        hits, loss, count = 0, 0.0, len(samples)
+        tally = ScoreTally(self._net)
         with foreign("the test of the model"):
-            for start in range(0, count, _BATCH):
-                x, y = samples.x[start : start + _BATCH], samples.y[start : start + _BATCH]
-                _, logits = self._net(x)
-                hits += int(self._net.hits(logits, y))
-                loss += float(self._net.loss(logits, y)) * len(y)
-        # Not a number comes of logits beyond all numbers; no row can hold it, and the hits are as they are.
-        return Score(hits / count, math.inf if math.isnan(loss) else loss / count, count)
+            for x, y in samples.parts(_BATCH):
+                tally.add(self._net(x)[1], y)
+        return self._marking.score(tally.samples, tally.loss, tally.sums)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from edgeflock.common.datasets.kit.base import Part
 from edgeflock.common.datasets.kit.own import check, how, load_part
 from edgeflock.common.errors import BadData, UsageError
 from edgeflock.common.partitions.kit.assign import public
+from edgeflock.common.tasks.classification import TASK
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.methods.kit.workbench import Workbench
 from edgeflock.server.config import ServerConfig
@@ -27,7 +28,7 @@ HELD_OUT = 0.1  # of the public data, for scores, where there are no others
 
 
 class ServerTools:
-    """Tools of one run; `test` are the server's test samples."""
+    """Tools of one run; `test` are the server's test samples, as a model of the run is given them."""
 
     def __init__(
         self, config: ServerConfig, make_bench: Callable[[], Workbench], test: LocalData, classes: int
@@ -77,9 +78,9 @@ class ServerTools:
         """Read samples in the run's shape; raises BadData that names the flag."""
         scaling = datasets.scaling(self._config.dataset)
         try:
-            own = load_part(path)
-            log.info("data_read", flag=flag, file=str(path), numbers=how(own, scaling))
-            return _tensors(check(own, tuple(self._test.x.shape[1:]), self._classes, scaling))
+            own, task = load_part(path), TASK(self._classes)
+            log.info("data_read", flag=flag, file=str(path), numbers=how(own, scaling, task))
+            return _tensors(check(own, tuple(self._test.x.shape[1:]), task, scaling))
         except BadData as error:
             raise BadData(f"{flag} {str(path)!r}: {error}") from None
 

@@ -14,12 +14,12 @@ import time
 from dataclasses import dataclass
 from importlib.metadata import version
 
-import numpy as np
 import torch
 
 from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.foreign import foreign
+from edgeflock.common.models.kit.base import Net
 from edgeflock.common.partitions.kit import assign
 from edgeflock.common.payload.checksum import extend
 from edgeflock.common.payload.description import Description
@@ -43,8 +43,8 @@ from edgeflock.v1 import aggregator_pb2 as pb
 CLIENT_ID, SEAT = "server", 0
 
 
-def load_union(config: ServerConfig) -> LocalData:
-    """Return the samples of all shards of the run's data set, each once."""
+def load_union(config: ServerConfig, net: Net) -> LocalData:
+    """Return the samples of all shards of the run's data set, each once, as the model is given them."""
     assert config.dataset is not None  # resolve has seen to it
     part = assign.union(
         datasets.load(config.dataset, config.data_root),
@@ -55,7 +55,7 @@ def load_union(config: ServerConfig) -> LocalData:
         public_fraction=config.public_fraction,
         public_from_shards=config.public_from_shards,
     )
-    return LocalData(torch.from_numpy(np.ascontiguousarray(part.x, np.float32)), torch.from_numpy(part.y))
+    return LocalData.of(net, part.x, part.y)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,14 @@ from edgeflock.common.client_id import WORDS, is_client_id
 from edgeflock.common.plugins.digest import differences
 from edgeflock.common.reason import Reason
 from edgeflock.common.run import RunDescription
+from edgeflock.common.tasks.kit import registry as tasks
 from edgeflock.common.tuning.tuning import Tuning
-from edgeflock.common.wire.messages import augment_from_wire, code_from_wire, tuning_from_wire
+from edgeflock.common.wire.messages import (
+    augment_from_wire,
+    code_from_wire,
+    task_from_wire,
+    tuning_from_wire,
+)
 from edgeflock.common.wire.transport import Revisions, common_revision, in_words, spoken
 from edgeflock.server.core.refusal import Refused
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -65,7 +71,7 @@ def check_data(request: pb.JoinRequest, run: RunDescription) -> Refused | None:
             Reason.WRONG_DATA,
             f"your samples have shape {list(own.input_shape)}, this run's have {list(model.input_shape)}",
         )
-    if own.highest_label >= model.classes:
+    if tasks.load(model.task).classes and own.highest_label >= model.classes:
         return Refused(
             Reason.WRONG_DATA,
             f"your labels go up to {own.highest_label}, this run has classes 0 to {model.classes - 1}",
@@ -110,6 +116,12 @@ def check_ready(report: pb.Ready, run: RunDescription) -> Refused | None:
         return Refused(
             Reason.VERSION,
             f"this run augments its pictures ({run.augment}), which your edgeflock does not do: "
+            "bring it up to date",
+        )
+    if task_from_wire(report.task) != run.model.task:
+        return Refused(
+            Reason.VERSION,
+            f"this run is of the task {run.model.task}, which your edgeflock does not know: "
             "bring it up to date",
         )
     if tuning_from_wire(report.tuning) != run.tuning:

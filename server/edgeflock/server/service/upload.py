@@ -12,9 +12,8 @@ from edgeflock.common.errors import MalformedMessage
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.layout import DIGEST_BYTES
 from edgeflock.common.reason import Reason
-from edgeflock.common.scores import ClientScore
 from edgeflock.common.wire.chunks import Piece
-from edgeflock.common.wire.messages import package_from_wire
+from edgeflock.common.wire.messages import package_from_wire, score_from_wire
 from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.server.core.refusal import Refused
 from edgeflock.server.costs.budget import credible
@@ -168,7 +167,7 @@ def _header_of(message: pb.UpdateHeader) -> Header:
     if len(message.made_from) not in (0, DIGEST_BYTES):
         raise MalformedMessage(f"made_from has {len(message.made_from)} bytes, not {DIGEST_BYTES}")
     package = package_from_wire(message.package)
-    scores = (ClientScore(one.model, one.samples, one.hits, one.loss) for one in message.scores)
+    scores = map(score_from_wire, message.scores)
     moved = message.moves_state if message.HasField("moves_state") else None
     described = Description(
         message.round, package, message.samples, tuple(scores), made_from=message.made_from, moved=moved

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import structlog
 import torch
-from torch import Tensor
 
 from edgeflock.common import constants
 from edgeflock.common.datasets.kit import augment
-from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.datasets.kit.augment import Augmentation
-from edgeflock.common.datasets.kit.base import Part, Scaling, count_classes
-from edgeflock.common.datasets.kit.own import Reading, check, how, load_part
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.foreign import ForeignError, foreign
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.flops import operations
-from edgeflock.common.partitions.kit.assign import assign
-from edgeflock.common.partitions.kit.base import Indices
-from edgeflock.common.partitions.kit.coverage import Coverage, coverage
 from edgeflock.common.run import CUSTOM, DataDescription, ModelDescription, RunDescription
-from edgeflock.common.scores import GLOBAL_TRAIN, WISHES
+from edgeflock.common.scores import GLOBAL_TRAIN, LOSS, WISHES
+from edgeflock.common.tasks.kit import registry as tasks
+from edgeflock.common.tasks.kit.marking import Marking, figure_of
 from edgeflock.common.tuning import adapters, optimizer, parts, schedule
 from edgeflock.common.tuning.tuning import Tuning
 from edgeflock.methods.kit.base import Plan, Setting
@@ -46,73 +41,26 @@ from edgeflock.server.learning.learner import Learner, Terms
 from edgeflock.server.learning.tools import ServerTools
 from edgeflock.server.start import weights
 from edgeflock.server.start.plugins import code_of
+from edgeflock.server.start.samples import TestSet
 
 log = structlog.get_logger()
 _YEAR_S = 365 * 86400.0
 
 
-@dataclass(frozen=True)
-class TestSet:
-    """What the server knows of the data: the shape of a sample, the classes, and its own test samples."""
-
-    __test__ = False  # not a pytest class
-
-    input_shape: tuple[int, ...]
-    classes: int
-    x: Tensor
-    y: Tensor
-
-
-def load_test_set(config: ServerConfig) -> TestSet:
-    """Read the server's test samples. Raises MissingData or BadData with a sentence."""
-    if config.dataset is None:
-        assert config.eval_data is not None
-        own = _eval_data(config, config.eval_data, Scaling())
-        classes = count_classes(config.eval_data, int(own.y.max()))
-        own = check(own, own.input_shape, classes, Scaling())
-        return TestSet(own.input_shape, classes, torch.from_numpy(own.x), torch.from_numpy(own.y))
-    dataset = datasets.load(config.dataset, config.data_root)
-    shards(config)  # a cut that cannot be made is refused before the clients come
-    part = dataset.ready(dataset.test)
-    if config.eval_data is not None:
-        own = _eval_data(config, config.eval_data, dataset.scaling)
-        part = check(own, dataset.input_shape, dataset.classes, dataset.scaling)
-    return TestSet(dataset.input_shape, dataset.classes, torch.from_numpy(part.x), torch.from_numpy(part.y))
-
-
-def _eval_data(config: ServerConfig, path: Path, scaling: Scaling) -> Part:
-    """Read --eval-data as it is stored, and say what its numbers become."""
-    own = load_part(path, Reading(label=config.label, columns=config.columns))
-    log.info("data_read", flag="--eval-data", file=str(path), numbers=how(own, scaling))
-    return own
-
-
-def shards(config: ServerConfig) -> tuple[Indices, ...]:
-    """Cut the run's data set as the clients will. Raises MissingData, BadData or BadValue with a sentence."""
-    assert config.dataset is not None
-    return assign(
-        datasets.load(config.dataset, config.data_root),
-        partition=config.partition,
-        seed=config.seed,
-        shards=config.clients,
-        samples_per_client=config.samples_per_client,
-        public_fraction=config.public_fraction,
-        public_from_shards=config.public_from_shards,
-    )
-
-
-def classes_held(config: ServerConfig) -> Coverage | None:
-    """Return which classes the shards cover, where that is worth a word."""
-    if config.dataset is None:
-        return None
-    labels = datasets.load(config.dataset, config.data_root).train.y
-    found = coverage(labels, shards(config))
-    return found if found.is_told(config.partition) else None
-
-
 def describe_model(config: ServerConfig, test: TestSet) -> ModelDescription:
     name = CUSTOM if ":" in config.model else config.model
-    return ModelDescription(name, test.input_shape, test.classes, config.model_arg)
+    return ModelDescription(name, test.input_shape, test.classes, config.model_arg, config.task)
+
+
+def build_marking(config: ServerConfig, net: Net, test: TestSet) -> Marking:
+    """Return by what the run's models are scored."""
+    task = net.task
+    with suppress(Exception), torch.no_grad():  # of a task that takes no such labels they are not known
+        _, y = task.example(test.input_shape, tokens=net.tokens)
+        made = net.sums(torch.zeros(net.gives or (1, task.outputs)), y)
+        lengths = {name: part.numel() for name, part in made.items()}
+        return Marking(task, figure_of(task.metrics, config.watch), lengths)
+    return Marking(task, figure_of(task.metrics, config.watch))
 
 
 def augmentation(config: ServerConfig, test: TestSet) -> Augmentation:
@@ -147,18 +95,21 @@ def build_bench(config: ServerConfig, test: TestSet) -> Workbench:
     )
 
 
-def build_testers(config: ServerConfig, test: TestSet, union: LocalData | None) -> Testers | None:
+def build_testers(
+    config: ServerConfig, test: TestSet, union: LocalData | None, marking: Marking
+) -> Testers | None:
     """Build what tests models, if anything does; `union` are the samples of all shards."""
-    if not config.eval_every:
+    if not config.eval_every or not len(test.y):
         return None
-    others = Evaluator(build_net(config, test)) if tests_beside(config) else None
+    net = build_net(config, test)
+    others = Evaluator(build_net(config, test), marking) if tests_beside(config) else None
     train = union if config.eval_train else None
-    return Testers(Evaluator(build_net(config, test)), LocalData(test.x, test.y), others, train)
+    return Testers(Evaluator(net, marking), test.data(net), others, train)
 
 
-def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatModel]:
+def build_learner(config: ServerConfig, test: TestSet, net: Net | None = None) -> tuple[Learner, FlatModel]:
     """Build the server's mathematics with the initial state in it."""
-    net = build_net(config, test, tell=True)
+    net = net or build_net(config, test, tell=True)
     with foreign("the model"):
         flat = FlatModel(net)
     method = load(config.method)
@@ -173,7 +124,7 @@ def build_learner(config: ServerConfig, test: TestSet) -> tuple[Learner, FlatMod
         budgets=budget.parse(config.budget),
     )
     params = parse(method.params, config.set)
-    tools = ServerTools(config, lambda: build_bench(config, test), LocalData(test.x, test.y), test.classes)
+    tools = ServerTools(config, lambda: build_bench(config, test), test.data(net), test.classes)
     if method.public_data:
         tools.public_data()  # what is wrong with them is said now
     terms = Terms(
@@ -248,13 +199,16 @@ def tests_beside(config: ServerConfig) -> tuple[tuple[str, int], ...]:
 
 
 def build_tests(config: ServerConfig) -> Tests:
+    metrics = tasks.load(config.task)(config.classes or 2).metrics
+    figure = figure_of(metrics, config.watch)
     return Tests(
         config.eval_every,
         config.rounds,
         blocking=config.eval_blocking,
         clients=client_tests(config),
-        target=target.parse(config.target),
+        target=target.parse(config.target, (*metrics, LOSS)),
         beside=tests_beside(config),
+        figure=figure,
     )
 
 

@@ -9,7 +9,8 @@ from edgeflock.methods.kit.base import Outlook
 from edgeflock.methods.kit.options import idle, parse
 from edgeflock.methods.kit.registry import load
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.start.build import is_partial, shards
+from edgeflock.server.start.build import is_partial
+from edgeflock.server.start.samples import shards
 
 
 def cautions(config: ServerConfig) -> list[str]:

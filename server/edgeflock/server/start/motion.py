@@ -29,6 +29,7 @@ from edgeflock.server.service.sessions import Sessions
 from edgeflock.server.service.status import status_of
 from edgeflock.server.start import build
 from edgeflock.server.start.cautions import cautions
+from edgeflock.server.start.samples import classes_held
 from edgeflock.server.start.startup import Parts, started
 from edgeflock.server.start.versions import versions
 from edgeflock.v1 import control_pb2 as pb
@@ -67,7 +68,7 @@ class RunInMotion:
         self.parts.journal.note("run_started", **fields, **more)
         log.info("run_started", **fields, run_dir=str(self.parts.run_dir), method=config.method)
         self._say_uncounted()
-        if (found := build.classes_held(config)) is not None:
+        if (found := classes_held(config)) is not None:
             told = {"held": found.held, "classes": found.classes, "reason": str(found)}
             self.parts.journal.note("classes_held", **told, missing=list(found.missing))
             log.info("classes_held", **told)
@@ -128,14 +129,14 @@ def _means(parts: Parts, traffic: TrafficBook, samples: Mapping[int, int]) -> Me
     built, journal, newest = parts.built, parts.journal, parts.resumed.newest
     ledger, threads = Ledger(), Threads()
     time_line = ledger.time_line
-    testers = build.build_testers(built.config, built.test, built.union)
+    testers = build.build_testers(built.config, built.test, built.union, built.marking)
     verdicts = Verdicts(journal, newest)
     return Means(
         journal=journal,
         files=parts.files,
         learner=built.learner,
         bookkeeping=Bookkeeping(ledger, traffic, _budget(parts, verdicts), built.learner, journal),
-        scoring=Scoring(testers, build.build_tests(parts.built.config), time_line, threads),
+        scoring=Scoring(testers, build.build_tests(built.config), time_line, threads, built.marking),
         verdicts=verdicts,
         threads=threads,
         samples=samples,

@@ -8,6 +8,7 @@ from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.partitions.kit.registry import schemes
 from edgeflock.common.plugins.digest import Code, of_run
+from edgeflock.common.tasks.kit import registry as tasks
 from edgeflock.methods.kit import registry as methods
 from edgeflock.server.config import ServerConfig, names
 
@@ -19,6 +20,7 @@ def code_of(config: ServerConfig) -> tuple[Code, ...]:
         "models": models.names(),
         "datasets": datasets.entries(),
         "partitions": schemes(),
+        "tasks": tasks.names(),
     }
     custom = ":" in config.model
     said = names(config) if custom else {**names(config), "models": config.model}

@@ -21,6 +21,9 @@ from edgeflock.common.partitions.kit import assign
 from edgeflock.common.payload import choice
 from edgeflock.common.payload.package import Kind
 from edgeflock.common.plugins.loading import named
+from edgeflock.common.scores import LOSS, Metric
+from edgeflock.common.tasks.kit import registry as tasks
+from edgeflock.common.tasks.kit.marking import figure_of
 from edgeflock.common.tuning import adapters, optimizer, schedule
 from edgeflock.common.wire.address import EVERYWHERE, Address, parse_address, require_trust
 from edgeflock.common.wire.listen import listen_at
@@ -57,6 +60,7 @@ def resolve(config: ServerConfig) -> ServerConfig:
     config = _with_method_options(config, method)
     config = _with_budget(config, method)
     config = _with_names(config)
+    config = _with_task(config, method)
     config = _with_steps(config, method)
     config = _with_training(config, method)
     config = _with_cohort(config)
@@ -81,7 +85,7 @@ def combine(given: Mapping[str, Any]) -> ServerConfig:
     run_dir = given.get("run_dir")
     path = Path(run_dir) / "run.toml" if run_dir is not None else None
     if path is None or not path.exists():
-        nothing = {"dataset": None} if "eval_data" in given else {}
+        nothing = {"dataset": None} if {"eval_data", "input_shape"} & {*given} else {}
         return resolve(ServerConfig(**{**nothing, **given}))
     old = from_toml(path)
     _check_method(run_dir, old, given)
@@ -108,7 +112,7 @@ def _over(old: ServerConfig, given: Mapping[str, Any]) -> dict[str, Any]:
     for name, other in (("epochs", "steps"), ("steps", "epochs")):
         if name in given and other not in given:
             changes[other] = None
-    for name in ("set", "model_arg", "budget", "target"):
+    for name in ("set", "model_arg", "budget"):
         if name in given:
             changes[name] = {**getattr(old, name), **given[name]}
     return changes
@@ -147,6 +151,23 @@ def _with_names(config: ServerConfig) -> ServerConfig:
     scheme, changed = assign.parse(config.partition), augment.parse(config.augment)
     scheme.check(config.clients)
     return replace(config, codec=str(up), codec_down=str(down), partition=str(scheme), augment=str(changed))
+
+
+def _with_task(config: ServerConfig, method: Method) -> ServerConfig:
+    """Check what is learned, and what its models are judged by; write the target without its sign."""
+    task = tasks.load(config.task)(config.classes or 2)
+    if method.classes and not task.classes:
+        raise UsageError(f"{method.name} {method.classes}: --task {config.task} has no class for each sample")
+    if not task.flippable and augment.parse(config.augment):
+        raise UsageError(f"--augment changes pictures alone, and not what {config.task} is to make of them")
+    figure_of(task.metrics, config.watch)
+    target.parse(config.target, (*task.metrics, LOSS))
+    return replace(config, target={target.plain(name): limit for name, limit in config.target.items()})
+
+
+def judged_by(task: str, watch: str) -> Metric:
+    """Return what the models of a run are judged by."""
+    return figure_of(tasks.load(named(task))(2).metrics, watch)
 
 
 def training_defaults(method: Method) -> dict[str, Any]:
@@ -347,7 +368,7 @@ def _check_rate(config: ServerConfig) -> None:
 
 
 def _check_evaluation(config: ServerConfig) -> None:
-    if target.parse(config.target) and not config.eval_every:
+    if config.target and not config.eval_every:
         raise UsageError("--target needs evaluations: --eval-every is 0")
     if config.eval_train and not config.eval_every:
         raise UsageError("--eval-train needs evaluations: --eval-every is 0")
@@ -403,9 +424,13 @@ def _check_files(config: ServerConfig) -> None:
         raise MissingData(f"--data-root {str(config.data_root)!r} is not a directory")
     if config.eval_data is not None and not config.eval_data.is_file():
         raise MissingData(f"--eval-data {str(config.eval_data)!r} is not a file")
-    if config.dataset is None and config.eval_data is None:
+    if config.dataset is None and config.eval_data is None and not (config.input_shape and config.classes):
         raise UsageError(
-            "neither --dataset nor --eval-data is given: one of them says what a sample looks like"
+            "neither --dataset nor --eval-data is given: one of them says what a sample looks like, "
+            "or else --input-shape and --classes do"
         )
+    if config.input_shape and (config.dataset or config.eval_data):
+        given = "--dataset" if config.dataset else "--eval-data"
+        raise UsageError(f"--input-shape is for runs without data on the server: {given} says it already")
     if config.run_dir is not None:
         require_place(config.run_dir)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from edgeflock.common.command.settings_file import identity
 from edgeflock.common.errors import UsageError
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.run import RunDescription
+from edgeflock.common.scores import ACCURACY, LOSS, Metric, measures_to_text
+from edgeflock.common.tasks.kit.marking import Marking
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.core import target
@@ -35,6 +37,7 @@ from edgeflock.server.service.central import load_union
 from edgeflock.server.start import build as assembly
 from edgeflock.server.start.recovery import Asked, check_known, recover
 from edgeflock.server.start.room import when_there_is_room
+from edgeflock.server.start.samples import TestSet, load_test_set
 
 log = structlog.get_logger()
 
@@ -44,10 +47,11 @@ class Built:
     """What a configuration makes, before anything is written."""
 
     config: ServerConfig
-    test: assembly.TestSet
+    test: TestSet
     learner: Learner
     flat: FlatModel
     union: LocalData | None  # of all shards, where the server itself trains, or tests on them
+    marking: Marking  # by what its models are scored
 
 
 @dataclass
@@ -65,9 +69,11 @@ class Parts:
 
 def build(config: ServerConfig) -> Built:
     """Read the data and build the model: what is wrong with them is said before a directory is made."""
-    test = assembly.load_test_set(config)
+    test = load_test_set(config)
     assembly.augmentation(config, test)
-    learner, flat = assembly.build_learner(config, test)
+    net = assembly.build_net(config, test, tell=True)
+    learner, flat = assembly.build_learner(config, test, net)
+    marking = assembly.build_marking(config, net, test)
     if flat.constants:
         travel = [
             spec.name for part in (flat.layouts.buffers, flat.layouts.counters) for spec in part.tensors
@@ -80,8 +86,8 @@ def build(config: ServerConfig) -> Built:
     if not flat.whole:
         trained, frozen = flat.params.numel(), flat.base.numel()
         log.info("parts", trained=trained, frozen=frozen, base_bytes=flat.layouts.base.size_bytes)
-    union = load_union(config) if config.central or config.eval_train else None
-    return Built(config, test, learner, flat, union)
+    union = load_union(config, net) if config.central or config.eval_train else None
+    return Built(config, test, learner, flat, union, marking)
 
 
 def already_over(run_dir: Path, config: ServerConfig) -> Ended | None:
@@ -107,16 +113,16 @@ def _over(resumed: Resumed, config: ServerConfig, run_dir: Path) -> Ended | None
     if ended is None or ended.kind is EndingKind.FAILED:
         return None
     more = ended.kind is EndingKind.COMPLETED and config.rounds > resumed.committed
-    return None if more and asks_more(run_dir, config) else ended
+    return None if more and asks_more(run_dir, config, resumed.measures) else ended
 
 
-def asks_more(run_dir: Path, config: ServerConfig) -> bool:
+def asks_more(run_dir: Path, config: ServerConfig, measures: Sequence[Metric] = (ACCURACY, LOSS)) -> bool:
     """Whether more is asked of the run than when it was last taken up."""
     if not (run_dir / rundir.RUN_TOML).exists():
         return False
     before = from_toml(run_dir / rundir.RUN_TOML)
     limits = budget.parse(before.budget), budget.parse(config.budget)
-    higher = target.parse(config.target).raised(target.parse(before.target))
+    higher = target.parse(config.target, measures).raised(target.parse(before.target, measures))
     return config.rounds > before.rounds or budget.raised(*limits) or higher
 
 
@@ -144,7 +150,7 @@ def started(resumed: Resumed, scores: PastScores, untested: tuple[TestModel, ...
         samples=resumed.samples,
         scored=scores.newest,
         untested=untested,
-        accuracy=scores.accuracy,
+        score=scores.score,
         best=scores.best,
         paused=resumed.paused,
         stop=resumed.stop,
@@ -192,13 +198,15 @@ def _require_init(config: ServerConfig, run_dir: Path) -> None:
 
 def _parts(built: Built, run_dir: Path, journal: Journal) -> Parts:
     config, learner = built.config, built.learner
-    asked = Asked(config.rounds, asks_more(run_dir, config))
-    here = _identity(built)
-    resumed = resume(journal, identity=json.dumps(here))
+    asked = Asked(config.rounds, asks_more(run_dir, config, built.marking.measures))
+    here, measures = _identity(built), measures_to_text(built.marking.measures)
+    resumed = resume(journal, identity=json.dumps(here), measures=measures)
     there = _identity_there(resumed)
     _check_identity(there, here, run_dir)
     if here.keys() - there.keys():  # an edgeflock before knew less of it
         journal.name(identity=json.dumps(here | there)).result()
+    if "measures" not in resumed.meta:  # so did not know of other metrics than accuracy
+        journal.name(measures=measures).result()
     resumed.finished = _over(resumed, config, run_dir) is not None
     merge = assembly.merging(config)
     checkpoints = Checkpoints(run_dir, learner.layouts, built.flat.lasting, merge)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.wire.address import parse_address
 from edgeflock.server.config import ServerConfig, references
-from edgeflock.server.core import target
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.run_toml import from_toml
 
@@ -24,7 +24,7 @@ class About:
     model: str = ""
     clients: int = 0
     eval_every: int = 1
-    target: float | None = None  # accuracy that ends the run
+    target: Mapping[str, str] = field(default_factory=dict)  # what ends the run, as it was asked for
     join_file: bool = False  # that of a device holds the address and all that makes for trust
     flags: str = ""  # that every device gives beside
 
@@ -55,7 +55,7 @@ def of(config: ServerConfig) -> About:
         model=config.model,
         clients=config.clients,
         eval_every=config.eval_every,
-        target=target.parse(config.target).accuracy,
+        target=config.target,
         join_file=config.tls_client_ca is not None,
         flags="".join(f" {flag}" for flag in _flags(config)),
     )

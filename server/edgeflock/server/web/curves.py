@@ -9,6 +9,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from edgeflock.common.scores import ACCURACY, Metric
+
 Value = float | int | None
 
 _LARGE = 1e5  # moments are
@@ -39,13 +41,13 @@ class Curves:
         self.revision += 1
         self._rows[round], self._revisions[round] = row, self.revision
 
-    def score(self, round: int, accuracy: float) -> None:
+    def score(self, round: int, value: float, figure: Metric = ACCURACY) -> None:
         """Remember a test of the model that the run is about."""
-        if not self._records or accuracy > self._records[-1][1]:
-            self._records.append((round, accuracy))
+        if not self._records or figure.better(value, self._records[-1][1]):
+            self._records.append((round, value))
 
     def best(self) -> tuple[float, int] | None:
-        """Return the highest accuracy of the rounds that stand, and its round."""
+        """Return the best value of the rounds that stand, and its round."""
         return (self._records[-1][1], self._records[-1][0]) if self._records else None
 
     def cut_after(self, round: int) -> None:

@@ -89,10 +89,10 @@ class RunCollector(Collector):
 
     def _model(self) -> Iterator[Metric]:
         models = self._picture.models
-        accuracy = {model: accuracy for model, (accuracy, _) in models.items()}
-        yield _gauge("accuracy_ratio", "Newest accuracy of each evaluated model.", "model", accuracy)
-        loss = {model: loss for model, (_, loss) in models.items()}
-        yield _gauge("evaluation_loss", "Newest loss of each evaluated model.", "model", loss)
+        for metric in self._picture.measures:
+            newest = {model: known[metric.name] for model, known in models.items() if metric.name in known}
+            name = f"{metric.name}_ratio" if metric.share else f"evaluation_{metric.name}"
+            yield _gauge(name, f"Newest {metric.name} of each evaluated model.", "model", newest)
         trained = self._picture.curves.newest().get("loss")
         if trained is not None:
             yield _single("training_loss", "Mean loss of the clients' training in the newest round.", trained)

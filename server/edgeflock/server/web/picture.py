@@ -9,6 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgeflock.common.errors import UsageError
+from edgeflock.common.scores import Metric, figure_told, measures_from_text
+from edgeflock.server.core import target
 from edgeflock.server.costs.time_line import OF_A_ROUND
 from edgeflock.server.journal.reader import Event
 from edgeflock.server.web.about import About
@@ -56,7 +59,7 @@ class Picture:
         self.status: pb.StatusResponse | None = None  # None: the server does not answer
         self.server: dict[str, float] = {}  # what its process takes
         self.address = ""  # where clients find it
-        self.models: dict[str, tuple[float, float]] = {}  # newest accuracy and loss by name
+        self.models: dict[str, dict[str, float]] = {}  # newest metrics by model and name
         self.sums: Counter[str] = Counter()  # over committed rounds: updates
         self.seconds: Mapping[str, float] = {}  # of the server, by what it did, of all rounds
         self._moments: dict[str, float] = {}
@@ -107,14 +110,33 @@ class Picture:
         model = str(fields.get("model", "global"))
         if model not in self.models and len(self.models) >= _MODELS:
             return
-        accuracy, loss = float(fields["accuracy"]), float(fields["loss"])
-        self.models[model] = accuracy, loss
-        row = {f"accuracy {model}": accuracy, f"loss {model}": loss}
+        figure = figure_told(fields)
+        known = {name: float(fields[name]) for name in self._metrics(figure) if name in fields}
+        self.models[model] = known
+        row = {f"{name} {model}": value for name, value in known.items()}
         if "worst_tenth" in fields:
             row[f"worst_tenth {model}"] = fields["worst_tenth"]
         self.curves.put(int(fields["round"]), row)
         if model == "global":
-            self.curves.score(int(fields["round"]), accuracy)
+            self.curves.score(int(fields["round"]), known[figure.name], figure)
+
+    def _metrics(self, figure: Metric) -> list[str]:
+        return list(dict.fromkeys((figure.name, *(one.name for one in self.measures))))
+
+    @property
+    def measures(self) -> tuple[Metric, ...]:
+        """By what the run's models are judged, its figure first."""
+        return measures_from_text(self.meta.get("measures"))
+
+    def _target(self) -> dict[str, Any] | None:
+        """Return what the run is to reach, if anything."""
+        try:
+            found = target.parse(self.about.target, self.measures)
+        except UsageError:  # the journal does not say yet what there is
+            return None
+        if not found:
+            return None
+        return {"name": found.metric.name, "value": found.limit, "higher": found.metric.higher}
 
     def observe(self, status: pb.StatusResponse | None, server: dict[str, float]) -> None:
         """Take what the server says of this moment, and what its process takes."""
@@ -152,7 +174,9 @@ class Picture:
             "state": self.state(),
             "ended": self.meta.get("ended_kind", ""),
             "reason": self.meta.get("ended_reason", ""),
-            "target": self.about.target,
+            "target": self._target(),
+            "figure": {"name": self.measures[0].name, "higher": self.measures[0].higher},
+            "metrics": [one.name for one in self.measures],
             "eval_every": self.about.eval_every,
             "drawn": self.curves.stride,
             "best": self.curves.best(),

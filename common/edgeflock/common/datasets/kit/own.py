@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 
 from edgeflock.common.datasets.kit import factory
 from edgeflock.common.datasets.kit.base import Array, Part, Scaling
@@ -18,6 +19,7 @@ from edgeflock.common.datasets.kit.formats.table import Columns
 from edgeflock.common.datasets.kit.stored import Arrays, Items, Stored, blocks, check_finite, digest, words
 from edgeflock.common.errors import BadData, MissingData, UsageError
 from edgeflock.common.plugins.loading import is_reference
+from edgeflock.common.tasks.kit.base import LearningTask
 
 DECODED_BYTES = 256 << 20  # pictures that take no more are decoded once
 _ARRAYS = ("x", "y", "x_test", "y_test")
@@ -58,7 +60,7 @@ class OwnPart:
     def highest_label(self) -> int:
         """The highest label of either part; 0 where labels are no whole numbers, or there are none."""
         found = [int(y.max(initial=0)) for part in self.parts for y in part.labels() if y.dtype.kind in "iu"]
-        return max(0, *found)
+        return max((0, *found))
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,21 @@ class Fit:
 
     input_shape: tuple[int, ...]
     scaling: Scaling
+    task: LearningTask
+    tokens: bool = False  # the model takes whole numbers
 
-    def of(self, x: Array, y: Array) -> Part:
-        """Return samples as a run expects them, ready to train on: contiguous float32, labels as int64."""
-        part = Part(x.reshape(-1, *self.input_shape), y.reshape(-1).astype(np.int64, copy=False))
-        if x.dtype == np.uint8:
-            return self.scaling.of(part)
-        return replace(part, x=np.ascontiguousarray(part.x, np.float32))
+    def of(self, x: Array, y: Array) -> tuple[Tensor, Tensor]:
+        """Return samples as the model is given them, and labels as the task has them."""
+        x = x.reshape(-1, *self.input_shape)
+        if is_scaled(x, self.task, tokens=self.tokens):
+            x = self.scaling.of(Part(x, y)).x
+        return self.task.tensors(x, y, tokens=self.tokens)
+
+
+def is_scaled(x: Array | Part | Stored, task: LearningTask, *, tokens: bool = False) -> bool:
+    """Whether stored numbers are the bytes of pictures, or of what is classified, and no tokens."""
+    kind, sides = (x.dtype, x.ndim - 1) if isinstance(x, np.ndarray) else (x.kind, len(x.input_shape))
+    return kind == np.uint8 and not (tokens or task.tokens) and (task.classes or sides > 1)
 
 
 def load_own(
@@ -95,58 +105,64 @@ def load_own(
 
 
 def load_part(path: Path, reading: Reading = PLAINLY) -> Part:
-    """Return the training part of own data in memory, by classification's rule."""
-    found = classes_only(load_own(path, reading=reading)).train
+    """Return the training part of own data in memory, as it is stored."""
+    found = load_own(path, reading=reading).train
     x, y = found.take(np.arange(len(found)))
-    x = np.ascontiguousarray(x, None if x.dtype == np.uint8 else np.float32)
-    return Part(x, y.reshape(-1).astype(np.int64))
+    return Part(np.ascontiguousarray(x), y)
 
 
-def classes_only(found: OwnPart) -> OwnPart:
-    """Return own data if they are what classification takes. Raises BadData."""
-    for part in found.parts:
-        if part.kind != np.uint8 and part.kind.kind != "f":
-            raise BadData(f"{part.where}: x is {part.kind}, allowed are floats and uint8")
-        for y in part.labels():
-            _check_labels(part, y)
-    return found
-
-
-def ready(part: Part, scaling: Scaling) -> Part:
-    """Return own data ready to train on: floats as they are, bytes as those of the run's data set."""
-    return scaling.of(part) if part.kind == np.uint8 else part
-
-
-def how(part: Part | Stored, scaling: Scaling) -> str:
+def how(part: Part | Stored, scaling: Scaling, task: LearningTask, *, tokens: bool = False) -> str:
     """Say what is made of the stored numbers."""
-    return f"bytes, {scaling}" if part.kind == np.uint8 else "floats, as they are"
+    if is_scaled(part, task, tokens=tokens):
+        return f"bytes, {scaling}"
+    if part.kind.kind == "f":
+        return "floats, as they are"
+    return "whole numbers, as they are" if tokens or task.tokens else "whole numbers, as floats"
 
 
-def check(part: Part, input_shape: tuple[int, ...], classes: int, scaling: Scaling) -> Part:
-    """Return a part as a run expects it, ready to train on: a channel dimension of one may be missing or
-    too many, and bytes are scaled as those of the run's data set.
+def check(part: Part, input_shape: tuple[int, ...], task: LearningTask, scaling: Scaling) -> Part:
+    """Return a part as a run expects it: a channel dimension of one may be missing or too many, and bytes of
+    pictures are scaled as those of the run's data set. Whole numbers stay such, for models that take them.
 
-    Raises BadData for another shape, for labels outside the classes and for bytes beyond those of the set.
+    Raises BadData for another shape, for labels that are none of the task's and for bytes beyond those of
+    the set.
     """
     if part.input_shape != input_shape:
         _check_shape(part.input_shape, input_shape)
         part = Part(part.x.reshape(-1, *input_shape), part.y, part.groups)
-    if len(part):
-        _check_classes(int(part.y.max()), classes)
-        if part.kind == np.uint8:
+    part = replace(part, y=task.labels(part.y))
+    if is_scaled(part, task):
+        if len(part):
             _check_bytes(int(part.x.max()), scaling)
-    return ready(part, scaling)
+        return scaling.of(part)
+    return replace(part, x=np.ascontiguousarray(part.x, np.int64 if part.kind.kind in "iu" else np.float32))
 
 
-def fits(part: Stored, input_shape: tuple[int, ...], classes: int, scaling: Scaling) -> Fit:
+def fits(
+    part: Stored,
+    input_shape: tuple[int, ...],
+    task: LearningTask,
+    scaling: Scaling,
+    *,
+    tokens: bool = False,
+) -> Fit:
     """Return what makes own data what a run expects. Raises BadData as `check` does."""
     _check_shape(part.input_shape, input_shape)
     for y in part.labels():
-        _check_classes(int(y.max()), classes)
-    if part.kind == np.uint8 and scaling.over < 255:
+        _check_labels(part, y, task)
+    if is_scaled(part, task, tokens=tokens) and scaling.over < 255:
         for _, x, _ in blocks(part):
             _check_bytes(int(x.max()), scaling)
-    return Fit(input_shape, scaling)
+    return Fit(input_shape, scaling, task, tokens)
+
+
+def _check_labels(part: Stored, y: Array, task: LearningTask) -> None:
+    """Raise BadData unless labels are those of the task; it names where they are."""
+    try:
+        task.labels(y)
+    except BadData as error:
+        said = "--label names their column" if table.is_table(Path(part.where)) else "y"
+        raise BadData(f"{part.where}: {str(error).replace('(y)', f'({said})')}") from None
 
 
 def as_far_as(found: OwnPart, samples: int, wanted: str) -> OwnPart | None:
@@ -174,30 +190,11 @@ def _check_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
         raise BadData(f"samples have the shape {words(shape)}, this run needs {words(wanted)}")
 
 
-def _check_classes(highest: int, classes: int) -> None:
-    if highest >= classes:
-        raise BadData(f"labels go up to {highest}, this run has {classes} classes: 0 to {classes - 1}")
-
-
 def _check_bytes(highest: int, scaling: Scaling) -> None:
     if highest > scaling.over:
         raise BadData(
             f"bytes go up to {highest}, those of this run's data set to {scaling.over:g}: give floats"
         )
-
-
-def _check_labels(part: Stored, y: Array) -> None:
-    """Raise BadData unless labels are those of classes."""
-    if y.shape[1:] == (0,):
-        said = "--label names their column" if table.is_table(Path(part.where)) else "y"
-        raise BadData(f"{part.where} has no labels ({said}), needed is one whole number per sample")
-    if y.shape[1:] not in ((), (1,)) or y.dtype.kind not in "iu":
-        shape = words((len(part), *y.shape[1:]))
-        raise BadData(f"{part.where}: y is {y.dtype} of shape {shape}, needed is one whole number per sample")
-    if int(y.min()) < 0:
-        raise BadData(f"{part.where}: y has the label {y.min()}, allowed are 0 and above")
-    if int(y.max()) > np.iinfo(np.int32).max:
-        raise BadData(f"{part.where}: y has the label {y.max()}, allowed are labels below 2^31")
 
 
 def _read(source: Path, client_id: str, reading: Reading, before: OwnPart | None) -> OwnPart:

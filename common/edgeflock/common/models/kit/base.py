@@ -1,12 +1,14 @@
-"""Net: what every model offers: features and logits, its loss, its hits."""
+"""Net: what every model offers: features and outputs, its loss, what adds up to its score."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
-import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
+
+from edgeflock.common.tasks.classification import TASK
+from edgeflock.common.tasks.kit.base import LearningTask
 
 
 class Net(nn.Module):
@@ -17,6 +19,10 @@ class Net(nn.Module):
     foreign = False  #: somebody else's: what its code does with its buffers is not known
     constant: frozenset[str] = frozenset()  #: the buffers that no training step changes: they never travel
     still: tuple[nn.Module, ...] = ()  #: parts that work in training as in a test: frozen normalisations
+    task: LearningTask = TASK(0)  #: what it is trained for; set by whoever builds it
+    tasks: tuple[str, ...] = ()  #: the only ones that it is for; empty: any that its outputs fit
+    tokens = False  #: it takes whole numbers, and no others
+    gives: tuple[int, ...] = ()  #: the shape of its outputs for one sample; empty: one number for each class
 
     if TYPE_CHECKING:  # nn.Module's own call is untyped
 
@@ -26,8 +32,8 @@ class Net(nn.Module):
         raise NotImplementedError
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the mean loss over the batch."""
-        return F.cross_entropy(logits, y)
+        """Return the mean loss over the batch: the task's, unless the model has one of its own."""
+        return self.task.loss(logits, y)
 
     def gradient_by_hand(self, x: Tensor, y: Tensor, out: Sequence[Tensor]) -> Tensor | None:
         """Write the gradient of `loss` to `out`, one tensor per parameter; return the loss without a graph.
@@ -53,6 +59,12 @@ class Net(nn.Module):
         for part in self.still:
             part.training = False
         return self
+
+    def sums(self, logits: Tensor, y: Tensor) -> Mapping[str, Tensor]:
+        """Return what adds up to the task's metrics; of a model with hits of its own these alone."""
+        if type(self).hits is not Net.hits:
+            return {"hits": self.hits(logits, y)}
+        return self.task.sums(logits, y)
 
     def head_names(self) -> tuple[str, ...]:
         """Return the names of the head's parameters that are trained; all others are the body."""

@@ -1,9 +1,12 @@
 """The user's own models: `package.module:factory`, made into a Net without changing a parameter's name.
 
 The factory is called as `factory(input_shape, classes, **arguments)` and returns an nn.Module whose forward
-gives (features, logits) or logits alone; then the features are the flattened input of the last nn.Linear
-it calls. nn.Dropout layers are replaced by ours, which draw from the run's generator; dropout inside others
-(nn.LSTM, nn.MultiheadAttention, F.dropout) draws from torch's global one: no promise of same bits.
+gives (features, logits) or logits alone; then the features are the flattened input of the last nn.Linear it
+calls, or, of a task without classes and a model without nn.Linear, its outputs. A model that fails on floats
+is tried with whole numbers, such as the tokens of an nn.Embedding.
+
+nn.Dropout layers are replaced by ours, which draw from the run's generator; dropout inside others (nn.LSTM,
+nn.MultiheadAttention, F.dropout) draws from torch's global one: no promise of same bits.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from edgeflock.common.foreign import ForeignError, foreign
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.layers import SeededDropout, seeded_dropouts
 from edgeflock.common.plugins.loading import load
+from edgeflock.common.tasks.kit.base import LearningTask, words
 
 Factory = Callable[..., nn.Module]
 
@@ -53,10 +57,11 @@ def call(
         return factory(shape, classes, **texts)
 
 
-def adapt(module: nn.Module, shape: tuple[int, ...], reference: str) -> Net:
-    """Return the module as a Net.
+def adapt(module: nn.Module, shape: tuple[int, ...], reference: str, task: LearningTask = Net.task) -> Net:
+    """Return the module as a Net for a task.
 
-    Raises BadValue if it is no module, or has no nn.Linear to take features from.
+    Raises BadValue if it is no module, has no nn.Linear to take features from, or outputs that the task can
+    do nothing with.
     """
     if not isinstance(module, nn.Module):
         raise BadValue(
@@ -71,10 +76,44 @@ def adapt(module: nn.Module, shape: tuple[int, ...], reference: str) -> Net:
         )
     with _sentence(reference, f"a model that takes an input of shape {shape}"):
         seed_dropout(module, reference)
-        net = module if isinstance(module, Net) else Adapted(module, shape, reference)
-        net.foreign, net.constant = True, constant_buffers(net, shape)
+        net = module if isinstance(module, Net) else Adapted(module, shape, reference, task)
+        net.task, net.foreign = task, True
+        net.constant = constant_buffers(net, shape)
         _check_features(net, shape)
+    if type(net).loss is Net.loss:  # whoever has a loss of its own knows what for
+        check_outputs(net, shape, reference)
     return net
+
+
+def check_outputs(net: Net, shape: tuple[int, ...], name: str) -> None:
+    """Raise BadValue if what the model gives for one sample is not what its task needs."""
+    needed = net.task.misfit(net.gives, shape)
+    if net.task.outputs and needed:
+        found = words(net.gives[1:])
+        raise BadValue(
+            "--model", name, f"for --task {net.task.name} a model that gives {needed}, not {found}"
+        )
+
+
+def probe(net: Net, shape: tuple[int, ...]) -> Tensor:
+    """Note what the model takes and gives, tried with one sample of nothing; return its features."""
+    training = net.training
+    with torch.no_grad():
+        made, net.tokens = _tried(net.eval(), shape, net.task)
+    net.train(training)
+    features, outputs = cast("tuple[Tensor, Tensor]", made)
+    net.gives = tuple(outputs.shape)
+    return features
+
+
+def _tried(module: nn.Module, shape: tuple[int, ...], task: LearningTask) -> tuple[Any, bool]:
+    """Return what the module gives for one sample of nothing, and whether it takes whole numbers alone."""
+    try:
+        return module(task.example(shape)[0]), task.tokens
+    except Exception:
+        with suppress(Exception):
+            return module(task.example(shape, tokens=True)[0]), True
+        raise
 
 
 @contextmanager
@@ -89,10 +128,7 @@ def _sentence(reference: str, allowed: str) -> Iterator[None]:
 
 def _check_features(net: Net, shape: tuple[int, ...]) -> None:
     """A Net that somebody else has made may lack what the others have."""
-    with torch.no_grad():
-        net.eval()
-        features, _ = net(torch.zeros(1, *shape))
-        net.train()
+    features = probe(net.train(), shape)
     if features.flatten(1).shape[1] != net.features:
         raise ValueError(f"its features are {features.flatten(1).shape[1]}, not {net.features}")
 
@@ -144,9 +180,11 @@ def constant_buffers(net: Net, shape: tuple[int, ...]) -> frozenset[str]:
 
 
 def _train_once(net: Net, shape: tuple[int, ...]) -> None:
-    x = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0))
+    x, y = net.task.example(shape, 4, tokens=net.tokens)
+    if x.is_floating_point():
+        x = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0))
     net.train()
-    loss = net.loss(net(x)[1], torch.zeros(len(x), dtype=torch.int64))
+    loss = net.loss(net(x)[1], y)
     trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
     if trained:
         torch.autograd.grad(loss, trained, allow_unused=True)
@@ -165,15 +203,16 @@ def _same(one: Tensor, other: Tensor) -> bool:
 class Adapted(Net):
     """A foreign module as a Net: it shares the module's parameters, buffers and children, names unchanged."""
 
-    def __init__(self, module: nn.Module, shape: tuple[int, ...], reference: str) -> None:
+    def __init__(self, module: nn.Module, shape: tuple[int, ...], reference: str, task: LearningTask) -> None:
         super().__init__()
+        self.task = task
         object.__setattr__(self, "_foreign", module)  # not registered: names keep no prefix
         self._parameters = module._parameters
         self._buffers = module._buffers
         self._modules = module._modules
         self._non_persistent_buffers_set = module._non_persistent_buffers_set
         self._seen: dict[str, Tensor] = {}
-        self._pair = True
+        self._pair = self._whole = False
         self._hooks: list[Any] = []
         self._probe(shape, reference)
 
@@ -185,6 +224,8 @@ class Adapted(Net):
         output: Any = self._module(x)
         if self._pair:
             return output[0].flatten(1), output[1]
+        if self._whole:
+            return output.flatten(1), output
         return self._seen.pop("features").flatten(1), output
 
     def train(self, mode: bool = True) -> Adapted:
@@ -214,26 +255,26 @@ class Adapted(Net):
         self.eval()
         try:
             with torch.no_grad():
-                output: Any = self._module(torch.zeros(1, *shape))
+                output, self.tokens = _tried(self._module, shape, self.task)
         finally:
             for hook in hooks:
                 hook.remove()
             self.train()
         self._pair = isinstance(output, tuple) and len(output) == 2
-        if not self._pair and (not isinstance(output, Tensor) or not called):
+        self._whole = not called and not self._pair and not self.task.classes
+        if not self._pair and (not isinstance(output, Tensor) or not (called or self._whole)):
             raise BadValue(
                 "--model", reference, "a forward that returns (features, logits), or logits of an nn.Linear"
             )
-        if called:
-            self._name_head(called[-1])
+        self._name_head(called[-1] if called else "")
         with torch.no_grad():
             self.eval()
-            self.features = self(torch.zeros(1, *shape))[0].shape[1]
+            self.features = self(self.task.example(shape, tokens=self.tokens)[0])[0].shape[1]
             self.train()
 
     def _name_head(self, name: str) -> None:
         self.head_name = name
-        if not self._pair:
+        if not self._pair and not self._whole:
             head = self._module.get_submodule(name)
             taken = head.register_forward_pre_hook(
                 lambda _, inputs: self._seen.__setitem__("features", inputs[0])

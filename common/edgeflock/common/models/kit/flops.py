@@ -147,10 +147,11 @@ def operations(net: Net, shape: tuple[int, ...]) -> Operations:
     training = net.training
     try:
         net.eval()
+        x, y = net.task.example(shape, tokens=net.tokens)
         with _apart(net), _FlopCounter() as counter:
-            _, logits = net(torch.zeros(1, *shape))
+            _, logits = net(x)
             forward = counter.total
-            net.loss(logits, torch.zeros(1, dtype=torch.long)).backward()  # type: ignore[no-untyped-call]
+            net.loss(logits, y).backward()  # type: ignore[no-untyped-call]
             return Operations(forward, counter.total - forward, tuple(counter.uncounted))
     finally:
         net.train(training)

@@ -14,10 +14,13 @@ from edgeflock.common import models, seeds
 from edgeflock.common.errors import BadValue, UnknownName, UsageError
 from edgeflock.common.models.kit.arguments import parse
 from edgeflock.common.models.kit.base import Net
-from edgeflock.common.models.kit.custom import adapt, call, callable_of, load_custom
+from edgeflock.common.models.kit.custom import adapt, call, callable_of, check_outputs, load_custom, probe
 from edgeflock.common.plugins import loading
 from edgeflock.common.plugins.loading import installed
 from edgeflock.common.run import CUSTOM, ModelDescription
+from edgeflock.common.tasks.classification import TASK
+from edgeflock.common.tasks.kit import registry as tasks
+from edgeflock.common.tasks.kit.base import LearningTask
 from edgeflock.common.tuning import adapters, parts
 from edgeflock.common.tuning.tuning import NOTHING, Tuning
 
@@ -37,12 +40,13 @@ def build_net(model: ModelDescription, seed: int, own: str | None = None, tuning
     Raises UnknownName, BadValue, or UsageError if the run needs a model of the operator's own.
     """
     shape, classes, arguments = model.input_shape, model.classes, model.arguments
+    task = tasks.load(model.task)(classes)
     if model.name != CUSTOM:
-        net = build(model.name, input_shape=shape, classes=classes, arguments=arguments, seed=seed)
+        net = build(model.name, input_shape=shape, classes=classes, arguments=arguments, seed=seed, task=task)
     elif own is None:
         raise UsageError("this run has a model of its own: name yours with --model package.module:factory")
     else:
-        net = build_custom(own, input_shape=shape, classes=classes, arguments=arguments, seed=seed)
+        net = build_custom(own, input_shape=shape, classes=classes, arguments=arguments, seed=seed, task=task)
     return tuned(net, tuning, tuple(shape), seed)
 
 
@@ -79,26 +83,37 @@ def build(
     classes: int,
     arguments: Mapping[str, str] | None = None,
     seed: int,
+    task: LearningTask | None = None,
 ) -> Net:
     """Return the model of that name with initial parameters that are a function of the arguments alone.
 
-    Raises UnknownName or BadValue for names, arguments and input shapes that do not fit, PluginError for a
-    plug-in that does not.
+    Raises UnknownName or BadValue for names, arguments, input shapes and tasks that do not fit, PluginError
+    for a plug-in that does not.
     """
     if name not in names() and name in known():
-        return _of_plugin(name, tuple(input_shape), classes, dict(arguments or {}), seed)
+        return _of_plugin(name, tuple(input_shape), task or TASK(classes), dict(arguments or {}), seed)
     module = find(name)
     values = parse(getattr(module, "ARGUMENTS", {}), arguments or {})
     _check_classes(classes)
     net = _initialise(lambda: module.make(tuple(input_shape), classes, **values), seed)
     assert isinstance(net, Net)
+    net.task = task or TASK(classes)
+    if net.tasks and net.task.name not in net.tasks:
+        raise BadValue("--model", name, f"for --task {net.task.name} another model: it is for {net.tasks[0]}")
+    if not isinstance(net.task, TASK):  # for classes each of them is made
+        probe(net, tuple(input_shape))
+        check_outputs(net, tuple(input_shape), name)
     return net
 
 
-def _of_plugin(name: str, shape: tuple[int, ...], classes: int, texts: dict[str, str], seed: int) -> Net:
+def _of_plugin(
+    name: str, shape: tuple[int, ...], task: LearningTask, texts: dict[str, str], seed: int
+) -> Net:
     factory = callable_of(loading.find("models", name, object), name)
-    _check_classes(classes)
-    return _initialise(lambda: adapt(call(factory, shape, classes, texts, name), shape, name), seed)
+    _check_classes(task.outputs)
+    return _initialise(
+        lambda: adapt(call(factory, shape, task.outputs, texts, name), shape, name, task), seed
+    )
 
 
 def build_custom(
@@ -108,6 +123,7 @@ def build_custom(
     classes: int,
     arguments: Mapping[str, str] | None = None,
     seed: int,
+    task: LearningTask | None = None,
 ) -> Net:
     """Return the user's own model, made by `package.module:factory`; the arguments reach it as texts.
 
@@ -115,8 +131,12 @@ def build_custom(
     """
     factory = load_custom(reference)
     _check_classes(classes)
-    shape, texts = tuple(input_shape), dict(arguments or {})
-    return _initialise(lambda: adapt(call(factory, shape, classes, texts, reference), shape, reference), seed)
+    shape, texts, known = tuple(input_shape), dict(arguments or {}), task or TASK(classes)
+
+    def make() -> Net:
+        return adapt(call(factory, shape, classes, texts, reference), shape, reference, known)
+
+    return _initialise(make, seed)
 
 
 def _check_classes(classes: int) -> None:

@@ -99,6 +99,8 @@ class LearningTask:
 
 def whole(y: Array, wanted: str, hint: str = "") -> NDArray[np.int64]:
     """Return labels as whole numbers; raises BadData if they are none."""
+    if 0 in y.shape[1:]:
+        raise BadData(f"there are no labels (y), needed is {wanted}")
     if y.dtype.kind == "b":
         y = y.astype(np.uint8)
     if y.dtype.kind not in "iu":
@@ -110,7 +112,9 @@ def whole(y: Array, wanted: str, hint: str = "") -> NDArray[np.int64]:
 
 def numbers(y: Array) -> NDArray[np.float32]:
     """Return labels as finite floats, a row for each sample; raises BadData if they are none."""
-    if y.dtype.kind not in "fiub" or (y.ndim > 1 and 0 in y.shape[1:]):
+    if 0 in y.shape[1:]:
+        raise BadData("there are no labels (y), needed are numbers for each sample")
+    if y.dtype.kind not in "fiub":
         raise BadData(f"y is {y.dtype} of shape {words(y.shape)}, needed are numbers for each sample")
     with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite and is refused below
         found = np.ascontiguousarray(y, np.float32).reshape(len(y), -1 if len(y) else math.prod(y.shape[1:]))

@@ -14,6 +14,8 @@ from edgeflock.lab.grid.grid import Grid
 
 _HELD = "classes_held"
 COVERED = "covered"  # the share of the classes that some client holds: what nobody holds, nobody can learn
+_SHARES = ("accuracy", "f1", "auc", "iou", "dice")  # of the tasks' metrics
+_LESS = ("loss", "mae", "rmse", "perplexity", "error")
 _FORM = re.compile(r"(?P<name>\w+)(?: to (?P<target>[\d.]+)| (?P<whole>in all))?(?: of (?P<model>[\w-]+))?")
 _WORDS = "a figure such as final_accuracy, rounds to 0.85, bytes in all, final_accuracy of representation"
 
@@ -26,7 +28,7 @@ class QuantityName:
     name: str
     target: float | None = None  # None: that of the cell
     whole: bool = False  # a cost of the whole run
-    model: str = ""  # empty: the one whose accuracy counts
+    model: str = ""  # empty: the one that counts
 
     @property
     def is_cost(self) -> bool:
@@ -36,11 +38,11 @@ class QuantityName:
     @property
     def is_share(self) -> bool:
         """Whether it is said in percent."""
-        return "accuracy" in self.name or self.name == COVERED
+        return any(word in self.name for word in _SHARES) or self.name == COVERED
 
     @property
     def less_is_better(self) -> bool:
-        return self.is_cost or "loss" in self.name
+        return self.is_cost or any(word in self.name for word in _LESS)
 
     def of(self, result: CellResult, grid: Grid) -> Bounded | None:
         """Return what a run came to, shares in percent; None if that is not known."""

@@ -10,12 +10,16 @@ const AXES = { round: ["round", format.plain], bytes: ["bytes moved", format.byt
 const WHOLE = [1, 2, 5].flatMap((step) => [0, 1, 2, 3, 4, 5].map((power) => step * 10 ** power)).sort((a, b) => a - b); // no half rounds
 
 const FIGURES = [
-  { title: "Accuracy", tests: true, words: format.ratio, lines: (names) => chosen(names, /^(accuracy|worst_tenth) /, (name) => name.replace(/^accuracy global$/, "global model").replace(/^accuracy /, "")), axis: format.tick },
+  { title: "Accuracy", tests: true, words: format.ratio, lines: (names) => ofFigure(names), axis: format.tick },
   { title: "Loss", words: format.plain, axis: format.tick, lines: (names) => [["loss", "training"], ...chosen(names, /^loss /, (name) => name.replace("loss ", "test of ").replace(" of global", ""))].filter(([name]) => names.includes(name)) },
   { title: "Bytes of a round", zero: true, words: format.bytes, lines: () => [["bytes_up", "up"], ["bytes_down", "down"]] },
   { title: "Seconds of a round", zero: true, words: format.seconds, lines: (names) => [["seconds", "whole"], ...PHASES.filter((name) => names.includes(name)).map((name) => [name, name.slice(0, -2)])] },
 ];
-const SHOWN = /^(accuracy|worst_tenth|loss|skipped) |^(round|at|loss|seconds|bytes_up|bytes_down)$/;
+const SHOWN = /^(worst_tenth|loss|skipped) |^(round|at|loss|seconds|bytes_up|bytes_down)$/;
+let figure = "accuracy"; // by which the run's models are judged
+
+const ofFigure = (names) => chosen(names, new RegExp(`^(${figure}|worst_tenth) `), (name) => (name === `${figure} global` ? "global model" : name.startsWith(`${figure} `) ? name.slice(figure.length + 1) : name));
+const isShown = (name) => SHOWN.test(name) || name.startsWith(`${figure} `);
 
 function chosen(names, pattern, title) {
   const rank = (name) => (name.endsWith(" global") ? `0${name}` : `1${name}`);
@@ -38,7 +42,7 @@ export class Charts {
   }
 
   otherLines(names) {
-    const rest = names.filter((name) => !SHOWN.test(name) && !PHASES.includes(name)).sort();
+    const rest = names.filter((name) => !isShown(name) && !PHASES.includes(name)).sort();
     const known = [...this.choice.options].map((option) => option.value);
     for (const name of rest) if (!known.includes(name)) this.choice.append(make("option", { value: name }, name.replaceAll("_", " ")));
     this.other.element.hidden = rest.length === 0;
@@ -48,6 +52,8 @@ export class Charts {
   draw(store) {
     const kind = document.querySelector("input[name=axis]:checked").value;
     const names = store.names();
+    figure = store.run.figure?.name ?? figure;
+    this.figures[0].entitle(format.name(figure));
     this.again = () => this.draw(store);
     for (const figure of [...this.figures, this.other]) figure.draw(store, kind, names);
     const { drawn } = store.run;
@@ -69,6 +75,12 @@ class Figure {
     this.element = make("figure", {}, this.caption, this.box, this.legend);
     this.box.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.plot?.setSize(this.size())).observe(this.box);
+  }
+
+  entitle(title) {
+    if (this.title === title) return;
+    this.title = title;
+    say(this.caption, title);
   }
 
   size() {

@@ -37,6 +37,9 @@ export function ratio(value) {
   return Number.isFinite(value) ? value.toFixed(4) : "";
 }
 
+/** The name of a metric as a title. */
+export const name = (metric) => metric.charAt(0).toUpperCase() + metric.slice(1).replaceAll("_", " ");
+
 export function plain(value) {
   if (!Number.isFinite(value)) return "";
   const size = Math.abs(value);

@@ -20,9 +20,13 @@ export function showOverview(store) {
     const unknown = name === "energy" && !used && done;
     showBar(`budget ${name}`, `Budget of ${name}`, used, limit, unknown ? `not known of ${format.amount(name, limit)}: no client states its energy` : share);
   }
-  const [best] = accuracy(store);
+  const { name } = figureOf(run);
   forgetBars((key) => (key.startsWith("budget ") && run.budgets?.every(({ name }) => key !== `budget ${name}`)) || (key === "target" && !run.target));
-  if (run.target) showBar("target", "Target accuracy", best ?? 0, run.target, `best ${best === undefined ? "none yet" : format.ratio(best)}, wanted ${run.target}`);
+  if (run.target) {
+    const best = run.target.name === name ? judged(store)[0] : store.newest()[`${run.target.name} global`];
+    const [far, whole] = run.target.higher ? [best ?? 0, run.target.value] : [best === undefined ? 0 : run.target.value, best ?? 1];
+    showBar("target", `Target ${run.target.name}`, far, whole, `best ${best === undefined ? "none yet" : format.ratio(best)}, wanted ${run.target.value}`);
+  }
   showTiles(store);
 }
 
@@ -43,9 +47,9 @@ export function showTab(store, linked) {
 
 function inShort(store, linked) {
   const { run } = store;
-  const [, , accuracyNow] = accuracy(store);
+  const [, , now] = judged(store);
   const far = run.state === "gathering" ? `${format.count(here(store))} of ${format.count(run.seats)} clients` : `${committed(store)}/${run.rounds}`;
-  const parts = [[news(run, linked), far].filter(Boolean).join(" "), accuracyNow === undefined ? "" : accuracyNow.toFixed(2), run.method];
+  const parts = [[news(run, linked), far].filter(Boolean).join(" "), now === undefined ? "" : now.toFixed(2), run.method];
   return parts.filter(Boolean).join(" · ");
 }
 
@@ -101,10 +105,10 @@ function showTiles(store) {
   const row = store.newest();
   const clients = [...store.clients.values()].filter((client) => "seat" in client);
   const away = clients.filter((client) => !isHere(client)).length;
-  const [best, bestRound, last] = accuracy(store);
+  const [best, bestRound, last] = judged(store);
   const [up, down] = ["up", "down"].map((way) => clients.reduce((all, client) => all + (client[way] ?? 0), 0));
   byId("tiles").hidden = !store.order.length && run.state === "gathering";
-  tile("Accuracy", last === undefined ? "none yet" : format.ratio(last), best === undefined ? "" : `best ${format.ratio(best)} in round ${bestRound}`);
+  tile(format.name(figureOf(run).name), last === undefined ? "none yet" : format.ratio(last), best === undefined ? "" : `best ${format.ratio(best)} in round ${bestRound}`);
   tile("Training loss", row.loss === undefined ? "none yet" : format.plain(row.loss), "");
   tile("Open round", openRound(run), openDetail(store));
   const seats = run.seats ?? clients.length;
@@ -137,14 +141,18 @@ function doingNow(clients) {
   return many.filter(([number]) => number).map(([number, state]) => `${number} ${state}`).join(", ");
 }
 
-function accuracy(store) {
+const figureOf = (run) => run.figure ?? { name: "accuracy", higher: true };
+
+/** The best value of what the run is judged by, its round, and the last value. */
+function judged(store) {
+  const { name, higher } = figureOf(store.run);
   let [best, bestRound] = store.run.best ?? []; // of all rounds, while a page may have some
   let last;
   for (const round of store.order) {
-    const value = store.rows.get(round)["accuracy global"];
+    const value = store.rows.get(round)[`${name} global`];
     if (value === undefined) continue;
     last = value;
-    if (best === undefined || value > best) [best, bestRound] = [value, round];
+    if (best === undefined || (higher ? value > best : value < best)) [best, bestRound] = [value, round];
   }
   return [best, bestRound, last];
 }

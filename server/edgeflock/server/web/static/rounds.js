@@ -4,9 +4,9 @@ import { byId, make } from "./dom.js";
 import * as format from "./format.js";
 
 const SHOWN = 50;
-const COLUMNS = [
+const columns = (figure) => [
   ["Round", (row) => format.count(row.round)], ["Counted", (row) => format.plain(row.counted)],
-  ["Accuracy", (row) => format.ratio(row["accuracy global"])], ["Test loss", (row) => format.plain(row["loss global"])],
+  [format.name(figure), (row) => format.ratio(row[`${figure} global`])], ["Test loss", (row) => format.plain(row["loss global"])],
   ["Training loss", (row) => format.plain(row.loss)], ["Up", (row) => format.bytes(row.bytes_up)],
   ["Down", (row) => format.bytes(row.bytes_down)], ["Seconds", (row) => format.seconds(row.seconds)],
   ["Committed", (row) => (row.at ? format.moment(row.at) : "")],
@@ -14,10 +14,11 @@ const COLUMNS = [
 
 export function showRounds(store) {
   if (!byId("table-of-rounds").open) return;
-  const head = make("tr", {}, ...COLUMNS.map(([title]) => make("th", { scope: "col", class: "number" }, title)));
+  const shown = columns(store.run.figure?.name ?? "accuracy");
+  const head = make("tr", {}, ...shown.map(([title]) => make("th", { scope: "col", class: "number" }, title)));
   const rows = store.order.slice(-SHOWN).reverse().map((round) => {
     const row = store.rows.get(round);
-    return make("tr", {}, ...COLUMNS.map(([, text], index) => make(index ? "td" : "th", { class: "number", scope: index ? null : "row" }, text(row))));
+    return make("tr", {}, ...shown.map(([, text], index) => make(index ? "td" : "th", { class: "number", scope: index ? null : "row" }, text(row))));
   });
   byId("rounds").replaceChildren(make("caption", { class: "hint" }, `The newest ${rows.length} rounds`), make("thead", {}, head), make("tbody", {}, ...rows));
 }

@@ -40,7 +40,7 @@ const SENTENCES = {
   certificate: (f) => `The server's certificate ${f.reason}.`,
   last_round_committed: (f) => `The closing task is done: ${f.counted} answers.`,
   last_round_opened: () => "Training is over; everybody is asked once more.",
-  evaluated: (f) => `After round ${f.round} ${f.model === "global" ? "the model" : f.model} has accuracy ${format.ratio(f.accuracy)}.`,
+  evaluated: (f) => `After round ${f.round} ${f.model === "global" ? "the model" : f.model} has ${f.figure ?? "accuracy"} ${format.ratio(f[f.figure ?? "accuracy"])}.`,
   epoch_raised: (f) => `A state was damaged: the run goes on from round ${f.round} (rounds up to ${f.lost_up_to} are lost).`,
   updates_rejected: (f) => `Round ${f.round}: updates were rejected: ${list(f.clients)}.`,
   task_refused: (f) => `${f.client} refused its task of round ${f.round}: ${f.reason}`,
