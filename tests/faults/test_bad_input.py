@@ -41,6 +41,7 @@ RANGES = {
     "--drain-timeout": ("-1",),
     "--linger": ("-1",),
     "--keep-every": ("-1",),
+    "--track": ("mlfow", "mlflow,x", ""),
     "--log-level": ("loud",),
     "--log-format": ("xml",),
     "--set": ("weighting", "weighting=none", "wheighting=weighted", "clip=-1"),

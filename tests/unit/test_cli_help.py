@@ -67,7 +67,7 @@ def imported(command: str, *arguments: str, **environ: str) -> set[str]:
 @pytest.mark.parametrize(
     "arguments",
     [("server", "--help"), ("client", "--help"), ("lab", "--help")]
-    + [("lab", command, "--help") for command in ("run", "dashboard", "compare", "export", "tensorboard")],
+    + [("lab", command, "--help") for command in ("run", "dashboard", "compare", "export", "track")],
 )
 def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
     assert imported(*arguments) == {"click"}

@@ -18,7 +18,12 @@ from edgeflock.common.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 _BLOCKED = "import sys; sys.modules.update(dict.fromkeys({!r})); from edgeflock.{}.cli import main; main()"
-_PACKAGES = {"sklearn": "scikit-learn", "grpc_reflection": "grpcio-reflection", "PIL": "torchvision"}
+_PACKAGES = {
+    "sklearn": "scikit-learn",
+    "grpc_reflection": "grpcio-reflection",
+    "PIL": "torchvision",
+    "mlflow": "mlflow-skinny",
+}
 
 
 def without(modules: tuple[str, ...], command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -60,6 +65,9 @@ def test_no_module_of_an_extra_is_imported_where_a_command_would_need_it() -> No
         (("matplotlib",), "lab", ["lab", "partition", "--draw", "p.png"]),
         (("onnx", "onnxscript"), "onnx", ["lab", "export", "RUN", "--format", "onnx"]),
         (("tensorboard",), "tensorboard", ["lab", "tensorboard", "RUN"]),
+        (("mlflow",), "mlflow", ["lab", "track", "mlflow", "RUN"]),
+        (("mlflow",), "mlflow", ["server", "--track", "mlflow"]),
+        (("wandb",), "wandb", ["server", "--track", "wandb"]),
     ],
 )
 def test_a_missing_package_is_one_sentence_with_the_line_that_installs_it(

@@ -10,7 +10,7 @@ import pytest
 
 from edgeflock.common.errors import MissingData, UsageError
 from edgeflock.lab.cli import group
-from edgeflock.lab.export.tensorboard import scalars
+from edgeflock.lab.export.feed import scalars
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.journal.reader import Event
 from edgeflock.server.start import children

@@ -28,8 +28,9 @@ _COMMANDS = {
         "edgeflock.lab.export.command:export",
         "Write a run's model for other programs: safetensors, ONNX ...",
     ),
+    "track": ("edgeflock.lab.export.track:track", "Write a run's figures and model for MLflow and others."),
     "tensorboard": (
-        "edgeflock.lab.export.tensorboard:tensorboard",
+        "edgeflock.lab.export.track:tensorboard",
         "Write a run's figures as TensorBoard event files.",
     ),
     "report": (

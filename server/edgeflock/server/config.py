@@ -8,7 +8,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from edgeflock.common import listing
-from edgeflock.common.command.kinds import COLUMNS, FLAG, INTEGER, LINES, NUMBER, PAIRS, PATH, SECONDS, TEXT
+from edgeflock.common.command.kinds import (
+    COLUMNS,
+    FLAG,
+    IDS,
+    INTEGER,
+    LINES,
+    NUMBER,
+    PAIRS,
+    PATH,
+    SECONDS,
+    TEXT,
+)
 from edgeflock.common.command.log import log_format_option, log_level_option
 from edgeflock.common.command.options import option
 from edgeflock.common.command.ranges import Range, above, at_least, between, one_of, unit
@@ -18,6 +29,7 @@ from edgeflock.common.wire.address import Address, parse_address
 _RUN, _DATA, _WORK = "Run", "Model and data", "Local training"
 _ROUND, _NET, _FILES = "Rounds and stragglers", "Network", "Files and logs"
 _VIEW = "Dashboard and metrics"
+TRACKERS = ("mlflow", "tensorboard", "wandb")
 _OWN = "the method's own, else "
 _SHAPE = re.compile(r"[1-9]\d{0,8}(x[1-9]\d{0,8}){0,7}", re.ASCII)
 
@@ -525,6 +537,19 @@ class ServerConfig:
         allowed=between(0, 10_000, "an integer"),
     )
 
+    track: tuple[str, ...] = option(
+        (),
+        IDS,
+        "give options, figures and the model to MLflow or Weights & Biases, while the run goes on; "
+        "where to, say their own variables, such as MLFLOW_TRACKING_URI and WANDB_MODE",
+        group=_VIEW,
+        metavar="mlflow|wandb,...",
+        allowed=Range(
+            lambda names: set(names) <= set(TRACKERS),
+            "mlflow, tensorboard or wandb, several with commas",
+            TRACKERS,
+        ),
+    )
     tensorboard: bool = option(
         False, FLAG, "write figures for TensorBoard below RUN_DIR/report/tensorboard", group=_VIEW
     )

@@ -26,12 +26,14 @@ EXTRAS = {
     "matplotlib": "lab",
     "rich": "lab",
     "sklearn": "lab",
+    "mlflow": "mlflow",
     "onnx": "onnx",
     "onnxscript": "onnx",
     "pandas": "pandas",
     "polars": "polars",
     "pyarrow": "parquet",
     "tensorboard": "tensorboard",
+    "wandb": "wandb",
 }
 
 

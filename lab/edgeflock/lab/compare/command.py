@@ -11,8 +11,9 @@ from typing import Any
 import click
 
 from edgeflock.common.command import signals
-from edgeflock.common.command.options import read_toml
+from edgeflock.common.command.options import Option, public, read_toml
 from edgeflock.lab.compare.ticker import product
+from edgeflock.server.config import ServerConfig
 
 _OPTIONS = {
     "--out": (Path, "DIR", "Where runs and tables lie.  [default: runs/compare-GRID]"),
@@ -33,6 +34,7 @@ _OPTIONS = {
         "'lines x=iterations y=loss smooth=0.9' ...",
     ),
     "--data-root": (Path, "DIR", "Folder with data sets in their official formats.  [default: the grid's]"),
+    "--track": (str, "NAMES", "Give every run to mlflow, wandb or tensorboard, as fl-lab run --track does."),
 }
 _SEVERAL = ("--target", "--at", "--figure")
 
@@ -48,6 +50,7 @@ def _compare(
     at: tuple[int, ...],
     figure: tuple[str, ...],
     data_root: Path | None,
+    track: str | None,
     full: bool,
 ) -> int:
     """Run every cell of a grid and put what came of them side by side.
@@ -67,6 +70,8 @@ def _compare(
         target=list(read_targets(target, "--target", figure_of(table))) if target else None,
         measure=None if measure is None else read_measure(measure, "--measure"),
     )
+    if track:
+        table["run"] = {**table.get("run", {}), "track": list(_trackers().read(track, "--track"))}
     table |= {"last": last} if last else {}
     table |= {"at": list(at)} if at else {}
     if figure:
@@ -85,6 +90,10 @@ def _compare(
     made = Comparison(asked, out, jobs or spare(asked.cells), figures)
     made.run(_placed(table, data_root))
     return made.tell(full=full)
+
+
+def _trackers() -> Option:
+    return next(entry for entry in public(ServerConfig) if entry.name == "track")
 
 
 def _placed(table: Mapping[str, Any], data_root: Path | None) -> Mapping[str, Any]:

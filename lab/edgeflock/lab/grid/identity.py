@@ -33,6 +33,7 @@ NO_MATTER: Mapping[str, str] = {
     "dashboard_insecure": _SEEN,
     "metrics_clients": _SEEN,
     "tensorboard": _SEEN,
+    "track": _SEEN,
     "log_level": _SEEN,
     "log_format": _SEEN,
     "same_code": "which clients take part, as every other reason to refuse one",

@@ -173,6 +173,9 @@ class Options(TypedDict, total=False):
     """let everybody who reaches it beyond this machine read the dashboard  [default: off]"""
     metrics_clients: int | None
     """/metrics has series for each client in runs of at most so many  [default: 100]"""
+    track: str | None
+    """give options, figures and the model to MLflow or Weights & Biases, while the run goes on; where
+    to, say their own variables, such as MLFLOW_TRACKING_URI and WANDB_MODE  [default: none]"""
     tensorboard: bool | None
     """write figures for TensorBoard below RUN_DIR/report/tensorboard  [default: off]"""
     run_dir: Place | None
