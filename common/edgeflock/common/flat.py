@@ -79,7 +79,8 @@ class FlatModel:
 
     Writing into `params`, `buffers` or `counters` changes the module, and the other way round; a foreign
     module's buffers follow at `restore`, and are followed at `settle`. What is frozen lies in a fourth one,
-    `base`: parameters, and the statistics of normalisations that are frozen themselves.
+    `base`: parameters, and the statistics of normalisations that are frozen themselves. What every client
+    keeps as its own lies in `own`, its counts in `own_counts`; `base` ends with what `own` begins with.
     """
 
     def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
@@ -88,27 +89,35 @@ class FlatModel:
         self.module = module.to(device=device, dtype=torch.float32)
         for buffer in found:
             buffer.put(buffer.tensor)  # shared again
-        named = list(self.module.named_parameters())
-        self.params, self.layout = _flatten_parameters([one for one in named if one[1].requires_grad])
+        named: list[Named] = list(self.module.named_parameters())
+        kept: frozenset[str] = getattr(module, "kept", frozenset())
+        trained = [one for one in named if one[1].requires_grad]
+        shared, own = ([one for one in trained if (one[0] in kept) is here] for here in (False, True))
         still = _of(found, getattr(module, "still", ()))
-        self.base, base = self._flatten_base([one for one in named if not one[1].requires_grad], still)
+        self._foreign = bool(getattr(module, "foreign", False))
         found = [buffer for buffer in found if buffer not in still]
         moving = [buffer for buffer in found if buffer.tensor is not None and buffer.name not in constant]
-        self._foreign = bool(getattr(module, "foreign", False))
         floats = [buffer for buffer in moving if _tensor(buffer).is_floating_point()]
         whole = [buffer for buffer in moving if not _tensor(buffer).is_floating_point()]
         if not self._foreign:  # a module of torch's: what is no count stays what it is
             whole = [buffer for buffer in whole if _tensor(buffer).dtype == torch.int64]
+        self._kept = {buffer.name: _Kept(buffer) for buffer in found if buffer not in (*floats, *whole)}
+        own_floats, own_whole = ([one for one in part if one.name in kept] for part in (floats, whole))
+        floats, whole = ([one for one in part if one.name not in kept] for part in (floats, whole))
+        begun = [*own, *((buffer.name, _tensor(buffer)) for buffer in own_floats)]
+        frozen = [one for one in named if not one[1].requires_grad]
+        self.base, base = self._flatten_base(frozen, still, begun)
+        self.params, self.layout = _flatten_parameters(shared)
         self.buffers, buffers = _flatten(floats, torch.float32)
         self.counters, counters = _flatten(whole, torch.int64)
         self.layouts = ModelLayouts(self.layout, buffers, counters, base)
         self.floats = floats  # in the layout's order
-        self.parameters = [tensor for _, tensor in named if tensor.requires_grad]
+        self.parameters = [tensor for _, tensor in shared]
         self._moving = [
             *_with_views(floats, self.buffers, buffers),
             *_with_views(whole, self.counters, counters),
+            *self._flatten_own(own, own_floats, own_whole),
         ]
-        self._kept = {buffer.name: _Kept(buffer) for buffer in found if buffer not in (*floats, *whole)}
 
     @property
     def device(self) -> torch.device:
@@ -124,7 +133,8 @@ class FlatModel:
         """What stays as it is of all that PyTorch would save with the module: the base, and such buffers."""
         saved = self.module.state_dict().keys()
         parts = zip(self.layouts.base.tensors, views(self.base, self.layouts.base), strict=True)
-        stay = {**{spec.name: part for spec, part in parts}, **self._counts, **self.constants}
+        counts = {**self._counts, **self._own_counts}
+        stay = {**{spec.name: part for spec, part in parts}, **counts, **self.constants}
         return {name: tensor for name, tensor in stay.items() if name in saved}
 
     @property
@@ -138,8 +148,18 @@ class FlatModel:
 
     @property
     def whole(self) -> bool:
-        """Whether all parameters are trained."""
-        return not self._frozen
+        """Whether all parameters are trained, and together."""
+        return not (self._frozen or self.own_parameters)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether clients keep something of the model as their own."""
+        return bool(self.own.numel() or self.own_counts.numel())
+
+    @property
+    def statistics(self) -> tuple[Tensor, ...]:
+        """What passes in training change of themselves."""
+        return self.buffers, self.counters, self.own[self.own_trained.numel() :], self.own_counts
 
     def settle(self) -> None:
         """Let the flat tensors hold what the module's buffers do: foreign code puts others in their place."""
@@ -159,16 +179,44 @@ class FlatModel:
             for kept in self._kept.values():
                 kept.restore()
 
-    def _flatten_base(self, frozen: list[Named], still: list[Buffer]) -> tuple[Tensor, Layout]:
+    def begin_own(self, numbers: Tensor | None, counts: Tensor | None) -> None:
+        """Let what a client keeps be that, or what everybody begins with."""
+        start = self.base[self.base.numel() - self.own.numel() :]
+        self.own.copy_(start if numbers is None else numbers)
+        self.own_counts.copy_(self._own_begun if counts is None else counts)
+
+    def _flatten_own(
+        self, own: list[Named], floats: list[Buffer], whole: list[Buffer]
+    ) -> Iterator[tuple[Buffer, Tensor, torch.dtype]]:
+        """Let what is a client's own lie together: trained numbers first, then buffers; counts apart."""
+        trained, _ = _flat_of(own)
+        numbers, layout = _flatten(floats, torch.float32)
+        self.own = torch.cat([trained, numbers])
+        self.own_trained = self.own[: len(trained)]
+        for (_, tensor), view in zip(own, views(self.own_trained, _flat_of(own)[1]), strict=True):
+            tensor.data = view
+        self.own_parameters = [tensor for _, tensor in own]
+        self.own_counts, counts = _flatten(whole, torch.int64)
+        self._own_begun = self.own_counts.clone()
+        self._own_counts = {
+            spec.name: part for spec, part in zip(counts.tensors, views(self._own_begun, counts), strict=True)
+        }
+        self.own_joins = any(one.name.endswith("num_batches_tracked") for one in whole)
+        yield from _with_views(floats, self.own[len(trained) :], layout)
+        yield from _with_views(whole, self.own_counts, counts)
+
+    def _flatten_base(
+        self, frozen: list[Named], still: list[Buffer], begun: list[Named]
+    ) -> tuple[Tensor, Layout]:
         self._frozen = [name for name, _ in frozen]
         floats = [buffer for buffer in still if _tensor(buffer).is_floating_point()]
         self._counts = {one.name: _tensor(one) for one in still if one not in floats}
         named = [*frozen, *((buffer.name, _tensor(buffer)) for buffer in floats)]
-        flat, layout = _flat_of(named)
+        flat, layout = _flat_of([*named, *begun])
         parts = views(flat, layout)
         for (_, tensor), view in zip(frozen, parts, strict=False):
             tensor.data = view
-        for buffer, view in zip(floats, parts[len(frozen) :], strict=True):
+        for buffer, view in zip(floats, parts[len(frozen) : len(named)], strict=True):
             buffer.put(view)
         return flat, layout
 

@@ -158,7 +158,7 @@ class FedTRServer(ServerHalf[FedTRParams]):
 
     @property
     def has_global(self) -> bool:
-        return not self.private
+        return not self.private and super().has_global
 
     def closing(self, state: State) -> Plan | None:
         """Let everybody test the model of his last participation."""

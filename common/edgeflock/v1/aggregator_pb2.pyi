@@ -612,10 +612,13 @@ class Tuning(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OPTIMIZER_FIELD_NUMBER: _builtins.int
+    KEEP_LOCAL_FIELD_NUMBER: _builtins.int
     ADAPTER_FIELD_NUMBER: _builtins.int
     TRAIN_FIELD_NUMBER: _builtins.int
     optimizer: _builtins.str
     """of the clients' steps: adamw:beta1=0.9,beta2=0.999,eps=1e-08; empty: SGD"""
+    keep_local: _builtins.str
+    """patterns of what every client trains and keeps as its own"""
     adapter: _builtins.str
     """beside frozen layers: lora:rank=4,alpha=4,target=...; empty: none"""
     train: _builtins.str
@@ -624,12 +627,13 @@ class Tuning(_message.Message):
         self,
         *,
         optimizer: _builtins.str = ...,
+        keep_local: _builtins.str = ...,
         adapter: _builtins.str = ...,
         train: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "optimizer", b"optimizer", "train", b"train"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "keep_local", b"keep_local", "optimizer", b"optimizer", "train", b"train"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

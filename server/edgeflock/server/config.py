@@ -164,6 +164,16 @@ class ServerConfig:
         shown="as the model says, by default all",
         metavar="PATTERNS",
     )
+    keep_local: str | None = option(
+        None,
+        TEXT,
+        "what every client trains and keeps as its own, in no bundle: patterns of parameters and buffers, "
+        "such as 'bn*|head.*'",
+        group=_DATA,
+        identity=True,
+        shown="nothing",
+        metavar="PATTERNS",
+    )
     adapter: str | None = option(
         None,
         TEXT,

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from edgeflock.common.errors import BadValue
 
-TRAIN = "--train"
+TRAIN, KEEP = "--train", "--keep-local"
 _NAMED = 12  # parts that a sentence has room for
 
 
@@ -52,6 +52,21 @@ def train(net: nn.Module, text: str) -> None:
     chosen = set(matched(named, patterns(text)))
     for name, parameter in named.items():
         parameter.requires_grad_(name in chosen)
+
+
+def kept(net: nn.Module, text: str) -> frozenset[str]:
+    """Return what every client keeps as its own: the parameters, which are trained, and buffers that match.
+
+    Raises BadValue.
+    """
+    parameters, buffers = dict(net.named_parameters()), dict(net.named_buffers())
+    every = [*parameters, *buffers]
+    check(KEEP, text, every)
+    chosen = matched(every, patterns(text))
+    for name in chosen:
+        if name in parameters:
+            parameters[name].requires_grad_(True)
+    return frozenset(chosen)
 
 
 def still(net: nn.Module) -> tuple[nn.Module, ...]:

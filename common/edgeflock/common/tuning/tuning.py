@@ -11,6 +11,7 @@ class Tuning:
 
     optimizer: str = ""  # of the clients' steps: adamw:...
     adapter: str = ""  # beside frozen layers: lora:rank=4,...
+    keep_local: str = ""  # patterns of parameters and buffers that every client keeps as its own
     train: str = ""  # patterns of the parameters that are trained; empty: as the model says, by default all
 
 

@@ -148,8 +148,9 @@ class ServerHalf(Generic[P]):
 
     @property
     def has_global(self) -> bool:
-        """S6: whether the result is a whole model; if not it is not tested (FedTR's private heads)."""
-        return True
+        """S6: whether the result is a whole model; if not it is not tested (FedTR's private heads, parts of
+        the model that clients keep as their own)."""
+        return not self.setting.parted
 
     def result(self, state: State) -> Tensor:
         """S7: the parameters of the run's model."""

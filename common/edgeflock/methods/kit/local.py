@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from edgeflock.methods.kit.workbench import Term, Workbench
 
 __all__ = ["Batch", "Local", "LocalData"]
 
+OWN, OWN_COUNTS = "own part", "own counts"  # in a client's state: what it keeps of the model
 WALK_SIZE = 256  # samples at once where nothing is remembered for a backward pass
 GRADIENT_WALK_SIZE = 64
 
@@ -76,6 +77,8 @@ class Local:
             self.model.buffers.copy_(self.received[Kind.BUFFERS])
         if self.model.counters.numel():
             self.model.counters.copy_(self.received[Kind.COUNTERS])
+        if self.model.keeps:
+            self.model.begin_own(self.state.vectors.get(OWN), self.state.vectors.get(OWN_COUNTS))
         self.model.restore()
         self.bench.seed(seeds.derive(self.seed, "dropout", self.seat, self.round))
         self.net.train()
@@ -243,6 +246,29 @@ class Local:
             moving.copy_(self.grads)
             self._moving = True
         self.params.add_(moving, alpha=-self.plan.lr)
+
+    def own_steps(self) -> Callable[[], None] | None:
+        """Return what moves the parameters that are the client's own, None if there are none: the run's SGD
+        with its momentum, or its other optimizer, along the gradient of the step."""
+        x, g, plan = self.model.own_trained, self.bench.own_grads, self.plan
+        if not x.numel():
+            return None
+        if self.bench.optimizer.adaptive:
+            moments = self.bench.adamw("own ", x.numel())
+            return lambda: moments.step(x, g, lr=plan.lr, decay=plan.weight_decay)
+        moving = self.bench.scratch("own momentum", x.numel()).zero_()
+
+        def step() -> None:
+            moving.mul_(plan.momentum).add_(g).add_(x, alpha=plan.weight_decay)
+            x.add_(moving, alpha=-plan.lr)
+
+        return step
+
+    def keep_own(self) -> None:
+        """Write what is the client's own to its candidate state."""
+        if self.model.keeps:
+            self.new_state.vectors[OWN] = self.model.own.clone()
+            self.new_state.vectors[OWN_COUNTS] = self.model.own_counts.clone()
 
     def clip(self, limit: float) -> None:
         """Scale the local direction down to an L2 norm of `limit`."""

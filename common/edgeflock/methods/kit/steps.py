@@ -26,6 +26,7 @@ def run(half: ClientHalf[Any], work: Local, proceed: Callable[[], bool] | None =
     half.begin(work)
     _steps(half, work, proceed)
     work.model.settle()
+    work.keep_own()
     return half.end(work)
 
 
@@ -38,6 +39,7 @@ def _steps(half: ClientHalf[Any], work: Local, proceed: Callable[[], bool] | Non
     """Order inside a step: backward -> gradient -> weight decay -> clip -> step -> after_step."""
     gradient, after_step = _own(half, "gradient"), _own(half, "after_step")
     step, decay, clip = _step(half, work), _decay(work), work.plan.clip
+    own = work.own_steps()
     for batch in work.batches():
         if proceed is not None and work.steps_done and not proceed():
             break
@@ -49,6 +51,8 @@ def _steps(half: ClientHalf[Any], work: Local, proceed: Callable[[], bool] | Non
         if clip:
             work.clip(clip)
         step(work)
+        if own is not None:
+            own()
         if after_step is not None:
             after_step(work)
         work.count(loss, batch)

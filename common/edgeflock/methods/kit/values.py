@@ -23,6 +23,7 @@ class Setting:
     seed: int
     head: tuple[str, ...] = ()  # names of the head's parameters; all others are the body
     budgets: Mapping[str, float] = field(default_factory=dict)  # limits by resource; the server's half only
+    parted: bool = False  # whether clients keep parameters as their own: there is no whole global model
     tested: bool = False  # whether clients test their own models; the server's half only
 
 

@@ -41,6 +41,7 @@ class Workbench:
         self.net = net
         self.params = self.model.params
         self.grads = torch.zeros_like(self.params)
+        self.own_grads = torch.zeros_like(self.model.own_trained)  # of what is the client's own
         self.feed = BatchFeed()
         self.augment, self.optimizer = augment, optimizer
         norms = (module for module in net.modules() if isinstance(module, _BatchNorm))
@@ -102,14 +103,22 @@ class Workbench:
         """Write the gradient of a tensor (times `slope`) by the parameters to `out`; `keep` the graph."""
         if slope is not None:  # not as grad_outputs: with them torch imports half a second of sympy
             of = (of * slope).sum()
-        grads = torch.autograd.grad(of, self.model.parameters, retain_graph=keep, allow_unused=True)
+        own = self.model.own_parameters if out is self.grads else []
+        wanted = [*self.model.parameters, *own] if own else self.model.parameters
+        grads = torch.autograd.grad(of, wanted, retain_graph=keep, allow_unused=True)
+        if own:
+            grads, others = grads[: -len(own)], grads[-len(own) :]
+            parts = zip(own, others, strict=True)
+            flat = [torch.zeros_like(one) if part is None else part for one, part in parts]
+            torch.cat([part.reshape(-1) for part in flat], out=self.own_grads)
         torch.cat(
             [self._zeros(at) if part is None else part.reshape(-1) for at, part in enumerate(grads)], out=out
         )
 
-    def adamw(self) -> AdamW:
+    def adamw(self, of: str = "", elements: int | None = None) -> AdamW:
         """Return AdamW's steps of a round, before the first."""
-        return AdamW(self.optimizer, (self.scratch("m"), self.scratch("v"), self.scratch("root of v")))
+        m, v, root = (self.scratch(f"{of}{name}", elements) for name in ("m", "v", "root of v"))
+        return AdamW(self.optimizer, (m, v, root))
 
     def fresh(self) -> None:
         """Remember where the dropout masks of a step begin."""
@@ -122,9 +131,7 @@ class Workbench:
         if self._dropouts:
             self.dropout.set_state(self._mask)
         self.model.settle()
-        kept = [
-            (tensor, tensor.clone()) for tensor in (self.model.buffers, self.model.counters) if tensor.numel()
-        ]
+        kept = [(tensor, tensor.clone()) for tensor in self.model.statistics if tensor.numel()]
         try:
             yield
         finally:

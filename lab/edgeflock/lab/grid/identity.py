@@ -54,6 +54,7 @@ SINCE: Mapping[str, Any] = {
     "eval_train": 0,
     "init_sha256": None,
     "input_shape": None,
+    "keep_local": None,
     "label": (),
     "schedule": "constant",
     "task": "classification",

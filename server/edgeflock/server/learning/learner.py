@@ -82,6 +82,7 @@ class Learner:
         self._up, self._down = choice.parse(terms.codec), choice.parse(terms.codec_down)
         self._fold = Fold(self.half, layouts, lambda samples: method.weight(params, samples))
         self._frozen = torch.zeros(0)  # what no round changes of the model
+        self._own_joins = False  # whether clients keep statistics of BatchNorm as their own
         self._base: Broadcast | None = None
         self._stepped = 0  # the round whose commit has been computed
         self._metrics: dict[str, float] = {}  # of that commit
@@ -92,7 +93,7 @@ class Learner:
     def begin(self, model: FlatModel) -> None:
         """Make the state before the first round."""
         self.state.vectors.update(model=model.params, buffers=model.buffers, counters=model.counters)
-        self._frozen = model.base
+        self._frozen, self._own_joins = model.base, model.own_joins
         self.half.begin(self.state)
 
     def save(self, checkpoints: Checkpoints, round: int) -> Saved:
@@ -214,7 +215,8 @@ class Learner:
     @property
     def _joins(self) -> bool:
         """Whether a last batch of one sample is joined to the one before, as with BatchNorm."""
-        return any(spec.name.endswith("num_batches_tracked") for spec in self.layouts.counters.tensors)
+        counted = (spec.name.endswith("num_batches_tracked") for spec in self.layouts.counters.tensors)
+        return self._own_joins or any(counted)
 
     def simulated(self) -> dict[str, float]:
         """Return the time that is used by the simulated clock, where it counts in place of ours."""

@@ -120,6 +120,7 @@ def build_learner(config: ServerConfig, test: TestSet, net: Net | None = None) -
         clients=config.clients,
         seed=config.seed,
         head=net.head_names(),
+        parted=bool(flat.own_parameters),
         tested=bool(config.eval_every and client_tests(config)),
         budgets=budget.parse(config.budget),
     )
@@ -177,7 +178,7 @@ def build_plan(config: ServerConfig) -> Plan:
 
 def client_tests(config: ServerConfig) -> tuple[str, ...]:
     """Return what clients test their own models on, when the server tests its own."""
-    own = load(config.method).client_models or "off"
+    own = load(config.method).client_models or ("local" if config.keep_local else "off")
     return WISHES[own if config.eval_clients == "auto" else config.eval_clients]
 
 
@@ -275,7 +276,10 @@ def describe_tuning(config: ServerConfig) -> Tuning:
     """Return what clients are told of training beside the method."""
     steps = optimizer.parse(config.client_optimizer)
     return Tuning(
-        optimizer=str(steps) if steps.adaptive else "", adapter=config.adapter or "", train=config.train or ""
+        optimizer=str(steps) if steps.adaptive else "",
+        adapter=config.adapter or "",
+        keep_local=config.keep_local or "",
+        train=config.train or "",
     )
 
 

@@ -265,6 +265,8 @@ def _with_central(config: ServerConfig, method: Method) -> ServerConfig:
     config = replace(config, central=method.central)
     if not method.central:
         return config
+    if config.keep_local:
+        raise UsageError(f"{method.name} has no clients that could keep something: --keep-local is refused")
     alone = f"{method.name} trains on the server, where no client is contacted"
     if config.dataset is None:
         raise UsageError(

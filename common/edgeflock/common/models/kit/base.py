@@ -18,6 +18,9 @@ class Net(nn.Module):
     head_name = "head"  #: the sub-module that turns features into logits, the last Linear
     foreign = False  #: somebody else's: what its code does with its buffers is not known
     constant: frozenset[str] = frozenset()  #: the buffers that no training step changes: they never travel
+    kept: frozenset[str] = (
+        frozenset()
+    )  #: parameters and buffers that are every client's own, and never travel
     still: tuple[nn.Module, ...] = ()  #: parts that work in training as in a test: frozen normalisations
     task: LearningTask = TASK(0)  #: what it is trained for; set by whoever builds it
     tasks: tuple[str, ...] = ()  #: the only ones that it is for; empty: any that its outputs fit
@@ -67,6 +70,7 @@ class Net(nn.Module):
         return self.task.sums(logits, y)
 
     def head_names(self) -> tuple[str, ...]:
-        """Return the names of the head's parameters that are trained; all others are the body."""
+        """Return the names of the head's parameters that are trained together; all others are the body."""
         trained = (name for name, parameter in self.named_parameters() if parameter.requires_grad)
-        return tuple(name for name in trained if name.startswith(f"{self.head_name}."))
+        shared = (name for name in trained if name not in self.kept)
+        return tuple(name for name in shared if name.startswith(f"{self.head_name}."))

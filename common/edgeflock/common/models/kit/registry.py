@@ -51,7 +51,7 @@ def build_net(model: ModelDescription, seed: int, own: str | None = None, tuning
 
 
 def tuned(net: Net, tuning: Tuning, shape: tuple[int, ...] = (), seed: int = 0) -> Net:
-    """Freeze what is not trained of a model and put adapters beside it, in place. Raises BadValue."""
+    """Say of a model what is frozen, what has adapters and what clients keep, in place. Raises BadValue."""
     adapter = adapters.parse(tuning.adapter)
     if tuning.train:
         parts.train(net, tuning.train)
@@ -60,6 +60,8 @@ def tuned(net: Net, tuning: Tuning, shape: tuple[int, ...] = (), seed: int = 0) 
     if adapter is not None:
         with _seeded(seeds.derive(seed, "adapter")):
             adapters.attach(net, adapter, shape)
+    if tuning.keep_local:
+        net.kept = parts.kept(net, tuning.keep_local)
     net.still = parts.still(net)
     return net
 
