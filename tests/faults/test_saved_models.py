@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import edgeflock
 from edgeflock.common.datasets.kit import registry as datasets
+from edgeflock.common.models.kit.registry import build
 from support.processes import flock, until
 from support.proxy import Proxy
 
@@ -64,6 +65,22 @@ def test_each_client_gets_its_own_model_which_does_there_as_the_journal_says(
         model = edgeflock.load(tmp_path / "models" / name)
         assert float((model(x) == torch.from_numpy(y)).double().mean()) == pytest.approx(told[name])
         assert model.about["client"] == name
+
+
+def test_a_model_with_adapters_comes_back_whole_also_to_who_has_never_trained(tmp_path: Path) -> None:
+    net = build("cnn", input_shape=(1, 8, 8), classes=10, seed=99)
+    save_file(dict(net.state_dict()), tmp_path / "init.safetensors")
+    tuned = (f"--init={tmp_path}/init.safetensors", "--adapter=lora:rank=2", "--train=head", "--lr=0.5")
+    with flock(tmp_path) as made:
+        server = made.server("--clients=2", "--cohort=1", "--rounds=1", "--model=cnn", *tuned)
+        hosts = [made.client(name, f"--save-model={tmp_path}/models/{name}") for name in ("c0", "c1")]
+        assert [program.ended() for program in (*hosts, server)] == [0, 0, 0]
+        result = load_file(made.run_dir / "model.safetensors")
+    for name in ("c0", "c1"):
+        saved = load_file(tmp_path / "models" / name / "current" / "model.safetensors")
+        assert saved.keys() == result.keys()
+        assert all(torch.equal(saved[key], tensor) for key, tensor in result.items())
+        edgeflock.load(tmp_path / "models" / name)
 
 
 _LAST_SCORES = """

@@ -93,8 +93,9 @@ class Saver:
         except ServerRefused as refused:  # a better one may have come, and the next view says so
             say = self._log.info if key.best else self._log.warning
             say("fetch_refused", round=key.round, reason=str(refused))
-        except (EdgeflockError, OSError) as error:
-            words = str(error) if isinstance(error, EdgeflockError) else f"{error.strerror or error}"
+        except Exception as error:
+            ours = isinstance(error, (EdgeflockError, OSError))  # else it is a bug, of a model's code or ours
+            words = str(error) if ours else f"{type(error).__name__}: {error}"
             self._log.error("model_not_saved", round=key.round, reason=words)
         self._settled.add(key)
 
@@ -104,12 +105,12 @@ class Saver:
         own = await run(desk.own_result, self._kept) if desk.keeps_result else None
         if own is not None:
             lasting = await desk.lasting(key.round, self._kept, self._contact.fetch)
-            await run(shelf.put, [*own, *lasting], about)
+            await run(shelf.put, await run(desk.whole, own, lasting), about)
         else:
             with closing(await run(shelf.arrival, key)) as arrival:
                 package = await self._contact.bring(key.round, arrival, desk.layouts)
                 lasting = await desk.lasting(key.round, self._kept, self._contact.fetch)
-                groups = [*await run(arrival.groups, desk.layouts), *lasting]
+                groups = await run(desk.whole, await run(arrival.groups, desk.layouts), lasting)
                 about["digest"] = package.digest.hex()
                 await run(shelf.put, groups, about)
                 arrival.drop()

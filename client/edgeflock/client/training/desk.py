@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -20,11 +20,13 @@ from edgeflock.client.training.data import Member
 from edgeflock.client.training.meter import Activity, Meter, peak_rss_bytes
 from edgeflock.client.training.setup import Setup
 from edgeflock.client.training.trainer import Trainer
+from edgeflock.common.flat import views
 from edgeflock.common.foreign import foreign
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.layout import Layout, ModelLayouts
 from edgeflock.common.payload.package import Kind, Package, Scope
 from edgeflock.common.payload.tensorfile import Group
+from edgeflock.common.tuning import adapters
 from edgeflock.common.tuning.tuning import Tuning
 from edgeflock.methods.kit.base import ClientHalf
 from edgeflock.methods.kit.values import State
@@ -233,18 +235,21 @@ class Desk:
         run = self._setup.run
         return {**self._trainer.recipe(run), "method": run.method, "client": self.client_id}
 
-    async def lasting(self, round: int, kept: Kept, fetch: Fetch) -> list[Group]:
-        """Return what no round changes of the model, as far as a file of tensors can hold it; what is frozen
-        is fetched if it is not here."""
+    async def lasting(self, round: int, kept: Kept, fetch: Fetch) -> Mapping[str, Tensor]:
+        """Return what no round changes of the model; what is frozen is fetched if it is not here."""
         async with self._trainer.bench(self._setup) as bench:
             bench.begin()
             await self._fetch_base(bench, round, Parcel(Scope.BASE, None), kept, fetch)
-            found = await self._trainer.run(bench.lasting, self._setup)
-        return [
-            (Layout.of([(name, tensor.shape)], _STORED[tensor.dtype]), tensor.reshape(-1))
-            for name, tensor in found.items()
-            if tensor.dtype in _STORED
-        ]
+            return await self._trainer.run(bench.lasting, self._setup)
+
+    def whole(self, groups: Sequence[Group], lasting: Mapping[str, Tensor]) -> list[Group]:
+        """Return what a file of the whole model holds: its weights with what adapters add to them."""
+        adapter = adapters.parse(self._setup.run.tuning.adapter)
+        if adapter is None:
+            return [*groups, *_single(lasting)]
+        parts = ((layout.tensors, views(flat, layout)) for layout, flat in groups)
+        named = {spec.name: view for specs, found in parts for spec, view in zip(specs, found, strict=True)}
+        return _single(adapters.merged({**named, **lasting}, adapter))
 
     @property
     def keeps_result(self) -> bool:
@@ -302,3 +307,12 @@ class Desk:
     def settle(self, round: int) -> RoundCost:
         """A round has its verdict: return what it took; the next one begins."""
         return self._meter.finish(round)
+
+
+def _single(tensors: Mapping[str, Tensor]) -> list[Group]:
+    """Return tensors each by itself, as far as a file of tensors can hold them."""
+    return [
+        (Layout.of([(name, tensor.shape)], _STORED[tensor.dtype]), tensor.reshape(-1).contiguous())
+        for name, tensor in tensors.items()
+        if tensor.dtype in _STORED
+    ]
