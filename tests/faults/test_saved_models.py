@@ -84,7 +84,7 @@ def test_a_model_with_adapters_comes_back_whole_also_to_who_has_never_trained(tm
 
 
 _LAST_SCORES = """
-    SELECT client_id, accuracy FROM client_scores JOIN seats USING (seat)
+    SELECT client_id, value FROM client_scores JOIN seats USING (seat)
     WHERE model = 'client_local' AND round = (SELECT max(round) FROM client_scores)
 """
 

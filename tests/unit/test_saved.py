@@ -37,7 +37,7 @@ def saved(path: Path, net: Net, metadata: Mapping[str, str]) -> Path:
 
 
 def test_a_recipe_comes_back_from_what_a_file_says() -> None:
-    own = Recipe(ModelDescription(CUSTOM, (3,), 2, {"words": "a b=c"}), own="net:make", task="regression")
+    own = Recipe(ModelDescription(CUSTOM, (3,), 2, {"words": "a b=c"}, "regression"), own="net:make")
     for recipe in (RECIPE, own):
         assert Recipe.of(recipe.metadata()) == recipe
 
@@ -68,6 +68,42 @@ def test_the_parity_machine_answers_with_a_parity(tmp_path: Path) -> None:
     recipe = Recipe(ModelDescription("svm", SHAPE, 10))
     model = edgeflock.load(saved(tmp_path / "m.safetensors", net, recipe.metadata()))
     assert model(torch.stack([torch.ones(SHAPE), -torch.ones(SHAPE)])).tolist() == [0, 1]
+
+
+def test_the_answer_is_the_tasks(tmp_path: Path) -> None:
+    net, x = build("linear", input_shape=(4,), classes=3, seed=1), torch.rand(6, 4)
+    with torch.no_grad():
+        made = net(x)[1]
+    for task, answer in (
+        ("classification", made.argmax(1)),
+        ("regression", made),
+        ("multilabel", made > 0),
+    ):
+        recipe = Recipe(ModelDescription("linear", (4,), 3, task=task))
+        model = edgeflock.load(saved(tmp_path / f"{task}.safetensors", net, recipe.metadata()))
+        assert torch.equal(model(x), answer)
+        assert torch.equal(model.outputs(x), made)
+
+
+def test_a_task_of_the_users_own_is_named_by_the_user_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "task_mb.py").write_text(
+        "from edgeflock.common.tasks.regression import Regression\n"
+        "class Doubled(Regression):\n"
+        "    def answer(self, outputs):\n"
+        "        return 2 * outputs\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    net, x = build("linear", input_shape=(4,), classes=1, seed=1), torch.rand(6, 4)
+    recipe = Recipe(ModelDescription("linear", (4,), 1, task="task_mb:Doubled"))
+    path = saved(tmp_path / "m.safetensors", net, recipe.metadata())
+    with pytest.raises(EdgeflockError, match=r"name it, load\(\.\.\., task='task_mb:Doubled'\)"):
+        edgeflock.load(path)
+    with pytest.raises(EdgeflockError, match="or nothing: "):
+        edgeflock.load(path, task="other:Doubled")
+    model = edgeflock.load(path, task="task_mb:Doubled")
+    assert torch.equal(model(x), 2 * model.outputs(x))
 
 
 def test_a_model_of_the_users_own_is_named_by_the_user(

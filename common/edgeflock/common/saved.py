@@ -16,11 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from edgeflock.common.datasets.kit.base import Part, Scaling
+from edgeflock.common.datasets.kit.own import is_scaled
 from edgeflock.common.errors import BadData, BadValue, MissingData, UsageError
 from edgeflock.common.foreign import foreign
 from edgeflock.common.models.kit.registry import build_net
+from edgeflock.common.plugins.loading import allow, is_reference
 from edgeflock.common.run import CUSTOM, ModelDescription
-from edgeflock.common.tasks.kit import registry as tasks
 
 if TYPE_CHECKING:
     from edgeflock.common.models.kit.base import Net
@@ -37,7 +38,6 @@ class Recipe:
 
     model: ModelDescription
     scaling: Scaling = field(default_factory=Scaling)  # of bytes; floats are taken as they are
-    task: str = _TASK
     own: str = ""  # package.module:factory of a model of the user's own, as this device knows it
 
     def metadata(self) -> dict[str, str]:
@@ -50,7 +50,7 @@ class Recipe:
             "model_arguments": shlex.join(arguments),
             "input_shape": ",".join(map(str, model.input_shape)),
             "classes": str(model.classes),
-            "task": self.task,
+            "task": model.task,
             "scaling": json.dumps(asdict(self.scaling)),
             **own,
         }
@@ -61,12 +61,13 @@ class Recipe:
         sides = (int(side) for side in metadata["input_shape"].split(",") if side)
         words = (word.partition("=") for word in shlex.split(metadata.get("model_arguments", "")))
         arguments = {name: value for name, _, value in words}
-        model = ModelDescription(metadata["model"], tuple(sides), int(metadata["classes"]), arguments)
+        task = metadata.get("task", _TASK)
+        model = ModelDescription(metadata["model"], tuple(sides), int(metadata["classes"]), arguments, task)
         told = json.loads(metadata.get("scaling", "{}"))
         scaling = Scaling(
             float(told.get("over", 255.0)), tuple(told.get("mean", ())), tuple(told.get("std", ()))
         )
-        return cls(model, scaling, metadata.get("task", _TASK), metadata.get("own_model", ""))
+        return cls(model, scaling, metadata.get("own_model", ""))
 
 
 class SavedModel:
@@ -80,14 +81,13 @@ class SavedModel:
         self.net = net.eval()  #: the module: samples in, (features, outputs) out
         self.about = dict(about)  #: what the file says of itself: run, round, model, digest ...
         self.recipe = recipe
-        self._task = tasks.load(recipe.task)(recipe.model.classes)
 
     def __call__(self, x: ArrayLike | Tensor) -> Tensor:
         """Predict: samples, or one sample, as they were given to the training; bytes are scaled likewise."""
         samples, alone = self._samples(x)
         outputs = self._outputs(samples)
         own = self.net.answer(outputs)
-        found = self._task.answer(outputs) if own is None else own
+        found = self.net.task.answer(outputs) if own is None else own
         return found[0] if alone else found
 
     def outputs(self, x: ArrayLike | Tensor) -> Tensor:
@@ -115,20 +115,21 @@ class SavedModel:
     def _numbers(self, x: NDArray[Any]) -> Tensor:
         if x.dtype.kind not in "fiub":
             raise BadData(f"x is {x.dtype}, this model takes numbers")
-        if x.dtype == np.uint8 and not self._task.tokens:
+        tokens = self.net.tokens
+        if is_scaled(x, self.net.task, tokens=tokens):
             x = self.recipe.scaling.of(Part(x, np.zeros(len(x), np.int64))).x
-        return self._task.inputs(x)
+        return self.net.task.inputs(x, tokens=tokens)
 
     def __repr__(self) -> str:
         said = [f"{name} {self.about[name]}" for name in ("model", "method", "round") if self.about.get(name)]
         return f"<SavedModel: {', '.join(said)}>"
 
 
-def load(place: str | os.PathLike[str], model: str | None = None) -> SavedModel:
+def load(place: str | os.PathLike[str], model: str | None = None, task: str | None = None) -> SavedModel:
     """Load a model: the folder that `fl-client --save-model` keeps, or a file of it or of `fl-lab export`.
 
-    `model` is `package.module:factory` for one of your own: a file alone never makes anything be imported.
-    Raises an error with a sentence.
+    `model` and `task` are `package.module:NAME` of your own ones: a file alone never makes anything be
+    imported. Raises an error with a sentence.
     """
     from safetensors import SafetensorError, safe_open
     from safetensors.torch import load_file
@@ -138,6 +139,7 @@ def load(place: str | os.PathLike[str], model: str | None = None) -> SavedModel:
         with safe_open(path, framework="pt") as file:
             about = dict(file.metadata() or {})
         recipe = _recipe(path, about)
+        _allow_task(path, recipe.model.task, task)
         net = build_net(recipe.model, 0, _own(path, recipe, model))
         with foreign(f"filling the model of {path}"):
             _fill(net, load_file(path))
@@ -177,6 +179,15 @@ def _own(path: Path, recipe: Recipe, given: str | None) -> str | None:
         example = recipe.own or "package.module:factory"
         raise UsageError(f"{path} is of a model of your own: name it, load(..., model={example!r})")
     return given
+
+
+def _allow_task(path: Path, named: str, given: str | None) -> None:
+    if given is not None and given != named:
+        raise BadValue("task", given, f"{named!r}, or nothing: {path} is of that task")
+    if given is None and is_reference(named):
+        raise UsageError(f"{path} is of a task of your own: name it, load(..., task={named!r})")
+    if is_reference(named):
+        allow(named, "task")
 
 
 def _fill(net: Net, tensors: Mapping[str, Tensor]) -> None:

@@ -87,7 +87,7 @@ class _Max2x2(torch.autograd.Function):
 
 def max_pool2(x: Tensor) -> Tensor:
     """Return the maxima of 2x2 windows: F.max_pool2d(x, 2)."""
-    if x.device.type != "cpu" or _is_traced():
+    if not isinstance(x, Tensor) or x.device.type != "cpu" or _is_traced():  # the first: symbols, to quantize
         return F.max_pool2d(x, 2)
     pooled: Tensor = _Max2x2.apply(x)  # type: ignore[no-untyped-call]
     return pooled
