@@ -9,16 +9,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from edgeflock.common import listing
+from edgeflock.common.datasets.kit import augment
 from edgeflock.common.datasets.kit import registry as datasets
-from edgeflock.common.errors import BadValue, UnknownName
+from edgeflock.common.errors import BadData, BadValue, UnknownName
 from edgeflock.common.foreign import ForeignError, blamed
 from edgeflock.common.partitions.kit import assign
 from edgeflock.common.plugins import loading
 from edgeflock.common.plugins.digest import Code, differences, digest, of_device, of_run
 from edgeflock.common.plugins.loading import PluginError, allow, find, installed, load, named
 from edgeflock.methods.kit import registry as methods
+from edgeflock.server.config import ServerConfig, references
+from edgeflock.server.start.plugins import code_of
+from edgeflock.server.start.resolve import resolve
 
 
 @pytest.fixture
@@ -147,6 +152,43 @@ def test_what_a_plug_in_raises_anywhere_is_named_with_its_line_and_is_no_bug_of_
     with pytest.raises(ZeroDivisionError) as ours:
         _ = 1 / 0
     assert blamed(ours.value) == ""
+
+
+def test_a_transform_changes_the_samples_of_a_step_in_the_order_that_is_said(site: Path) -> None:
+    install(site, "theirs", "noise = theirs:noise", TRANSFORM, "edgeflock.transforms")
+    changed = augment.parse("noise,flip")
+    assert str(changed) == "flip,noise"
+    x = torch.zeros(2, 3)  # no picture: nothing moves
+    alone = augment.parse("noise")
+    alone.check((3,))
+    assert torch.equal(alone.of(x, np.random.default_rng(1)), alone.of(x, np.random.default_rng(1)))
+    assert float(alone.of(x, np.random.default_rng(1)).sum()) > 0
+    assert not x.any()
+    with pytest.raises(BadData, match=r"the transform theirs:flat returns .* of shape \(3,\), needed is"):
+        augment.parse(named("theirs:flat")).of(x, np.random.default_rng(1))
+    with pytest.raises(BadValue, match=r"plug-ins after them \(noise\)"):
+        augment.parse("nose")
+    config = resolve(ServerConfig(augment="flip, theirs:noise,noise", method="fedavg"))
+    assert references(config) == ("theirs:noise",)
+    assert [str(code) for code in code_of(config)] == ["the transform theirs:noise", "the transform noise"]
+
+
+def test_a_method_whose_parts_are_of_the_wrong_kind_is_refused_where_it_is_loaded(site: Path) -> None:
+    (site / "theirs.py").write_text(METHOD.replace("server=ServerHalf", "server=ServerHalf()"))
+    with pytest.raises(PluginError, match=r"importing theirs failed: TypeError: .*\(theirs.py:5\)"):
+        methods.load(named("theirs:METHOD"))
+    (site / "others.py").write_text(METHOD.replace("params=Params", "params=dict"))
+    with pytest.raises(PluginError, match="params is <class 'dict'>, needed is a class derived"):
+        methods.load(named("others:METHOD"))
+
+
+TRANSFORM = """
+def noise(x, random):
+    return x + float(random.random())
+
+def flat(x, random):
+    return x[0]
+"""
 
 
 def test_the_digest_is_that_of_the_packages_source_files_by_their_paths(site: Path) -> None:

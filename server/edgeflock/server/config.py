@@ -272,10 +272,10 @@ class ServerConfig:
         "none",
         TEXT,
         "what is done to pictures before a step: flip (half of them, left to right), crop:PIXELS (a piece of "
-        "what has a margin of so many), or both: flip,crop:4",
+        "what has a margin of so many), both: flip,crop:4, and plug-ins after them",
         group=_DATA,
         identity=True,
-        metavar="none|flip,crop:N",
+        metavar="none|flip,crop:N,NAME",
     )
     public_data: Path | None = option(
         None,
@@ -589,21 +589,22 @@ def listen_address(config: ServerConfig) -> Address:
     return parse_address(config.listen, "--listen", any_port=True, everywhere=safe)
 
 
-def names(config: ServerConfig) -> dict[str, str]:
-    """Return what a run names that may be a plug-in, by kind and without arguments; its model aside."""
+def names(config: ServerConfig) -> list[tuple[str, str]]:
+    """Return what a run names that may be a plug-in: kind and name, without arguments; its model aside."""
     known = [name.partition(":")[0] for name in listing.datasets()]
-    found = {
-        "methods": config.method,
-        "tasks": config.task,
-        "datasets": parted(config.dataset or "", known)[0],
-        "partitions": parted(config.partition, listing.partitions())[0],
-    }
-    return {kind: name for kind, name in found.items() if name}
+    found = [
+        ("methods", config.method),
+        ("tasks", config.task),
+        ("datasets", parted(config.dataset or "", known)[0]),
+        ("partitions", parted(config.partition, listing.partitions())[0]),
+        *(("transforms", parted(part.strip(), ("crop",))[0]) for part in config.augment.split(",")),
+    ]
+    return [(kind, name) for kind, name in found if name]
 
 
 def references(config: ServerConfig) -> tuple[str, ...]:
     """Return the foreign code that a device must have allowed by name; a model is named there by --model."""
-    return tuple(filter(is_reference, names(config).values()))
+    return tuple(name for _, name in names(config) if is_reference(name))
 
 
 def default_run_dir(method: str) -> Path:

@@ -87,7 +87,7 @@ class Options(TypedDict, total=False):
     """samples of each shard; 0 is as many as there are  [default: 0]"""
     augment: str | None
     """what is done to pictures before a step: flip (half of them, left to right), crop:PIXELS (a piece
-    of what has a margin of so many), or both: flip,crop:4  [default: none]"""
+    of what has a margin of so many), both: flip,crop:4, and plug-ins after them  [default: none]"""
     public_data: Place | None
     """x, y of this .npz for a method that trains on the server, too, instead of a share of the data set
     [default: none]"""

@@ -165,7 +165,7 @@ class Loop:
             self.post(Diverged(self._machine.round, str(error), time.monotonic()))
         except EdgeflockError as error:
             self._failed(effect, str(error))
-        except Exception as error:  # without an event the run would wait for ever
+        except (Exception, SystemExit) as error:  # without an event the run would wait for ever
             if not blamed(error):
                 log.exception("effect_failed", effect=type(effect).__name__)
             self._failed(effect, unforeseen(error))

@@ -382,14 +382,14 @@ class Learner:
     def _move(self, round: Round) -> dict[str, float]:
         if round.closing:
             answered = replace(round, cohort=tuple(self._fold.folded))
-            return self.half.commit_closing(self.state, self._fold.sums, answered)
+            return self.half.commit_closing(self.state, self._fold.sums, answered) or {}
         metrics = {"loss": self._fold.loss / self._fold.samples} if self._fold.samples else {}
         drawn = self._drawn(round.number)
         if self._fold.sums.updates:
             self._average_buffers()
             prepared = self._fold.sums.round.prepared
             told = replace(round, prepared=prepared, costs={**round.costs, **drawn})
-            metrics |= self.half.commit(self.state, self._fold.sums, told)
+            metrics |= self.half.commit(self.state, self._fold.sums, told) or {}
         if drawn:
             metrics[SIMULATED.name] = drawn["round_s"]
             self.state.scalars[_USED] = drawn["time"]

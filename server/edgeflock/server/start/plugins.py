@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from edgeflock.common.datasets.kit import augment
 from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.partitions.kit.registry import schemes
@@ -21,8 +22,9 @@ def code_of(config: ServerConfig) -> tuple[Code, ...]:
         "datasets": datasets.entries(),
         "partitions": schemes(),
         "tasks": tasks.names(),
+        "transforms": augment.own(),
     }
     custom = ":" in config.model
-    said = names(config) if custom else {**names(config), "models": config.model}
-    foreign = [(kind, name) for kind, name in said.items() if name not in own[kind]]
+    said = [*names(config), *([] if custom else [("models", config.model)])]
+    foreign = [(kind, name) for kind, name in said if name not in own[kind]]
     return of_run(foreign, config.model if custom else "")

@@ -158,7 +158,7 @@ def _with_task(config: ServerConfig, method: Method) -> ServerConfig:
     task = tasks.load(config.task)(config.classes or 2)
     if method.classes and not task.classes:
         raise UsageError(f"{method.name} {method.classes}: --task {config.task} has no class for each sample")
-    if not task.flippable and augment.parse(config.augment):
+    if not task.flippable and augment.parse(config.augment).moves:
         raise UsageError(f"--augment changes pictures alone, and not what {config.task} is to make of them")
     figure_of(task.metrics, config.watch)
     target.parse(config.target, (*task.metrics, LOSS))
