@@ -11,6 +11,7 @@ import pytest
 
 import edgeflock
 from edgeflock.common.errors import BadValue, EdgeflockError, MissingData, UnknownName, UsageError
+from edgeflock.common.scores import LOSS, Metric, measures_to_text
 from edgeflock.lab.notebook.run import Run
 from support.told_run import insert, told_run, writing
 
@@ -68,6 +69,20 @@ def test_a_curve_is_a_metric_over_what_it_cost(run: Run) -> None:
     assert run.curve("loss", over="bytes").iloc[1].tolist() == [2, 7600, 0.5]
 
 
+def test_a_run_of_another_task_is_told_by_its_own_metrics(tmp_path: Path) -> None:
+    """`others` is what is not the figure."""
+    run_dir = told_run(tmp_path / "run")
+    with writing(run_dir) as journal:
+        measures = measures_to_text((Metric("mae", higher=False, share=False), Metric("r2"), LOSS))
+        insert(journal, "meta", {"name": "measures", "value": measures})
+    found = edgeflock.open(run_dir)
+    assert [*found.evaluations.columns[2:4]] == ["mae", "loss"]
+    assert [*found.curve().columns] == ["round", "mae"]
+    assert (found.summary["best_mae"], found.summary["best_round"]) == (pytest.approx(0.1), 1)
+    assert repr(found).endswith("3 rounds, mae 0.3000>")
+    assert 'aria-label="test mae"' in found.plot()._repr_html_()
+
+
 def test_a_name_that_is_wrong_is_answered_with_the_nearest_one(run: Run) -> None:
     with pytest.raises(UnknownName, match="did you mean 'accuracy'"):
         run.curve("acuracy")
@@ -84,6 +99,7 @@ def test_a_name_that_is_wrong_is_answered_with_the_nearest_one(run: Run) -> None
 def test_the_summary_and_the_name_say_how_it_stands(run: Run, tmp_path: Path) -> None:
     said = run.summary
     assert (said["state"], said["rounds"], said["accuracy"]) == ("completed", 3, pytest.approx(0.3))
+    assert (said["best_accuracy"], said["best_round"]) == (pytest.approx(0.3), 3)
     assert said["bytes"] == 11407  # of the round that was given up, too
     assert repr(run) == f"<{run.path}: completed, 3 rounds, accuracy 0.3000>"
     going_on = edgeflock.open(told_run(tmp_path / "run", rounds=1, ended=False))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgeflock.common.command import extras
 from edgeflock.common.errors import BadValue, MissingData, UnknownName
+from edgeflock.common.scores import LOSS
 from edgeflock.lab.history import History
 from edgeflock.lab.notebook import tables
 from edgeflock.lab.plots import curves, theme
@@ -65,7 +66,7 @@ def picture(histories: Sequence[History], what: str | None, over: str) -> Drawin
     extras.require("a plot", "matplotlib")
     tested = list(dict.fromkeys(name for history in histories for name in tables.metrics(history)))
     told = curves.metrics(histories)
-    names = [what] if what is not None else list(dict.fromkeys([*tested[:1], "loss"]))
+    names = [what] if what is not None else list(dict.fromkeys([*tested[:1], LOSS.name]))
     if what is not None and what not in (*tested, *told):
         raise UnknownName("metric", what, [*tested, *told])
     axis = tables.against(over)
@@ -87,6 +88,6 @@ def _plot(
         title = curves.METRICS.get(what, (what.replace("_", " "), ""))[0]
     if not lines:
         return None
-    frame = curves.loss_frame(lines) if what in curves.LOSSES else curves.Frame()
+    frame = curves.loss_frame(lines) if what in (*curves.LOSSES, LOSS.name) else curves.Frame()
     legend = len(lines) > 1
     return title, partial(curves.draw, lines, x.title, title, x.quantity, legend=legend, frame=frame)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from edgeflock.common.errors import UnknownName
-from edgeflock.common.scores import ACCURACY, LOSS, Summary
+from edgeflock.common.scores import LOSS, Summary
 from edgeflock.lab.history import Client, History, RoundHistory
 from edgeflock.lab.notebook.frames import Row
 from edgeflock.lab.plots.curves import EVERY, Against
@@ -15,36 +15,33 @@ from edgeflock.lab.plots.curves import EVERY, Against
 _OF_A_GROUP = ("samples", "members", "deviation", "worst_tenth")  # beside its metrics
 
 
-def figure(history: History) -> str:
-    """Return the name of what the run is judged by."""
-    return ACCURACY.name
-
-
 def figures(summary: Summary, figure: str) -> dict[str, float]:
-    """Return what a test has found, by name."""
-    spread = {"deviation": summary.deviation, "worst_tenth": summary.worst_tenth}
+    """Return what a test has found, by name; `figure` is that of what the run is judged by."""
     return {
         figure: summary.value,
-        LOSS.name: summary.loss,
-        **summary.others,
+        **{name: value for name, value in summary.others.items() if name != figure},
+        **({LOSS.name: summary.loss} if figure != LOSS.name else {}),
         "samples": summary.samples,
         "members": summary.members,
-        **spread,
+        "deviation": summary.deviation,
+        "worst_tenth": summary.worst_tenth,
     }
 
 
 def metrics(history: History) -> list[str]:
     """Return the names of what the run's tests have found, the first one is what it is judged by."""
     tests = [one for round in history.rounds for one in round.evaluations.values()]
-    others = dict.fromkeys(name for test in tests for name in test.others)
-    return [figure(history), LOSS.name, *others] if tests else []
+    found = [figures(test, history.figure.name) for test in tests]
+    return [name for name in dict.fromkeys(name for row in found for name in row) if name not in _OF_A_GROUP]
 
 
 def evaluations(history: History) -> Iterator[Row]:
-    """Yield a row for every test of every model."""
-    for round in history.rounds:
-        for model, summary in round.evaluations.items():
-            yield {"round": round.number, "model": model, **figures(summary, figure(history))}
+    """Yield a row for every test of every model; where one name stands for several, how they spread, too."""
+    tests = [(round, *found) for round in history.rounds for found in round.evaluations.items()]
+    several = any(summary.members > 1 for _, _, summary in tests)
+    for round, model, summary in tests:
+        found = figures(summary, history.figure.name) if several else _own(summary, history.figure.name)
+        yield {"round": round.number, "model": model, **found, "samples": summary.samples}
 
 
 def rounds(history: History) -> Iterator[Row]:
@@ -100,7 +97,7 @@ def clients(history: History) -> Iterator[Row]:
             **client.verdicts,
             **client.costs,
             "samples": client.samples,  # no sum over the rounds
-            **_scores(client, figure(history)),
+            **_scores(client, history.figure.name),
         }
 
 
@@ -145,7 +142,7 @@ def curve(history: History, what: str | None, over: str, model: str | None) -> I
         return
     for point in history.curve(name):
         cost = {} if axis.cost == "rounds" else {over: axis.of(point)}
-        yield {"round": point.round, **cost, metric: point.evaluation.of(metric)}
+        yield {"round": point.round, **cost, metric: point.evaluation.of(metric, history.figure.name)}
 
 
 def against(over: str) -> Against:
@@ -172,6 +169,7 @@ def summary(history: History) -> dict[str, Any]:
         "reason": "" if ending is None else ending.reason,
         "rounds": max((round.number for round in history.training), default=0),
         **_last(history),
+        **_best(history),
         **{name: history.total[name] for name in _PAID if name in history.total},
     }
 
@@ -179,4 +177,11 @@ def summary(history: History) -> dict[str, Any]:
 def _last(history: History) -> dict[str, float]:
     """Return what the last test of the first model has found."""
     points = history.curve(history.models()[0]) if history.models() else []
-    return _own(points[-1].evaluation, figure(history)) if points else {}
+    return _own(points[-1].evaluation, history.figure.name) if points else {}
+
+
+def _best(history: History) -> dict[str, float]:
+    """Return the best of what the run is judged by, and the round that had it."""
+    found = history.best(history.models()[0]) if history.models() else None
+    name = history.figure.name
+    return {} if found is None else {f"best_{name}": found.evaluation.value, "best_round": found.round}
