@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
+import edgeflock
 from edgeflock.common.errors import BadValue, UsageError
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.models.kit.base import Net
@@ -26,6 +28,7 @@ from edgeflock.server.start.resolve import resolve
 from support.processes import flock
 from support.training import Normed, broadcast_of, half_of, local_of, samples
 
+PARTS = ("conv1", "conv2", "fc", "head")  # of the model cnn
 PLAN = Plan(lr=0.1, batch_size=4, epochs=2, momentum=0.9, weight_decay=0.05)
 
 
@@ -177,3 +180,28 @@ def test_a_real_run_keeps_heads_on_the_devices_over_kills(tmp_path: Path, codec:
     assert ends[0] == ends[1]
     assert told[0] == told[1]
     assert {name for _, name, *_ in told[0]} == {"client_local"}
+
+
+def test_the_model_that_comes_back_has_the_devices_own_part_and_the_adapters_in_its_weights(
+    tmp_path: Path,
+) -> None:
+    flags = (
+        "--model=cnn",
+        "--clients=2",
+        "--rounds=2",
+        "--keep-local=head",
+        "--adapter=lora:rank=2",
+        "--lr=0.2",
+    )
+    with flock(tmp_path) as made:
+        server = made.server(*flags)
+        client = made.client("c0,c1", f"--save-model={tmp_path}/models/{{id}}")
+        assert (client.ended(), server.ended()) == (0, 0)
+        result = load_file(made.run_dir / "model.safetensors")
+    saved = [load_file(tmp_path / "models" / name / "current" / "model.safetensors") for name in ("c0", "c1")]
+    assert set(result) == set(saved[0]) == {f"{part}.{kind}" for part in PARTS for kind in ("weight", "bias")}
+    for name, tensor in result.items():
+        alike = [torch.equal(one[name], tensor) for one in saved]
+        assert alike == ([False] * 2 if name.startswith("head") else [True] * 2), name
+    assert not torch.equal(saved[0]["head.weight"], saved[1]["head.weight"])
+    assert edgeflock.load(tmp_path / "models" / "c0")(torch.zeros(3, 1, 8, 8)).shape == (3,)

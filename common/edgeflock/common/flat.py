@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from edgeflock.common.payload.layout import DIGEST_BYTES, Layout, ModelLayouts
 from edgeflock.common.payload.memory import memory
+from edgeflock.common.payload.tensorfile import Group
 
+Change = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
 Named = tuple[str, Tensor]
 Place = tuple[dict[str, Tensor | None], str]  # a module's table of buffers, and the name in it
 
@@ -24,6 +26,22 @@ def views(flat: Tensor, layout: Layout) -> list[Tensor]:
         flat[start : start + spec.elements].view(spec.shape)
         for start, spec in zip(layout.offsets(), layout.tensors, strict=True)
     ]
+
+
+def grouped(tensors: Mapping[str, Tensor]) -> list[Group]:
+    """Return tensors by name as what a file of them is written from, as far as it can hold them."""
+    return [
+        (Layout.of([(name, tensor.shape)], _DTYPES[tensor.dtype]), tensor.reshape(-1).contiguous())
+        for name, tensor in tensors.items()
+        if tensor.dtype in _DTYPES
+    ]
+
+
+def regrouped(groups: Sequence[Group], change: Change) -> list[Group]:
+    """Return what a file is written from, with its tensors changed by name."""
+    parts = ((layout.tensors, views(flat, layout)) for layout, flat in groups)
+    named = {spec.name: view for specs, found in parts for spec, view in zip(specs, found, strict=True)}
+    return grouped(change(named))
 
 
 @dataclass(frozen=True)
@@ -133,8 +151,8 @@ class FlatModel:
         """What stays as it is of all that PyTorch would save with the module: the base, and such buffers."""
         saved = self.module.state_dict().keys()
         parts = zip(self.layouts.base.tensors, views(self.base, self.layouts.base), strict=True)
-        counts = {**self._counts, **self._own_counts}
-        stay = {**{spec.name: part for spec, part in parts}, **counts, **self.constants}
+        own = self.own_named(None, None)
+        stay = {**{spec.name: part for spec, part in parts}, **self._counts, **own, **self.constants}
         return {name: tensor for name, tensor in stay.items() if name in saved}
 
     @property
@@ -179,6 +197,19 @@ class FlatModel:
             for kept in self._kept.values():
                 kept.restore()
 
+    def own_named(self, numbers: Tensor | None, counts: Tensor | None) -> Mapping[str, Tensor]:
+        """Return what a client keeps by name: that, or what everybody begins with."""
+        start = self.base[self.base.numel() - self.own.numel() :]
+        parts = (
+            (self._own_layout, start if numbers is None else numbers),
+            (self._own_count_layout, self._own_begun if counts is None else counts),
+        )
+        return {
+            spec.name: part
+            for layout, flat in parts
+            for spec, part in zip(layout.tensors, views(flat, layout), strict=True)
+        }
+
     def begin_own(self, numbers: Tensor | None, counts: Tensor | None) -> None:
         """Let what a client keeps be that, or what everybody begins with."""
         start = self.base[self.base.numel() - self.own.numel() :]
@@ -198,9 +229,8 @@ class FlatModel:
         self.own_parameters = [tensor for _, tensor in own]
         self.own_counts, counts = _flatten(whole, torch.int64)
         self._own_begun = self.own_counts.clone()
-        self._own_counts = {
-            spec.name: part for spec, part in zip(counts.tensors, views(self._own_begun, counts), strict=True)
-        }
+        self._own_layout = Layout((*_flat_of(own)[1].tensors, *layout.tensors))
+        self._own_count_layout = counts
         self.own_joins = any(one.name.endswith("num_batches_tracked") for one in whole)
         yield from _with_views(floats, self.own[len(trained) :], layout)
         yield from _with_views(whole, self.own_counts, counts)

@@ -158,7 +158,11 @@ class FedTRServer(ServerHalf[FedTRParams]):
 
     @property
     def has_global(self) -> bool:
-        return not self.private and super().has_global
+        return self.has_result and super().has_global
+
+    @property
+    def has_result(self) -> bool:
+        return not self.private
 
     def closing(self, state: State) -> Plan | None:
         """Let everybody test the model of his last participation."""

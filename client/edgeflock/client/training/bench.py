@@ -25,7 +25,7 @@ from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
 from edgeflock.common.scores import ClientScore
 from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.base import KEEP_OWN, OWN_BUFFERS, OWN_MODEL, Bundles
-from edgeflock.methods.kit.local import Local
+from edgeflock.methods.kit.local import OWN, OWN_COUNTS, Local
 from edgeflock.methods.kit.values import State
 from edgeflock.methods.kit.workbench import Workbench
 
@@ -97,10 +97,16 @@ class Bench:
             raise LayoutMismatch("the frozen part that came is not the one that the server announced")
         return numbers
 
-    def lasting(self, setup: Setup) -> dict[str, Tensor]:
-        """Return what no round changes of the model. Raises LayoutMismatch if it is not the server's."""
-        setup.base.fill(self._work.model)
-        return {name: part.detach().cpu().clone() for name, part in self._work.model.lasting.items()}
+    def lasting(self, setup: Setup, state: State) -> dict[str, Tensor]:
+        """Return what no round changes of the model, and what the client keeps as its own.
+
+        Raises LayoutMismatch if it is not the server's.
+        """
+        model, kept = self._work.model, state.vectors
+        setup.base.fill(model)
+        own = model.own_named(kept.get(OWN), kept.get(OWN_COUNTS))
+        found = {name: own.get(name, part) for name, part in model.lasting.items()}
+        return {name: part.detach().cpu().clone() for name, part in found.items()}
 
     def train(self, setup: Setup, member: Member, task: Task, state: State, progress: Progress) -> Result:
         """Train one local round and encode the update; its pieces are valid until the next round here.

@@ -20,7 +20,7 @@ from edgeflock.client.training.data import Member
 from edgeflock.client.training.meter import Activity, Meter, peak_rss_bytes
 from edgeflock.client.training.setup import Setup
 from edgeflock.client.training.trainer import Trainer
-from edgeflock.common.flat import views
+from edgeflock.common.flat import grouped, regrouped
 from edgeflock.common.foreign import foreign
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.layout import Layout, ModelLayouts
@@ -33,8 +33,6 @@ from edgeflock.methods.kit.values import State
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_STORED = {torch.float32: "float32", torch.int64: "int64"}
 
 
 class Fetched(Protocol):
@@ -236,20 +234,19 @@ class Desk:
         return {**self._trainer.recipe(run), "method": run.method, "client": self.client_id}
 
     async def lasting(self, round: int, kept: Kept, fetch: Fetch) -> Mapping[str, Tensor]:
-        """Return what no round changes of the model; what is frozen is fetched if it is not here."""
+        """Return what no round changes of the model, and what this client keeps of it as its own; what is
+        frozen is fetched if it is not here."""
         async with self._trainer.bench(self._setup) as bench:
             bench.begin()
             await self._fetch_base(bench, round, Parcel(Scope.BASE, None), kept, fetch)
-            return await self._trainer.run(bench.lasting, self._setup)
+            state = await self._trainer.run(kept.load) if kept.generations() else State()
+            return await self._trainer.run(bench.lasting, self._setup, state)
 
     def whole(self, groups: Sequence[Group], lasting: Mapping[str, Tensor]) -> list[Group]:
         """Return what a file of the whole model holds: its weights with what adapters add to them."""
+        every = [*groups, *grouped(lasting)]
         adapter = adapters.parse(self._setup.run.tuning.adapter)
-        if adapter is None:
-            return [*groups, *_single(lasting)]
-        parts = ((layout.tensors, views(flat, layout)) for layout, flat in groups)
-        named = {spec.name: view for specs, found in parts for spec, view in zip(specs, found, strict=True)}
-        return _single(adapters.merged({**named, **lasting}, adapter))
+        return every if adapter is None else regrouped(every, partial(adapters.merged, adapter=adapter))
 
     @property
     def keeps_result(self) -> bool:
@@ -307,12 +304,3 @@ class Desk:
     def settle(self, round: int) -> RoundCost:
         """A round has its verdict: return what it took; the next one begins."""
         return self._meter.finish(round)
-
-
-def _single(tensors: Mapping[str, Tensor]) -> list[Group]:
-    """Return tensors each by itself, as far as a file of tensors can hold them."""
-    return [
-        (Layout.of([(name, tensor.shape)], _STORED[tensor.dtype]), tensor.reshape(-1).contiguous())
-        for name, tensor in tensors.items()
-        if tensor.dtype in _STORED
-    ]

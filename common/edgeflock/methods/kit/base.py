@@ -152,6 +152,11 @@ class ServerHalf(Generic[P]):
         the model that clients keep as their own)."""
         return not self.setting.parted
 
+    @property
+    def has_result(self) -> bool:
+        """S7: whether the result is a model to hand out, be it without what clients keep as their own."""
+        return self.has_global or self.setting.parted
+
     def result(self, state: State) -> Tensor:
         """S7: the parameters of the run's model."""
         return state.model

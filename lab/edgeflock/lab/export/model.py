@@ -68,7 +68,7 @@ class OpenedRun:
 
     def require_global(self) -> None:
         """Raise UsageError if the method has no global model."""
-        if not (self.learner.half.has_global or self.learner.setting.parted):
+        if not self.learner.half.has_result:
             raise UsageError(
                 f"{self.config.method} leaves every client its own head: there is no global model to export"
             )

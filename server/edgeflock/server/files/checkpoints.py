@@ -9,21 +9,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 import torch
 
-from edgeflock.common.flat import views
+from edgeflock.common.flat import Change, grouped, regrouped
 from edgeflock.common.payload import tensorfile
 from edgeflock.common.payload.layout import Layout, ModelLayouts
 from edgeflock.common.payload.tensorfile import Group, Written
 from edgeflock.methods.kit.values import State
 from edgeflock.server.files.run_dir import sync_directory
 
-_DTYPES = {torch.float32: "float32", torch.int64: "int64"}
 MODEL_FILE = "model.safetensors"
 STATE_FILE = "state.safetensors"
 MODEL_VECTORS = (
@@ -31,8 +30,6 @@ MODEL_VECTORS = (
     "model",
     "buffers",
 )  # in this order in the file; integers first keeps all aligned
-
-Merge = Callable[[Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class Checkpoints:
         run_dir: Path,
         layouts: ModelLayouts,
         constants: Mapping[str, torch.Tensor] = MappingProxyType({}),
-        merge: Merge | None = None,
+        merge: Change | None = None,
     ) -> None:
         self.run_dir = run_dir
         self.root = run_dir / "rounds"
@@ -107,18 +104,12 @@ class Checkpoints:
             (self.layouts.of(name), parameters if name == "model" else state.vectors[name])
             for name in MODEL_VECTORS
         ]
-        tensorfile.write(temporary, self._whole(groups + self._constant_groups()), {})
+        groups += grouped(self._constants)
+        whole = groups if self._merge is None else regrouped(groups, self._merge)
+        tensorfile.write(temporary, whole, {})
         temporary.rename(final)
         sync_directory(self.run_dir)
         return final
-
-    def _whole(self, groups: list[Group]) -> list[Group]:
-        """Return what the result holds: the tensors as they are, or with what stands beside them in them."""
-        if self._merge is None:
-            return groups
-        parts = ((layout.tensors, views(flat, layout)) for layout, flat in groups)
-        named = {spec.name: view for specs, found in parts for spec, view in zip(specs, found, strict=True)}
-        return _groups(self._merge(named))
 
     def kept(self) -> list[int]:
         """Return the rounds that are on disk, ascending."""
@@ -141,10 +132,6 @@ class Checkpoints:
         self.prune([number for number in self.kept() if number <= round])
         sync_directory(self.root)
 
-    def _constant_groups(self) -> list[Group]:
-        """What a file of tensors can hold of them."""
-        return _groups(self._constants)
-
     def _model_groups(self, state: State) -> list[Group]:
         return [(self.layouts.of(name), state.vectors[name]) for name in MODEL_VECTORS]
 
@@ -154,11 +141,3 @@ class Checkpoints:
             for name, vector in sorted(state.vectors.items())
             if name not in MODEL_VECTORS
         ]
-
-
-def _groups(tensors: Mapping[str, torch.Tensor]) -> list[Group]:
-    return [
-        (Layout.of([(name, tensor.shape)], _DTYPES[tensor.dtype]), tensor.reshape(-1).contiguous())
-        for name, tensor in tensors.items()
-        if tensor.dtype in _DTYPES
-    ]

@@ -307,7 +307,7 @@ class Learner:
     def keepsake(self, state: State, seat: int, path: str) -> Broadcast | None:
         """Write a state's result as a client keeps it, exact, with its buffers; None: there is none here."""
         model = self.half.result_of(state, seat) if self.forms_own_results else None
-        if model is None and not self.half.has_global:
+        if model is None and not self.half.has_result:
             return None
         result = self.half.result(state) if model is None else model
         name = GLOBAL if model is None else OWN_RESULT

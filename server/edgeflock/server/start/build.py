@@ -13,7 +13,7 @@ import torch
 from edgeflock.common import constants
 from edgeflock.common.datasets.kit import augment
 from edgeflock.common.datasets.kit.augment import Augmentation
-from edgeflock.common.flat import FlatModel
+from edgeflock.common.flat import Change, FlatModel
 from edgeflock.common.foreign import ForeignError, foreign
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.base import Net
@@ -34,7 +34,7 @@ from edgeflock.server.core import target
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.core.testing import Tests
 from edgeflock.server.costs import budget, clock
-from edgeflock.server.files.checkpoints import Checkpoints, Merge
+from edgeflock.server.files.checkpoints import Checkpoints
 from edgeflock.server.files.run_toml import SINCE
 from edgeflock.server.learning.evaluator import Evaluator, Testers
 from edgeflock.server.learning.learner import Learner, Terms
@@ -266,7 +266,7 @@ def describe_run(
     )
 
 
-def merging(config: ServerConfig) -> Merge | None:
+def merging(config: ServerConfig) -> Change | None:
     """Return how the result's tensors become those of the model without adapters."""
     adapter = adapters.parse(config.adapter or "")
     return None if adapter is None else partial(adapters.merged, adapter=adapter)
