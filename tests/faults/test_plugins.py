@@ -31,6 +31,8 @@ ASKED: list[tuple[dict[str, Any], str]] = [
     ({"data": {"dataset": "trap"}}, "unknown data set 'trap'"),
     ({"data": {"partition": "trap:SCHEME:1"}}, "'trap:SCHEME' is code that this machine has not allowed"),
     ({"model": {"name": "trap:make"}}, "unknown model 'trap:make'"),
+    ({"model": {"task": "trap:TASK"}}, "'trap:TASK' is code that this machine has not allowed"),
+    ({"augment": "flip,trap:noise"}, "'trap:noise' is code that this machine has not allowed"),
     ({"model": {"name": "custom"}}, "name yours with --model"),
     (
         {"method": "good:METHOD"},

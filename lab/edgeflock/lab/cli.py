@@ -44,6 +44,7 @@ _COMMANDS = {
     "partition": ("edgeflock.lab.reference.partition:partition", "Show how a data set is cut into shards."),
     "methods": ("edgeflock.lab.reference.lists:methods", "List the methods, or the options of one."),
     "models": ("edgeflock.lab.reference.lists:models", "List the models."),
+    "tasks": ("edgeflock.lab.reference.lists:tasks", "List the tasks, and what each is judged by."),
     "datasets": ("edgeflock.lab.reference.lists:datasets", "List the data sets."),
     "new": ("edgeflock.lab.new.command:new", "Write a package with a method, model ... of your own."),
     "certs": ("edgeflock.lab.certs.command:certs", "Make certificates for a server and its devices."),

@@ -1,4 +1,4 @@
-"""fl-lab methods, models, datasets: what there is."""
+"""fl-lab methods, models, tasks, datasets: what there is."""
 
 from __future__ import annotations
 
@@ -89,6 +89,18 @@ def models(
     like, given = samples_like.found(dataset, shape, classes), samples_like.pairs(arguments)
     names = [name] if name else known.known()
     click.echo("\n".join(models_list.lines(names, like.shape, like.classes, given)))
+    return 0
+
+
+@click.command()
+def tasks() -> int:
+    """List the tasks: what the labels are, and the metrics, the first of which a run is judged by."""
+    from edgeflock.common.tasks.kit.registry import load, names
+
+    for name in names():
+        click.echo(f"{name:<16} {load(name).summary}")
+    for line in plugins_list.lines("tasks", lambda name: load(name).summary, width=16):
+        click.echo(line)
     return 0
 
 

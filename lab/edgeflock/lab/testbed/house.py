@@ -14,6 +14,7 @@ from edgeflock.lab.testbed import gauges, laying, quota
 from edgeflock.lab.testbed.gauges import CpuBook, Sent
 from edgeflock.lab.testbed.owner import Mark
 from edgeflock.lab.testbed.plan import TestbedPlan
+from edgeflock.server.config import references
 
 SERVER_ADDRESS, PORT = "10.213.0.1", 9300
 _UP = '"event": "client_started"'
@@ -133,6 +134,7 @@ class House:
     def _start_device(self, number: int) -> None:
         name, home = f"c{number}", self.homes[number]
         root = self.plan.grid.cells[0].config.data_root
+        code = dict.fromkeys(name for cell in self.plan.grid.cells for name in references(cell.config))
         words = [
             *laying.inside(home),
             *program("fl-client"),
@@ -146,6 +148,7 @@ class House:
             f"--state-dir={self.out / 'devices' / name}",
             "--log-format=json",
             *([f"--data-root={root}"] if root else []),
+            *([f"--allow-code={','.join(code)}"] if code else []),
         ]
         log = self.out / "logs" / f"device-{name}.jsonl"
         child = self.children.start(f"device {name}", words, log, environment_without("FL_"))
