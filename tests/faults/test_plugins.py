@@ -28,6 +28,7 @@ ASKED: list[tuple[dict[str, Any], str]] = [
     ({"method": "trap"}, "unknown method 'trap'"),
     ({"method": "..trap"}, "unknown method '..trap'"),
     ({"data": {"dataset": "trap:ENTRY"}}, "'trap:ENTRY' is code that this machine has not allowed"),
+    ({"data": {"dataset": "__main__:trap"}}, "unknown data set '__main__:trap'"),
     ({"data": {"dataset": "trap"}}, "unknown data set 'trap'"),
     ({"data": {"partition": "trap:SCHEME:1"}}, "'trap:SCHEME' is code that this machine has not allowed"),
     ({"model": {"name": "trap:make"}}, "unknown model 'trap:make'"),

@@ -47,6 +47,7 @@ def install(site: Path, package: str, point: str, code: str, group: str = "edgef
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
     (info / "entry_points.txt").write_text(f"[{group}]\n{point}\n")
+    installed.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -95,6 +96,13 @@ def test_an_entry_point_that_is_not_what_it_should_be_names_its_package(site: Pa
         PluginError, match=r"method lost of gone is 'gone:METHOD', .*there is no METHOD in gone"
     ):
         find("methods", "lost", str)
+
+
+def test_code_of_ours_that_is_named_as_a_reference_stays_ours(site: Path) -> None:
+    load("edgeflock.methods.fedavg:METHOD", "--method")
+    with pytest.raises(UnknownName) as raised:
+        methods.load("fedavgg")
+    assert blamed(raised.value) == ""
 
 
 def test_two_packages_of_one_name_are_told_apart_by_their_owner(site: Path) -> None:
@@ -222,7 +230,6 @@ def test_two_ends_say_in_a_sentence_what_code_they_have_otherwise(site: Path) ->
         ("models", "custom"),
     ]
     assert list(differences(asked, of_device(["mine:x"], "mine:x"))) == []
-    installed.cache_clear()
     ours = asked[0].digest.hex()[:12]
     told = list(differences(asked, [Code("methods", "better", b"x" * 32), Code("models", "custom", b"")]))
     assert told == [

@@ -35,7 +35,8 @@ def foreign(what: str) -> Iterator[None]:
 
 def is_authors(module: str) -> None:
     """Remember that a module was loaded as somebody else's: what it raises is no bug of ours."""
-    _authors.add(module.partition(".")[0])
+    if (name := module.partition(".")[0]) not in _KNOWN:
+        _authors.add(name)
 
 
 def blamed(error: BaseException) -> str:

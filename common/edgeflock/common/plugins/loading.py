@@ -176,7 +176,10 @@ def find(kind: str, name: str, wanted: type[T]) -> T | None:
 
 def _is_there(module: str) -> bool:
     _look_here()
-    return find_spec(module) is not None
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):  # such as __main__, which is no file to be found
+        return False
 
 
 def _checked(found: object, kind: str, name: str, whose: str, wanted: type[T]) -> T:
