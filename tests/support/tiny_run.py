@@ -45,7 +45,7 @@ class Flat:
         self.params = torch.randn(of.parameters.elements, generator=generator)
         self.buffers = torch.randn(of.buffers.elements, generator=generator)
         self.counters = torch.ones(of.counters.elements, dtype=torch.int64)
-        self.base, self.own_joins = torch.zeros(0), False
+        self.base, self.own, self.own_joins = torch.zeros(0), torch.zeros(0), False
 
 
 def learner(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -26,6 +28,7 @@ from edgeflock.common.run import ModelDescription
 from edgeflock.common.tuning import parts
 from edgeflock.common.tuning.tuning import Tuning
 from edgeflock.common.wire.messages import run_from_wire, run_to_wire
+from edgeflock.lab.cli import group
 from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.values import Plan
 from edgeflock.methods.kit.workbench import Workbench
@@ -167,6 +170,7 @@ def whole_file(path: Path) -> Path:
     return path
 
 
+AMOUNT = re.compile(r"^    ([a-z ]+?)(?:, .*?)?  +([\d,]+) +[\d.]+ MB$", re.MULTILINE)
 SMALL = {"width": "4", "hidden": "16"}
 
 
@@ -205,3 +209,19 @@ def test_a_real_run_moves_what_is_trained_and_fetches_the_rest_once(tmp_path: Pa
 
 def tensorfile_of(path: Path) -> dict[str, Tensor]:
     return load_file(path)
+
+
+def test_the_lab_says_what_of_a_model_travels_and_what_stays() -> None:
+    flags = "--shape 1x8x8 --train head --adapter lora:rank=2 --keep-local fc"
+    told = CliRunner().invoke(group, ["models", "cnn", *flags.split()])
+    assert told.exit_code == 0, told.output
+    found = {words: int(number.replace(",", "")) for words, number in AMOUNT.findall(told.output)}
+    whole = 16 * 9 + 16 + 32 * 16 * 9 + 32 + 64 * 128 + 64 + 64 * 10 + 10
+    adapters = 2 * 9 + 16 * 2 + 2 * 16 * 9 + 32 * 2  # beside the convolutions: fc is trained whole
+    assert found == {
+        "trained together": 64 * 10 + 10 + adapters,
+        "kept and trained by every client": 64 * 128 + 64,
+        "frozen": whole - (64 * 10 + 10) - (64 * 128 + 64),
+    }
+    refused = CliRunner().invoke(group, ["models", "--train", "head"]).exception
+    assert "are of one model: name it" in str(refused)

@@ -59,10 +59,11 @@ def parse(text: str) -> Adapter | None:
     return found
 
 
-def attach(net: nn.Module, adapter: Adapter, shape: tuple[int, ...]) -> None:
+def attach(net: nn.Module, adapter: Adapter, sample: Tensor) -> None:
     """Put adapters beside a model's layers, which are frozen; only those are left out that are trained whole.
 
-    Draws from torch's global generator. Raises BadValue if no layer is meant, or one that is never called.
+    Draws from torch's global generator; the model is called once with the sample.
+    Raises BadValue if no layer is meant, or one that is never called.
     """
     able = {name: layer for name, layer in net.named_modules() if _can(layer)}
     chosen = parts.matched(able, parts.patterns(adapter.target)) if adapter.target else list(able)
@@ -73,7 +74,7 @@ def attach(net: nn.Module, adapter: Adapter, shape: tuple[int, ...]) -> None:
         raise BadValue(FLAG, str(adapter), f"{WORDS} (no frozen layer that can have one is meant)")
     for name in frozen:
         _beside(able[name], adapter)
-    if idle := _idle(net, {name: able[name] for name in frozen}, shape):
+    if idle := _idle(net, {name: able[name] for name in frozen}, sample):
         allowed = f"a target without {idle}: the model uses its weights and never calls it, as attention does"
         raise BadValue(FLAG, str(adapter), allowed)
 
@@ -103,8 +104,8 @@ def _added(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor, scale: 
     return output + scale * F.linear(F.linear(inputs[0], down), up)
 
 
-def _idle(net: nn.Module, layers: Mapping[str, nn.Module], shape: tuple[int, ...]) -> str:
-    """Return a layer that is not called when the model is; empty if all are, or the model takes no zeros."""
+def _idle(net: nn.Module, layers: Mapping[str, nn.Module], sample: Tensor) -> str:
+    """Return a layer that is not called when the model is; empty if all are, or it takes no such sample."""
     called: set[str] = set()
     hooks = [
         layer.register_forward_hook(lambda *_, name=name: called.add(name)) for name, layer in layers.items()
@@ -113,7 +114,7 @@ def _idle(net: nn.Module, layers: Mapping[str, nn.Module], shape: tuple[int, ...
     net.eval()
     try:
         with torch.no_grad():
-            net(torch.zeros(1, *shape))
+            net(sample)
     except Exception:
         return ""
     finally:

@@ -59,14 +59,17 @@ def kept(net: nn.Module, text: str) -> frozenset[str]:
 
     Raises BadValue.
     """
-    parameters, buffers = dict(net.named_parameters()), dict(net.named_buffers())
-    every = [*parameters, *buffers]
+    every = [name for name, _ in (*net.named_parameters(), *net.named_buffers())]
     check(KEEP, text, every)
-    chosen = matched(every, patterns(text))
-    for name in chosen:
-        if name in parameters:
-            parameters[name].requires_grad_(True)
-    return frozenset(chosen)
+    thaw(net, text)
+    return frozenset(matched(every, patterns(text)))
+
+
+def thaw(net: nn.Module, text: str) -> None:
+    """Let the parameters be trained that the patterns match."""
+    named = dict(net.named_parameters())
+    for name in matched(named, patterns(text)):
+        named[name].requires_grad_(True)
 
 
 def still(net: nn.Module) -> tuple[nn.Module, ...]:

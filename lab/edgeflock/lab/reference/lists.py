@@ -10,7 +10,7 @@ import click
 
 from edgeflock.common import listing
 from edgeflock.common.errors import UnknownName, UsageError
-from edgeflock.common.plugins.loading import named
+from edgeflock.common.plugins.loading import is_reference, named
 from edgeflock.lab.reference import plugins_list, samples_like
 
 
@@ -75,15 +75,33 @@ def _models(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> 
 @click.command()
 @click.argument("name", required=False, metavar="[NAME]", shell_complete=_models)
 @samples_like.options("cifar10")
+@click.option("--train", default="", metavar="PATTERNS", help="As of fl-server: what travels, what stays.")
+@click.option("--adapter", default="", metavar="lora:rank=N", help="Likewise.")
+@click.option("--keep-local", default="", metavar="PATTERNS", help="Likewise.")
 def models(
-    name: str | None, dataset: str, shape: str | None, classes: int | None, arguments: tuple[str, ...]
+    name: str | None,
+    dataset: str,
+    shape: str | None,
+    classes: int | None,
+    arguments: tuple[str, ...],
+    **tuning: str,
 ) -> int:
-    """List the models, or the model NAME, with their sizes for samples like these, and their arguments."""
+    """List the models, or the model NAME, with their sizes for samples like these, and their arguments.
+
+    With --train, --adapter or --keep-local, and of package.module:factory: what of it travels and what stays.
+    """
     from edgeflock.common.models.kit import registry as known
+    from edgeflock.common.tuning.tuning import Tuning
     from edgeflock.lab.reference import models_list
 
-    if name and name not in known.known():
+    if name and not is_reference(name) and name not in known.known():
         raise UnknownName("model", name, known.known())
+    if any(tuning.values()) or (name and is_reference(name)):
+        if not name:
+            raise UsageError("--train, --adapter and --keep-local are of one model: name it")
+        like, given = samples_like.found(dataset, shape, classes), samples_like.pairs(arguments)
+        click.echo("\n".join(models_list.shares(name, like.shape, like.classes, given, Tuning(**tuning))))
+        return 0
     if not name and arguments:
         raise UsageError("--model-arg is an argument of one model: name it, as in fl-lab models resnet18")
     like, given = samples_like.found(dataset, shape, classes), samples_like.pairs(arguments)

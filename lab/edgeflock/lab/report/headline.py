@@ -66,7 +66,8 @@ def sentence(history: History) -> str:
     data = f"{config.dataset}, {config.partition}" if config.dataset else _data(config)
     return (
         f"{config.method} with {_who(config)}; {config.model} on {data}; {_work(history)} per round in "
-        f"{_steps(config)}; seed {config.seed}{_codecs(config)}{_augmented(config)}{_begun(config)}"
+        f"{_steps(config)}; seed {config.seed}{_codecs(config)}{_augmented(config)}{_tuned(config)}"
+        f"{_begun(config)}"
     )
 
 
@@ -89,6 +90,16 @@ def _codecs(config: ServerConfig) -> str:
 
 def _augmented(config: ServerConfig) -> str:
     return "" if config.augment == "none" else f", pictures augmented by {config.augment}"
+
+
+def _tuned(config: ServerConfig) -> str:
+    """Return what is trained of the model, where it is not all of it by everybody together."""
+    parts = {
+        "of the model {} is trained": config.train,
+        "{} beside frozen layers": config.adapter,
+        "{} kept by every client": config.keep_local,
+    }
+    return "".join(f", {words.format(text)}" for words, text in parts.items() if text)
 
 
 def _begun(config: ServerConfig) -> str:

@@ -82,6 +82,7 @@ class Learner:
         self._up, self._down = choice.parse(terms.codec), choice.parse(terms.codec_down)
         self._fold = Fold(self.half, layouts, lambda samples: method.weight(params, samples))
         self._frozen = torch.zeros(0)  # what no round changes of the model
+        self._own = 0  # numbers that every client keeps as its own
         self._own_joins = False  # whether clients keep statistics of BatchNorm as their own
         self._base: Broadcast | None = None
         self._stepped = 0  # the round whose commit has been computed
@@ -93,7 +94,7 @@ class Learner:
     def begin(self, model: FlatModel) -> None:
         """Make the state before the first round."""
         self.state.vectors.update(model=model.params, buffers=model.buffers, counters=model.counters)
-        self._frozen, self._own_joins = model.base, model.own_joins
+        self._frozen, self._own, self._own_joins = model.base, model.own.numel(), model.own_joins
         self.half.begin(self.state)
 
     def save(self, checkpoints: Checkpoints, round: int) -> Saved:
@@ -121,6 +122,10 @@ class Learner:
     def described(self) -> dict[str, str]:
         """Return the size of the model and the operations of one sample's passes, for the journal."""
         told = {"parameters": self.setting.layout.elements}
+        if stays := self._frozen.numel() - self._own:
+            told["frozen"] = stays
+        if self._own:
+            told["own"] = self._own
         if self._terms.passes is not None:
             told |= dict(zip(("forward_flops", "backward_flops"), self._terms.passes, strict=True))
         return {name: str(number) for name, number in told.items()}

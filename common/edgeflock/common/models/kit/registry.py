@@ -57,9 +57,10 @@ def tuned(net: Net, tuning: Tuning, shape: tuple[int, ...] = (), seed: int = 0) 
         parts.train(net, tuning.train)
     elif adapter is not None:
         net.requires_grad_(False)
+    parts.thaw(net, tuning.keep_local)
     if adapter is not None:
         with _seeded(seeds.derive(seed, "adapter")):
-            adapters.attach(net, adapter, shape)
+            adapters.attach(net, adapter, net.task.example(shape, tokens=net.tokens)[0])
     if tuning.keep_local:
         net.kept = parts.kept(net, tuning.keep_local)
     net.still = parts.still(net)
