@@ -6,12 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import grpc
 import pytest
 
 from edgeflock.common.errors import BadValue, EdgeflockError
 from edgeflock.lab.demo import WatchedRun
 from edgeflock.lab.run.config import LabConfig, recall, remember, usual
 from edgeflock.lab.run.experiment import Experiment, dialled, split
+from edgeflock.lab.run.glance import Glance
 from edgeflock.server.journal.reader import Event
 
 
@@ -129,3 +131,21 @@ def test_a_run_that_ends_before_is_told_with_its_reason() -> None:
 )
 def test_a_kill_was_in_a_round_or_after_it_as_the_journal_has_it(events: list[Event], words: str) -> None:
     assert watched(events)[0].when(3) == words
+
+
+def test_an_interrupt_within_a_question_does_not_wait_for_the_channel(tmp_path: Path) -> None:
+    """gRPC's lock may be taken by the call that was interrupted: closing would stand for ever."""
+    closed: list[str] = []
+    channel = cast(grpc.Channel, SimpleNamespace(close=lambda: closed.append("in good order")))
+
+    def ask(end: BaseException | None) -> None:
+        with Glance(tmp_path) as glance:
+            glance._channel = channel
+            if end is not None:
+                raise end
+
+    with pytest.raises(KeyboardInterrupt):
+        ask(KeyboardInterrupt())
+    assert closed == []
+    ask(None)
+    assert closed == ["in good order"]

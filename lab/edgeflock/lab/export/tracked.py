@@ -56,7 +56,8 @@ def _options(config: ServerConfig) -> Iterator[tuple[str, str]]:
 def ending(run_dir: Path) -> tuple[Ending | None, dict[str, float]]:
     """Return how a run ended, None while it has not, and what it has cost in all."""
     found = history.read(run_dir)
-    return found.ending, {f"total/{name}": value for name, value in found.total.items()}
+    costs = {f"total/{name}": value for name, value in found.total.items() if name != "samples"}
+    return found.ending, costs  # the same samples in every round
 
 
 @contextmanager
