@@ -24,7 +24,7 @@ from edgeflock.common.models.kit.registry import build, names
 from edgeflock.lab.cli import group
 from edgeflock.lab.export import features as made_features
 from edgeflock.lab.export import files
-from edgeflock.lab.export.command import ONNX, SUFFIXES
+from edgeflock.lab.export.command import EXECUTORCH, ONNX, SUFFIXES
 from edgeflock.lab.export.model import Classifier, Taken, take
 from edgeflock.lab.history import read
 from edgeflock.lab.report.key_figures import figures
@@ -41,6 +41,12 @@ FORMATS = [
     "safetensors",
     "torchscript",
     "exported",
+    pytest.param(
+        "executorch",
+        marks=pytest.mark.skipif(
+            not extras.installed(*EXECUTORCH), reason="edgeflock[executorch] is not installed"
+        ),
+    ),
     pytest.param(
         "onnx",
         marks=pytest.mark.skipif(not extras.installed(*ONNX), reason="edgeflock[onnx] is not installed"),
@@ -148,6 +154,30 @@ def test_pooling_of_our_own_is_exported_too(kind: str, tmp_path: Path) -> None:
     model = Taken(Classifier(net).eval(), 1, torch.rand(8, 1, 28, 28), {"model": "lenet5"})
     files.write(model, kind, tmp_path / "m")
     assert files.largest_error(model, kind, tmp_path / "m") < 1e-5
+
+
+def test_int8_takes_less_bytes_and_gives_the_same_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with flock(tmp_path) as made:
+        server = made.server("--rounds=3", "--clients=2", "--model-arg=hidden=2048")
+        client = made.client("c0,c1")
+        assert (server.ended(), client.ended()) == (0, 0)
+        export(made.run_dir, "--out", tmp_path / "m.int8")
+        floats = (made.run_dir / "model.safetensors").stat().st_size
+    said = capsys.readouterr().out.splitlines()[-1]
+    found = re.fullmatch(r".* in place of .* of floats; the same answer as theirs on (.*)% of 1,733 .*", said)
+    assert found is not None, said
+    assert float(found[1]) > 90
+    assert (tmp_path / "m.int8").stat().st_size < 0.4 * floats  # the code takes some
+
+
+def test_a_model_that_decides_by_numbers_cannot_be_quantized(tmp_path: Path) -> None:
+    net = build("cnn-lrn", input_shape=(1, 28, 28), classes=10, seed=1).eval()
+    model = Taken(Classifier(net).eval(), 1, torch.rand(8, 1, 28, 28), {"model": "cnn-lrn"})
+    with pytest.raises(EdgeflockError, match="int8 cannot quantize cnn-lrn, whose code decides by numbers"):
+        files.write(model, "int8", tmp_path / "m")
+    assert not (tmp_path / "m").exists()
 
 
 LARGE = ("alexnet", "alexnet-fedtrip", "firenet-dunnings", "resnet18", "vgg16")

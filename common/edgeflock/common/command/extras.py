@@ -27,6 +27,7 @@ EXTRAS = {
     "rich": "lab",
     "sklearn": "lab",
     "mlflow": "mlflow",
+    "executorch": "executorch",
     "onnx": "onnx",
     "onnxscript": "onnx",
     "pandas": "pandas",

@@ -21,6 +21,7 @@ class Classification(LearningTask):
 
     name = "classification"
     summary = "one class for each sample; accuracy, F1 and, of two classes, AUC"
+    chooses = True
     classes = True
 
     def __init__(self, outputs: int) -> None:

@@ -19,6 +19,7 @@ class Multilabel(LearningTask):
 
     name = "multilabel"
     summary = "any of several labels for each sample; F1, accuracy of each label, AUC"
+    chooses = True
     metrics = (Metric("f1_micro"), Metric("f1_macro"), Metric("label_accuracy"), Metric("auc"))
 
     def labels(self, y: Array) -> Array:

@@ -26,6 +26,7 @@ class NextToken(LearningTask):
 
     name = "next-token"
     summary = "a token for each position of a sequence; perplexity and accuracy"
+    chooses = True
     metrics = (Metric("perplexity", higher=False, share=False), ACCURACY)
     tokens = True
     flippable = False

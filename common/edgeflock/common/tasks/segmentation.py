@@ -22,6 +22,7 @@ class Segmentation(LearningTask):
 
     name = "segmentation"
     summary = "a class for each pixel; IoU, Dice and pixel accuracy"
+    chooses = True
     metrics = (Metric("iou"), Metric("dice"), Metric("pixel_accuracy"))
     flippable = False
 

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from edgeflock.common.command import extras
-from edgeflock.common.command.units import counted
+from edgeflock.common.command.units import counted, size
 from edgeflock.common.errors import UsageError
 from edgeflock.server.files.run_dir import require_place, require_text
 from edgeflock.server.journal.reader import require
 
+if TYPE_CHECKING:
+    from torch.nn import Module
+
 ONNX = ("onnx", "onnxscript")
 STDOUT = Path("-")
-SUFFIXES = {"safetensors": ".safetensors", "torchscript": ".pt", "exported": ".pt2", "onnx": ".onnx"}
-
-
+EXECUTORCH = ("executorch",)
+SUFFIXES = {
+    "safetensors": ".safetensors",
+    "torchscript": ".pt",
+    "exported": ".pt2",
+    "onnx": ".onnx",
+    "int8": ".int8",
+    "executorch": ".pte",
+}
+_NEEDS = {"onnx": ONNX, "executorch": EXECUTORCH}
 _OF_A_MODEL = {"which": "--which", "kind": "--format", "out": "--out", "data_root": "--data-root"}
 
 
@@ -34,7 +45,8 @@ _OF_A_MODEL = {"which": "--which", "kind": "--format", "out": "--out", "data_roo
     "--format",
     "kind",
     type=click.Choice(list(SUFFIXES)),
-    help="safetensors: the numbers; the others: the model with its code, from samples to logits.  "
+    help="safetensors: the numbers; the others: the model with its code, from samples to logits; int8: in "
+    "whole numbers of 8 bits; executorch: for one sample at a time.  "
     "[default: as FILE ends, else safetensors]",
 )
 @click.option(
@@ -75,8 +87,8 @@ def export(
     kind = _agreed(kind, out)
     if out is not None:
         _require_name(out)
-    if kind == "onnx":
-        extras.require("--format onnx", *ONNX)
+    if kind in _NEEDS:
+        extras.require(f"--format {kind}", *_NEEDS[kind])
     require(run)
     from edgeflock.lab.export import files
     from edgeflock.lab.export.model import take
@@ -94,7 +106,18 @@ def export(
     click.echo(
         f"its logits differ from the model's by at most {apart:.1e} on {len(model.samples)} test samples"
     )
+    if kind == "int8":
+        click.echo(_smaller(model.classifier, path, files.agreement(model, path)))
     return 0
+
+
+def _smaller(model: Module, path: Path, same: tuple[float, int] | None) -> str:
+    """Say what quantizing has saved and cost."""
+    floats = sum(tensor.nbytes for tensor in model.state_dict().values())
+    words = f"{size(path.stat().st_size)} in place of {size(floats)} of floats"
+    if same is None:
+        return words
+    return f"{words}; the same answer as theirs on {same[0]:.2%} of {counted(same[1], 'other test sample')}"
 
 
 def _is_given(context: click.Context, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -10,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from edgeflock.common.errors import UsageError
+from edgeflock.common.tasks.kit import registry as tasks
 from edgeflock.lab.export.model import Taken
 
+_AT_A_TIME = 256
 _TRACED = 2  # samples; the number of samples stays free
 
 
@@ -31,6 +35,22 @@ def largest_error(model: Taken, kind: str, path: Path) -> float:
     with _quiet(), torch.no_grad():
         found = _READERS[kind](model, path)
     return float((found - asked).abs().max())
+
+
+def agreement(model: Taken, path: Path) -> tuple[float, int] | None:
+    """Return on which share of how many other samples a quantized file gives the model's own answer; None
+    where answers are no choice, or there are no other samples."""
+    samples = model.more
+    task = tasks.load(model.about.get("task", "classification"))(int(model.about["classes"]))
+    if samples is None or not task.chooses:
+        return None
+    with _quiet(), torch.no_grad(), path.open("rb") as file:
+        script = torch.jit.load(file)  # type: ignore[no-untyped-call]
+        same = [
+            task.answer(script(part)) == task.answer(model.classifier(part))
+            for part in torch.split(samples, _AT_A_TIME)
+        ]
+    return float(torch.cat(same).double().mean()), len(samples)
 
 
 @contextmanager
@@ -59,7 +79,11 @@ def _read_safetensors(model: Taken, path: Path) -> Tensor:
 
 
 def _write_torchscript(model: Taken, path: Path) -> None:
-    traced = torch.jit.trace(model.classifier, model.samples[:_TRACED])  # type: ignore[no-untyped-call]
+    _save_script(model.classifier, model, path)
+
+
+def _save_script(module: nn.Module, model: Taken, path: Path) -> None:
+    traced = torch.jit.trace(module, model.samples[:_TRACED])  # type: ignore[no-untyped-call]
     with path.open("wb") as file:  # torch itself is particular about the names of files
         torch.jit.save(traced, file, {name: text.encode() for name, text in model.about.items()})
 
@@ -106,15 +130,62 @@ def _free_batch() -> tuple[dict[int, Any]]:
     return ({0: torch.export.Dim("samples")},)
 
 
+def _write_int8(model: Taken, path: Path) -> None:
+    """Write a TorchScript that computes in whole numbers of 8 bits, with ranges as real samples show them."""
+    from torch.ao.quantization import get_default_qconfig_mapping, quantize_fx
+
+    wishes = get_default_qconfig_mapping(torch.backends.quantized.engine)
+    try:
+        prepared = quantize_fx.prepare_fx(_apart(model.classifier), wishes, (model.samples[:_TRACED],))
+    except torch.fx.proxy.TraceError as error:
+        name = model.about.get("model", "this model")
+        raise UsageError(
+            f"--format int8 cannot quantize {name}, whose code decides by numbers: {error}"
+        ) from None
+    with torch.no_grad():
+        prepared(model.samples)
+    _save_script(quantize_fx.convert_fx(prepared), model, path)
+
+
+def _apart(module: nn.Module) -> nn.Module:
+    """Return a copy whose tensors lie each by itself: of one that is kept, a file would hold all that lies
+    with it."""
+    copied = copy.deepcopy(module)
+    for tensor in (*copied.parameters(), *copied.buffers()):
+        tensor.data = tensor.data.clone()
+    return copied
+
+
+def _write_executorch(model: Taken, path: Path) -> None:
+    """Write a program for one sample at a time, whose memory is planned."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    program = torch.export.export(model.classifier, (model.samples[:1],))
+    lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
+    path.write_bytes(lowered.to_executorch().buffer)
+
+
+def _read_executorch(model: Taken, path: Path) -> Tensor:
+    from executorch.runtime import Runtime
+
+    method = Runtime.get().load_program(path).load_method("forward")
+    return torch.cat([method.execute([sample[None].contiguous()])[0].clone() for sample in model.samples])
+
+
 _WRITERS: dict[str, Callable[[Taken, Path], None]] = {
     "safetensors": _write_safetensors,
     "torchscript": _write_torchscript,
     "exported": _write_exported,
     "onnx": _write_onnx,
+    "int8": _write_int8,
+    "executorch": _write_executorch,
 }
 _READERS: dict[str, Callable[[Taken, Path], Tensor]] = {
     "safetensors": _read_safetensors,
     "torchscript": _read_torchscript,
     "exported": _read_exported,
     "onnx": _read_onnx,
+    "int8": _read_torchscript,
+    "executorch": _read_executorch,
 }

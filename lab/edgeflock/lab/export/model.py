@@ -24,6 +24,7 @@ from edgeflock.server.journal.reader import Reader, snapshot
 from edgeflock.server.start import build, samples
 
 _SAMPLES = 64  # that an export is checked on
+_MORE = 2000  # that one with other numbers is compared on
 
 
 class Classifier(nn.Module):
@@ -48,6 +49,7 @@ class Taken:
     samples: Tensor  # real ones, of the test set
     about: Mapping[str, str]
     closing: bool = False  # the round is the closing task's, after the last one of training
+    more: Tensor | None = None  # other samples of the test set, where there are
 
     @torch.no_grad()
     def logits(self) -> Tensor:
@@ -102,7 +104,8 @@ def take(run_dir: Path, which: str, data_root: Path | None = None) -> Taken:
     round, digests, closing = _find(run_dir, which)
     net = run.load(run_dir, round, digests)
     about = _about(run.config, run.test, which, round)
-    return Taken(Classifier(net).eval(), round, run.test.x[:_SAMPLES], about, closing)
+    samples, more = run.test.x[:_SAMPLES], run.test.x[_SAMPLES : _SAMPLES + _MORE]
+    return Taken(Classifier(net).eval(), round, samples, about, closing, more if len(more) else None)
 
 
 def of_round(run: OpenedRun, run_dir: Path, round: int) -> Net:

@@ -31,6 +31,7 @@ class LearningTask:
     summary = ""  #: one line for people
     metrics: tuple[Metric, ...] = ()  #: the first is what a run is judged by, unless `--watch` says another
     tokens = False  #: x is whole numbers and stays so; bytes are none of a picture
+    chooses = False  #: its answers are choices, of classes or of yes and no, and no amounts
     classes = False  #: every sample is of one class, which some methods need
     flippable = True  #: y stays right when a picture is mirrored or cropped
 
