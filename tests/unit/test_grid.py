@@ -346,7 +346,7 @@ REFUSALS = [
     ("measure = 1", "measure in g.toml is 1, allowed is a text"),
     (
         "measure = 'globl'",
-        "measure in g.toml is 'globl', allowed is client_local, client_pooled, global, personal, "
+        "measure in g.toml is 'globl', allowed is client_local, client_pooled, devices, global, personal, "
         "representation",
     ),
     ("run = 1", "run in g.toml is 1, allowed is a table, [run]"),

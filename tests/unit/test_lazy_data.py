@@ -271,3 +271,21 @@ def test_a_folder_of_npy_files_and_one_alone_are_own_data(tmp_path: Path) -> Non
     (tmp_path / "x.npy").write_bytes(b"nonsense")
     with pytest.raises(EdgeflockError, match=r"x\.npy is not an \.npy file"):
         load_own(tmp_path)
+
+
+def test_a_share_is_held_out_by_seed_and_seat_and_what_is_added_later_moves_nothing() -> None:
+    x, y = np.arange(300, dtype=np.float32).reshape(100, 3), np.arange(100)
+    few, many = (OwnPart(Arrays("a", x[:count], y[:count]), None) for count in (80, 100))
+    kept = own.held_out(many, 0.2, 7, 1)
+    assert kept.test is not None
+    train, test = (np.concatenate(list(part.labels())) for part in (kept.train, kept.test))
+    assert 10 < len(test) < 30
+    assert sorted([*train, *test]) == list(range(100))
+    assert np.array_equal(kept.test.take(np.arange(len(test)))[0][:, 0], 3.0 * test)
+    before = own.held_out(few, 0.2, 7, 1)
+    assert before.test is not None
+    assert np.array_equal(np.concatenate(list(before.test.labels())), test[test < 80])
+    other = own.held_out(many, 0.2, 7, 2)
+    assert other.test is not None
+    assert not np.array_equal(np.concatenate(list(other.test.labels())), test)
+    assert own.held_out(OwnPart(many.train, few.train), 0.2, 7, 1).test is few.train, "they bring their own"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from edgeflock.common.scores import Summary
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import (
     Ended,
@@ -701,7 +702,7 @@ def test_a_target_that_was_reached_before_a_crash_ends_the_run_whatever_was_deci
 ):
     desk = Desk(2, tests=TESTS)
     opened = ResumedRound(2, (0, 1), counted=(0, 1))
-    known = {"scored": {"global": 1}, "accuracy": 0.95, "best": (0.95, 1)}
+    known = {"scored": {"global": 1}, "score": Summary(0.95, 1.0, 10), "best": (0.95, 1)}
     desk.post(Started(0.0, ((0, "c0"), (1, "c1")), 1, opened, **known))  # type: ignore[arg-type]
     (ending,) = desk.exits()
     assert ending is not None

@@ -7,7 +7,15 @@ import pytest
 from edgeflock.common.scores import Summary
 from edgeflock.server.core.decisions import Ended, EndingKind, RoundOpened, Scored
 from edgeflock.server.core.effects import Announce, CommitRound, Effect, Persist, TestModel
-from edgeflock.server.core.events import LimitReached, SpaceMissing, Started, StopAsked, Tested, TestFailed
+from edgeflock.server.core.events import (
+    Committed,
+    LimitReached,
+    SpaceMissing,
+    Started,
+    StopAsked,
+    Tested,
+    TestFailed,
+)
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.space import RETRY_S
 from edgeflock.server.core.target import Target
@@ -309,3 +317,49 @@ def test_tests_of_earlier_rounds_that_a_crash_has_cut_off_are_made_up_for() -> N
     assert desk.exits() == []
     beside(desk, 4, "teacher", "personal")
     assert [ending.reason for ending in desk.exits() if ending] == ["enough"]
+
+
+def test_a_run_ends_when_so_many_tests_in_a_row_have_found_no_better_model() -> None:
+    desk = Desk(2, rounds=99, tests=Tests(1, 99, stop_after=2))
+    desk.holding = (TestModel,)
+    desk.gather()
+    for number, accuracy in enumerate((0.5, 0.7, 0.7, 0.6), 1):
+        assert desk.exits() == []
+        desk.deliver(0, 1)
+        desk.score(number, accuracy)
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert ending.reason == "no better accuracy in 2 tests: 0.7000 of round 2 is the best"
+    assert desk.machine.testing.best == (0.7, 2)
+
+
+def test_patience_goes_on_where_the_life_before_was() -> None:
+    tests = Tests(1, 99, stop_after=2)
+    desk = Desk(2, rounds=99, tests=tests)
+    desk.post(Started(0.0, SEATS[:2], 3, best=(0.7, 2), since=2, scored={"global": 3}))
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert ending.reason == "no better accuracy in 2 tests: 0.7000 of round 2 is the best"
+
+
+def test_the_devices_are_asked_for_the_model_that_they_receive_in_the_round_after_its_own() -> None:
+    tests = Tests(2, 9, clients=("client_local",), devices=True)
+    asked = {round: tests.wishes(round, last=False) for round in range(1, 6)}
+    assert asked == {1: (), 2: ("client_local",), 3: ("devices",), 4: ("client_local",), 5: ("devices",)}
+    assert tests.wishes(10, last=True) == ("client_local", "devices"), "the last model, by the closing task"
+    assert (tests.name_on_devices, Tests(here=False).name_on_devices) == ("devices", "global")
+
+
+def test_without_data_on_the_server_the_word_of_the_devices_decides_over_the_target() -> None:
+    desk = Desk(2, rounds=99, tests=Tests(1, 99, target=GOAL, here=False, devices=True))
+    desk.holding = (CommitRound,)
+    desk.gather()
+    desk.deliver(0, 1)
+    desk.post(Committed(1, desk.now))
+    desk.deliver(0, 1)
+    assert [effect for effect in desk.done if isinstance(effect, TestModel)] == []
+    desk.post(Committed(2, desk.now, scored=Scored(1, (("global", Summary(0.95, 1.0, 10)),), ())))
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert ending.reason == "the target is reached: accuracy 0.9500 of 0.9 in round 1"
+    assert desk.machine.testing.best == (0.95, 1)

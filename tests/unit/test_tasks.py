@@ -283,3 +283,14 @@ def test_the_loss_may_be_the_figure() -> None:
     tally.add(outputs, y)
     found = Marking(task, LOSS).score(9, tally.loss, tally.sums)
     assert (found.value, set(found.others)) == (tally.loss, {"accuracy", "f1"})
+
+
+def test_one_model_on_several_devices_is_judged_by_their_sums_together() -> None:
+    task, outputs, y = batch("regression", 1, 30)
+    marking = Marking(task, task.metrics[0])
+    parts = [scored(task, outputs[:10], y[:10], [10]), scored(task, outputs[10:], y[10:], [20])]
+    found, whole = marking.pooled(parts), scored(task, outputs, y, [30])
+    assert found.value == pytest.approx(whole.value)
+    assert found.others == pytest.approx(whole.others)
+    assert (found.members, found.samples) == (2, 30)
+    assert found.worst_tenth == max(part.value for part in parts), "less is better"

@@ -113,6 +113,14 @@ class ClientConfig:
         group=_DATA,
         shown="all but the label",
     )
+    hold_out: float = option(
+        0.0,
+        NUMBER,
+        "share of --data that is kept for tests and not trained on, where the data bring no test part",
+        group=_DATA,
+        allowed=Range(lambda share: 0 <= share < 1, "a share from 0 to below 1"),
+        metavar="SHARE",
+    )
     refresh: str = option(
         EVERY_RUN,
         TEXT,

@@ -12,6 +12,7 @@ from typing import Any
 GLOBAL = "global"  # the model that targets and curves mean
 GLOBAL_TRAIN = "global-train"  # the same, on what the clients train on
 LOCAL, POOLED = "client_local", "client_pooled"
+DEVICES = "devices"  # the global model as the devices receive it, on their own test samples
 
 WISHES = {"off": (), "local": (LOCAL,), "both": (LOCAL, POOLED)}  # what an operator or a method asks for
 

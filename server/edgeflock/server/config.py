@@ -83,6 +83,14 @@ class ServerConfig:
         shown="none",
         metavar="accuracy=X",
     )
+    stop_after: int = option(
+        0,
+        INTEGER,
+        "end the run when so many tests in a row have found no better model, by --watch; 0 is never",
+        group=_RUN,
+        allowed=at_least(0, "an integer"),
+        metavar="TESTS",
+    )
     watch: str | None = option(
         None,
         TEXT,
@@ -419,6 +427,13 @@ class ServerConfig:
         group=_ROUND,
         allowed=one_of("auto", "off", "local", "both"),
         metavar="auto|off|local|both",
+    )
+    eval_devices: bool = option(
+        False,
+        FLAG,
+        "the devices test the global model that they receive, on their own test samples; always so where the "
+        "server has no data",
+        group=_ROUND,
     )
     eval_blocking: bool = option(False, FLAG, "open the next round only after the evaluation", group=_ROUND)
     deadline: float = option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -14,7 +15,7 @@ from edgeflock.client.costs import ExamCost, Passes
 from edgeflock.client.protocol import Task, WantedBundle
 from edgeflock.client.training.allowance import Allowance
 from edgeflock.client.training.data import Member
-from edgeflock.client.training.exam import examine
+from edgeflock.client.training.exam import examine, examine_received
 from edgeflock.client.training.setup import Setup
 from edgeflock.common import seeds
 from edgeflock.common.errors import EdgeflockError, LayoutMismatch
@@ -22,7 +23,7 @@ from edgeflock.common.payload.codecs import coding
 from edgeflock.common.payload.layout import Layout
 from edgeflock.common.payload.pack import Packed, pack
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
-from edgeflock.common.scores import ClientScore
+from edgeflock.common.scores import DEVICES, ClientScore
 from edgeflock.methods.kit import steps
 from edgeflock.methods.kit.base import KEEP_OWN, OWN_BUFFERS, OWN_MODEL, Bundles
 from edgeflock.methods.kit.local import OWN, OWN_COUNTS, Local
@@ -126,19 +127,21 @@ class Bench:
             progress.passes = done
 
     def _train(self, setup: Setup, member: Member, task: Task, work: Local, progress: Progress) -> Result:
+        received = _exam_of_received(member, task, work, progress)
         if task.closing:
             setup.half.close(work)
-            scores = _exam(setup, member, task, work, progress)
+            scores = (*received, *_exam(setup, member, task, work, progress))
             return Result(self._encode(setup, work, {}, {}), None, scores)
         bundles = self._run(setup, work, progress)
         wanted = {upload.kind: _wanted(setup, upload) for upload in task.uploads}
         _feed_back(work, bundles, wanted)
         encoded = self._encode(setup, work, bundles, wanted)
         if not work.steps_done:
-            return Result(encoded, None)
+            return Result(encoded, None, received)
         _after_encoding(setup, work, bundles, encoded)
         _keep_own(setup, work)
-        return Result(encoded, work.new_state, _exam(setup, member, task, work, progress))
+        scores = (*received, *_exam(setup, member, task, work, progress))
+        return Result(encoded, work.new_state, scores)
 
     def _local(self, setup: Setup, member: Member, task: Task, state: State) -> Local:
         return Local(
@@ -191,16 +194,33 @@ def _exam(
     setup: Setup, member: Member, task: Task, work: Local, progress: Progress
 ) -> tuple[ClientScore, ...]:
     """Return the client's scores, if any are wanted; raises Stopped."""
-    if not task.scores:
+    own = [name for name in task.scores if name != DEVICES]
+    if not own:
         return ()
+    with _examining(work, progress):
+        return examine(setup.half, work, member.tests, own, lambda: not progress.stop.is_set())
+
+
+def _exam_of_received(member: Member, task: Task, work: Local, progress: Progress) -> tuple[ClientScore, ...]:
+    """Return how the received model does, if that is wanted; raises Stopped."""
+    if DEVICES not in task.scores:
+        return ()
+    with _examining(work, progress):
+        return examine_received(work, member.tests, task.scores, lambda: not progress.stop.is_set())
+
+
+@contextmanager
+def _examining(work: Local, progress: Progress) -> Iterator[None]:
+    """Count what a test takes; raises Stopped in its end if nobody waits for it any more."""
     began, cpu_s = time.monotonic(), time.thread_time()
     try:
-        scores = examine(setup.half, work, member.tests, task.scores, lambda: not progress.stop.is_set())
+        yield
     finally:
-        progress.exam = ExamCost(time.monotonic() - began, time.thread_time() - cpu_s)
+        before = progress.exam
+        took = time.monotonic() - began, time.thread_time() - cpu_s
+        progress.exam = ExamCost(before.seconds + took[0], before.cpu_s + took[1])
     if progress.stop.is_set():
         raise Stopped(f"round {work.round} was stopped in its exam")
-    return scores
 
 
 def _wanted(setup: Setup, upload: WantedBundle) -> tuple[Layout, CodecChoice]:

@@ -140,11 +140,12 @@ class HostedData:
             own.check_names(mine, taken.task.outputs)
         numbers = own.how(mine.train, taken.scaling, taken.task, tokens=taken.tokens)
         log.info("data_read", source=mine.train.where, numbers=numbers)
+        extent = Extent(round, len(mine.train), digest(mine.train))
+        mine = own.held_out(mine, self._config.hold_out, taken.run.seed, seat)
         data = self._stock(mine.train, taken)
         tests = TestSamples(
             {LOCAL: lambda: self._own_test(taken, mine), POOLED: lambda: self._pooled_test(taken)}
         )
-        extent = Extent(round, len(data), digest(mine.train))
         return Member(seat, data, taken.counts(mine.train.labels()), tests, extent)
 
     def _own_test(self, taken: DataTerms, mine: OwnPart) -> Stock | None:

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgeflock.common.scores import ClientScore
+from edgeflock.common.payload.package import Kind
+from edgeflock.common.scores import DEVICES, LOCAL, ClientScore
 from edgeflock.common.tasks.kit.marking import ScoreTally
 from edgeflock.methods.kit.base import ClientHalf
 from edgeflock.methods.kit.batches import Stock
@@ -55,6 +56,20 @@ def examine(
         if score is not None and math.isfinite(score.loss):
             found.append(score)
     return tuple(found)
+
+
+def examine_received(
+    work: Local, tests: TestSamples, wanted: Sequence[str], proceed: Proceed
+) -> tuple[ClientScore, ...]:
+    """Return how the global model does as it was received, if that is wanted: before a step is done.
+
+    Of one whose head stays with the clients nobody has the whole.
+    """
+    data = tests.of(LOCAL) if DEVICES in wanted else None
+    if data is None or work.start.numel() != work.params.numel():
+        return ()
+    score = _score(work, DEVICES, (work.start, work.received.get(Kind.BUFFERS)), data, proceed)
+    return (score,) if score is not None and math.isfinite(score.loss) else ()
 
 
 @torch.no_grad()

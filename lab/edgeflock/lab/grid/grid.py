@@ -11,7 +11,7 @@ from typing import Any
 
 from edgeflock.common.command.options import public, read_toml, unknown
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
-from edgeflock.common.scores import ACCURACY, LOCAL, POOLED, Metric
+from edgeflock.common.scores import ACCURACY, DEVICES, LOCAL, POOLED, Metric
 from edgeflock.lab.grid import identity
 from edgeflock.lab.grid.cases import CASE, Case, check_cases, read_cases
 from edgeflock.lab.grid.options import METHOD, SEED, Choice, axis_of, label_of, section, text_of, values_of
@@ -233,7 +233,7 @@ def read_measure(value: Any, label: str, methods: Sequence[str] = ()) -> str:
     """Return the name of the model that counts: one that some method has tested."""
     name = text_of(value, label)
     every = dict.fromkeys([*names(), *methods])
-    known = {GLOBAL, LOCAL, POOLED, *(model for method in every for model in load(method).models)}
+    known = {GLOBAL, DEVICES, LOCAL, POOLED, *(model for method in every for model in load(method).models)}
     if name not in known:
         raise BadValue(label, name, ", ".join(sorted(known)))
     return name

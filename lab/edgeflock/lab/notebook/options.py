@@ -29,6 +29,9 @@ class Options(TypedDict, total=False):
     target: Mapping[str, object] | None
     """end the run with the first round whose model is that good: accuracy=0.85, or mae<=0.5  [default:
     none]"""
+    stop_after: int | None
+    """end the run when so many tests in a row have found no better model, by --watch; 0 is never
+    [default: 0]"""
     watch: str | None
     """the metric by which the best model is chosen, the first that is shown: f1, mae, loss  [default:
     the task's first]"""
@@ -124,6 +127,9 @@ class Options(TypedDict, total=False):
     eval_clients: str | None
     """clients test their own model on their test data, or the data set's, too; auto: as the method says
     [default: auto]"""
+    eval_devices: bool | None
+    """the devices test the global model that they receive, on their own test samples; always so where
+    the server has no data  [default: off]"""
     eval_blocking: bool | None
     """open the next round only after the evaluation  [default: off]"""
     deadline: float | str | None

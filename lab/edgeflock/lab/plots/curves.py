@@ -166,6 +166,7 @@ def _line(history: History, model: str, label: str, what: str, axis: Against, lo
 MODELS = {
     GLOBAL: "global model",
     "global-train": "global model, training data",
+    "devices": "global model, on the devices",
     "client_local": "clients' own models, own test data",
     "client_pooled": "clients' own models, all test data",
     "personal": "personal models",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgeflock.common.command.terminal import Terminal, spark
 from edgeflock.common.command.units import amount, size
-from edgeflock.common.scores import ACCURACY, LOCAL, POOLED, Metric, figure_told
+from edgeflock.common.scores import ACCURACY, DEVICES, LOCAL, POOLED, Metric, figure_told
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.console.caution import ModelTest, caution
 from edgeflock.server.console.onward import onward
@@ -22,7 +22,7 @@ from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.files.run_toml import from_toml
 from edgeflock.server.journal.reader import Event, Feed
 
-_GROUPS = {LOCAL: "clients, own test", POOLED: "clients, pooled test"}
+_GROUPS = {DEVICES: "on the devices", LOCAL: "clients, own test", POOLED: "clients, pooled test"}
 _NO_METRICS = ("round", "loss", "members", "deviation", "worst_tenth")
 _TELLING = (*COMMITTED, "run_ended")
 _CURVE = 40  # values that are drawn

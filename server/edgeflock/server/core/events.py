@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from edgeflock.common.scores import GLOBAL, Summary
 from edgeflock.common.verdict import Verdict
-from edgeflock.server.core.decisions import Conduct, Ended, Record
+from edgeflock.server.core.decisions import Conduct, Ended, Record, Scored
 from edgeflock.server.core.effects import Effect, TestModel
 
 
@@ -41,6 +41,7 @@ class Started:
     paused: bool = False  # by an operator
     stop: str = ""  # an operator's reason to end the run
     untested: tuple[TestModel, ...] = ()  # of earlier rounds: tests that were cut off
+    since: int = 0  # tests since the best one
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ class Committed:
     round: int
     now: float
     stop: str = ""
+    scored: Scored | None = None  # what the devices say of the model of the round before, where they decide
 
 
 @dataclass(frozen=True)

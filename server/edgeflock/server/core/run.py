@@ -274,7 +274,7 @@ class RunMachine:
         self.roster.take(event.seats)
         self.roster.samples.update(event.samples)
         self.conduct.take(event.conduct)
-        self.testing.resume(event.scored, event.best)
+        self.testing.resume(event.scored, event.best, event.since)
         self.wishes.recall(paused=event.paused, stop=event.stop)
         self.committed, self.over, self.limit = event.committed, event.over, event.limit
         self.current = self._round(RoundOpened(event.committed, (), event.over))
@@ -291,7 +291,8 @@ class RunMachine:
         decided = event.open is not None and event.open.counted is not None  # its commit comes first
         if self.wishes.stopping and not event.over and not decided:
             return self._end(EndingKind.STOPPED, self.wishes.stopping)
-        reached = self.testing.target_reached(self.committed, event.score)
+        tested = self.committed if self.rules.tests.here else self.committed - 1  # the newest that is known
+        reached = self.testing.over_with(tested, event.score)
         if reason := event.over or reached or ("" if prepare else event.limit):
             return self._end(EndingKind.COMPLETED, reason)
         if self.committed >= self.rules.rounds and not self.over:  # or fewer are asked for than before
@@ -470,7 +471,18 @@ class RunMachine:
         if test and self.rules.tests.blocking:
             self._untested = event
             return [*said, *test]
-        return [*said, *test, *self._after(self._commit, event)]
+        onward = [*said, *test, *self._after(self._commit, event)]
+        return [*onward, *self._told_by_devices(event.scored)]
+
+    def _told_by_devices(self, scored: Scored | None) -> list[Effect]:
+        """The journal holds how the devices found the model of the round before: it may be good enough."""
+        if scored is None:
+            return []
+        self.testing.take(scored)
+        reason = self.testing.reached(scored)
+        if not reason or self.over or self.phase in (Phase.ENDING, Phase.ENDED):
+            return []
+        return self._end(EndingKind.COMPLETED, reason)
 
     def _after(self, commit: CommitRound, event: events.Committed) -> list[Effect]:
         if self.wishes.stopping and not self.over:
@@ -509,7 +521,7 @@ class RunMachine:
         decisive = GLOBAL in event.models
         about = "" if decisive else f"{', '.join(event.models)}: "
         said = Announce("evaluation_failed", {"round": event.round, "reason": about + event.reason})
-        if decisive and self.rules.tests.target and self.phase is not Phase.ENDING:
+        if decisive and self.rules.tests.decisive and self.phase is not Phase.ENDING:
             words = f"whether round {event.round} has reached the target is not known: {event.reason}"
             return [said, *self._end(EndingKind.FAILED, words)]
         return [said, *self._after_test()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from edgeflock.common.scores import ACCURACY, GLOBAL, GLOBAL_TRAIN, Metric, Summary
+from edgeflock.common.scores import ACCURACY, DEVICES, GLOBAL, GLOBAL_TRAIN, Metric, Summary
 from edgeflock.server.core.decisions import Scored
 from edgeflock.server.core.effects import Announce, Effect, TestModel
 from edgeflock.server.core.target import Target
@@ -28,17 +28,32 @@ class Tests:
     target: Target = field(default_factory=Target)
     beside: tuple[tuple[str, int], ...] = ()  # other models, each with its own number of rounds, from 1
     figure: Metric = ACCURACY  # by which models are judged
+    here: bool = True  # the server has samples of its own
+    devices: bool = False  # the devices test the global model that they receive
+    stop_after: int = 0  # so many tests in a row without a better one end the run; 0: none do
+
+    @property
+    def name_on_devices(self) -> str:
+        """What the test of the devices is called: that of the global model, where there is no other."""
+        return DEVICES if self.here else GLOBAL
+
+    @property
+    def decisive(self) -> bool:
+        """Whether a test of the global model may end the run."""
+        return bool(self.target) or self.stop_after > 0
 
     def includes(self, round: int) -> bool:
         return self.every > 0 and (round % self.every == 0 or round == self.last)
 
     def wishes(self, round: int, *, last: bool) -> tuple[str, ...]:
-        """Return what clients are asked to test their own models on in a round."""
-        return self.clients if self.includes(round) or (last and self.every) else ()
+        """Return what clients are asked to test in a round: own models, and the one that they receive."""
+        own = self.clients if self.includes(round) or (last and self.every) else ()
+        received = self.includes(round - 1) or (last and self.every)
+        return (*own, DEVICES) if self.devices and round > 1 and received else own
 
     def of(self, round: int, *, last: bool = False) -> list[TestModel]:
         """Return the tests of a committed round; `last`: no round of training is to come after it."""
-        if not round or not (self.includes(round) or (last and self.every > 0)):
+        if not self.here or not round or not (self.includes(round) or (last and self.every > 0)):
             return []
         whole = last or round == self.last
         others = tuple(name for name, every in self.beside if whole or round % every == 0)
@@ -46,7 +61,7 @@ class Tests:
 
     def known(self, test: TestModel) -> TestModel | None:
         """Return as much of a test as there still is: an operator may have asked for other models since."""
-        there = {GLOBAL, *(name for name, _ in self.beside)} if self.every else set[str]()
+        there = {GLOBAL, *(name for name, _ in self.beside)} if self.every and self.here else set[str]()
         models = tuple(name for name in test.models if name in there)
         return TestModel(test.round, models) if models else None
 
@@ -59,13 +74,14 @@ class Testing:
     def __init__(self, tests: Tests) -> None:
         self.tests = tests
         self.best: tuple[float, int] | None = None  # value of the figure, and round
+        self.since = 0  # tests of the global model since then
         # Invariant: what is begun is of a committed round, and neither known nor failed.
         self.begun: set[TestModel] = set()
         self._over: dict[str, int] = {}  # by model: the newest round that has a score, or failed in this life
 
-    def resume(self, known: Mapping[str, int], best: tuple[float, int] | None) -> None:
+    def resume(self, known: Mapping[str, int], best: tuple[float, int] | None, since: int = 0) -> None:
         """The journal holds this of the lives before."""
-        self._over, self.best = dict(known), best
+        self._over, self.best, self.since = dict(known), best, since
 
     def begin(self, round: int, *, last: bool = False) -> list[Effect]:
         """Begin the tests of a committed round that it is to have and that were not begun before.
@@ -98,8 +114,12 @@ class Testing:
         """The journal holds these scores."""
         self._end(scored.round, scored.models)
         score = dict(scored.scores).get(GLOBAL)
-        if score is not None and (self.best is None or self.tests.figure.better(score.value, self.best[0])):
-            self.best = (score.value, scored.round)
+        if score is None:
+            return
+        if self.best is None or self.tests.figure.better(score.value, self.best[0]):
+            self.best, self.since = (score.value, scored.round), 0
+        else:
+            self.since += 1
 
     def fail(self, round: int, models: tuple[str, ...]) -> None:
         """There will be no scores of these in this life."""
@@ -111,15 +131,22 @@ class Testing:
 
     def decides(self, round: int) -> bool:
         """Whether it is not known yet if the run ends with that round."""
-        return bool(self.tests.target) and TestModel(round) in self.begun
+        return self.tests.decisive and TestModel(round) in self.begun
 
     def reached(self, scored: Scored) -> str:
         """Return why the run ends with these scores; empty if it does not."""
-        return self.target_reached(scored.round, dict(scored.scores).get(GLOBAL))
+        return self.over_with(scored.round, dict(scored.scores).get(GLOBAL))
 
-    def target_reached(self, round: int, score: Summary | None) -> str:
+    def over_with(self, round: int, score: Summary | None) -> str:
         """Return why the run ends with a round of that score; empty if it does not."""
-        return self.tests.target.reached(round, score, self.tests.figure)
+        return self.tests.target.reached(round, score, self.tests.figure) or self._out_of_patience()
+
+    def _out_of_patience(self) -> str:
+        if not self.tests.stop_after or self.best is None or self.since < self.tests.stop_after:
+            return ""
+        value, round = self.best
+        name = self.tests.figure.name
+        return f"no better {name} in {self.since} tests: {value:.4f} of round {round} is the best"
 
     @property
     def kept(self) -> set[int]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from edgeflock.common.errors import MalformedMessage
 from edgeflock.common.payload.package import Package
 from edgeflock.common.reason import Reason
-from edgeflock.common.scores import LOCAL, POOLED, ClientScore
+from edgeflock.common.scores import DEVICES, LOCAL, POOLED, ClientScore
 from edgeflock.common.tasks.kit.marking import Marking
 from edgeflock.server.learning.work import UploadSpec
 
@@ -28,10 +28,9 @@ class Unfit(MalformedMessage):
 def check_scores(scores: Sequence[ClientScore], marking: Marking) -> None:
     """Raise Unfit unless every score can be one of the run's task, and none is told twice."""
     for score in scores:
-        if score.model not in (LOCAL, POOLED):
-            raise Unfit(
-                Reason.MALFORMED, f"a score has the name {score.model[:40]!r}, known are {LOCAL}, {POOLED}"
-            )
+        if score.model not in (LOCAL, POOLED, DEVICES):
+            known = ", ".join((LOCAL, POOLED, DEVICES))
+            raise Unfit(Reason.MALFORMED, f"a score has the name {score.model[:40]!r}, known are {known}")
         counts = 0 < score.samples <= _MOST and (score.hits <= score.samples or score.sums)
         if not counts or not math.isfinite(score.loss) or abs(score.loss) > _LARGEST:
             stated = f"{score.hits} hits of {score.samples} samples and loss {score.loss}"

@@ -11,6 +11,7 @@ import structlog
 
 from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.base import Round
+from edgeflock.server.core.decisions import Scored
 from edgeflock.server.core.effects import Announce, CommitRound, TestModel
 from edgeflock.server.core.events import Committed
 from edgeflock.server.core.run import RunMachine
@@ -21,7 +22,7 @@ from edgeflock.server.engine.open_round import OpenRound
 from edgeflock.server.engine.opening import wants_no
 from edgeflock.server.engine.scoring import ClientScores
 from edgeflock.server.files.checkpoints import Saved
-from edgeflock.server.journal.journal import Commit
+from edgeflock.server.journal.journal import Commit, Evaluation
 
 log = structlog.get_logger()
 
@@ -41,13 +42,19 @@ async def commit_round(
 ) -> Committed:
     """Make the round count."""
     effect = replace(effect, outcomes=opened.marked(effect.outcomes))
-    stop = await _write(means, machine, opened, effect)
+    stop, before = await _write(means, machine, opened, effect)
     means.verdicts.add(effect.round, effect.outcomes)
-    return Committed(effect.round, time.monotonic(), stop)
+    scored = None
+    if before is not None and not means.scoring.tests.here:
+        scored = Scored(effect.round - 1, ((before.model, before.found),), ())
+    return Committed(effect.round, time.monotonic(), stop, scored)
 
 
-async def _write(means: Means, machine: RunMachine, opened: OpenRound, effect: CommitRound) -> str:
-    """Write state, costs and the next opening; return why there is none after all."""
+async def _write(
+    means: Means, machine: RunMachine, opened: OpenRound, effect: CommitRound
+) -> tuple[str, Evaluation | None]:
+    """Write state, costs and the next opening; return why there is none after all, and how the devices found
+    the model of the round before."""
     bookkeeping, number = means.bookkeeping, effect.round
     measured = opened.measured(bookkeeping.round_s(number))
     told = opened.told(measured | bookkeeping.spending.used_with(opened))
@@ -56,12 +63,13 @@ async def _write(means: Means, machine: RunMachine, opened: OpenRound, effect: C
     rows = bookkeeping.close_round(machine, opened)
     metrics = {**stepped.metrics, **bookkeeping.server_use(number, tested_s=means.scoring.took_s)}
     scores = ClientScores.of(means.scoring.marking, opened.scores, effect.outcomes)
+    before = scores.before(means.scoring.tests.name_on_devices)
     with bookkeeping.unwritten(rows) as costs:
         line = canonical_line(
             machine.roster.names, effect, metrics, bookkeeping.time_line.of(number), rows.rows
         )
         name = "last_round_committed" if round.closing else "round_committed"
-        done, said = Announce(name, line | costs.spent.fields()), scores.announcements(number)
+        done, said = Announce(name, line | costs.spent.fields()), scores.announcements(number, before)
         commit = Commit(
             round=number,
             digests=(stepped.saved.model.digest, stepped.saved.state_digest),
@@ -73,13 +81,14 @@ async def _write(means: Means, machine: RunMachine, opened: OpenRound, effect: C
             conduct=effect.conduct,
             evaluations=scores.summaries(),
             scores=scores.by_seat,
+            before=before,
             announcements=(*said, *effect.announcements, done),
             tests=stepped.tests,
         )
         await asyncio.wrap_future(means.journal.commit(commit))
     for one in (done, *said):
         log.info(one.name, **one.fields)
-    return stepped.stop
+    return stepped.stop, before
 
 
 def _step_and_save(means: Means, round: Round, effect: CommitRound, opened: OpenRound) -> Stepped:

@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.common.scores import GLOBAL, GLOBAL_TRAIN, ClientScore, Score, Summary
+from edgeflock.common.scores import DEVICES, GLOBAL, GLOBAL_TRAIN, ClientScore, Score, Summary
 from edgeflock.common.tasks.kit.marking import Marking
 from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.base import ServerHalf, State
@@ -23,7 +23,7 @@ from edgeflock.server.core.testing import Tests, evaluated
 from edgeflock.server.costs.time_line import RoundTimes
 from edgeflock.server.engine.loop import Threads
 from edgeflock.server.files.checkpoints import Checkpoints
-from edgeflock.server.journal.journal import Journal
+from edgeflock.server.journal.journal import Evaluation, Journal
 from edgeflock.server.learning.evaluator import Evaluator, Testers
 from edgeflock.server.learning.learner import Learner
 
@@ -158,10 +158,12 @@ def _in_words(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class ClientScores:
-    """The scores of the counted members of one round, by seat and name."""
+    """The scores of the counted members of one round, by seat and name: of their own models, and apart from
+    these of the model of the round before, as they received it."""
 
     marking: Marking
     by_seat: Mapping[int, Mapping[str, Score]]
+    received: Mapping[int, Score]
 
     @classmethod
     def of(
@@ -169,12 +171,16 @@ class ClientScores:
     ) -> ClientScores:
         """Keep those of the members whose update counts."""
         counted = [item.seat for item in outcomes if item.verdict is Verdict.COUNTED]
-        scores = {
+        every = {
             seat: {one.model: marking.of_client(one) for one in told[seat]}
             for seat in counted
             if told.get(seat)
         }
-        return cls(marking, scores)
+        own = {
+            seat: {name: one for name, one in mine.items() if name != DEVICES} for seat, mine in every.items()
+        }
+        received = {seat: mine[DEVICES] for seat, mine in every.items() if DEVICES in mine}
+        return cls(marking, {seat: mine for seat, mine in own.items() if mine}, received)
 
     def summaries(self) -> dict[str, Summary]:
         """Return how each kind of model does over all that were tested."""
@@ -182,7 +188,15 @@ class ClientScores:
         groups = {name: [mine[name] for mine in self.by_seat.values() if name in mine] for name in names}
         return {name: self.marking.summarise(group) for name, group in groups.items()}
 
-    def announcements(self, round: int) -> list[Announce]:
+    def before(self, name: str) -> Evaluation | None:
+        """Return how the model of the round before does, under that name; None if nobody has tested it."""
+        if not self.received:
+            return None
+        found = self.marking.pooled([self.received[seat] for seat in sorted(self.received)])
+        return Evaluation(name, found, {seat: {DEVICES: one} for seat, one in self.received.items()})
+
+    def announcements(self, round: int, before: Evaluation | None = None) -> list[Announce]:
         """Return what is said of them, once they are durable."""
         figure = self.marking.figure
-        return [evaluated(round, name, found, figure) for name, found in self.summaries().items()]
+        said = [] if before is None else [evaluated(round - 1, before.model, before.found, figure)]
+        return [*said, *(evaluated(round, name, found, figure) for name, found in self.summaries().items())]

@@ -31,6 +31,15 @@ FAREWELL = "farewell"  # in meta: the clients have had their time to hear of the
 
 
 @dataclass(frozen=True)
+class Evaluation:
+    """How one model does on the samples of many: together, and by seat and name."""
+
+    model: str
+    found: Summary
+    by_seat: Mapping[int, Mapping[str, Score]]
+
+
+@dataclass(frozen=True)
 class Commit:
     """All that becomes durable with a round."""
 
@@ -44,6 +53,7 @@ class Commit:
     conduct: Sequence[Conduct] = ()
     evaluations: Mapping[str, Summary] = field(default_factory=dict)  # by name, of clients' own models
     scores: Mapping[int, Mapping[str, Score]] = field(default_factory=dict)  # the same, by seat and name
+    before: Evaluation | None = None  # how the devices found the model of the round before
     announcements: Sequence[Announce] = ()
     tests: Sequence[TestModel] = ()  # that are to begin
 
@@ -140,6 +150,9 @@ class Journal:
         scores.write_client_scores(connection, epoch, round, commit.scores)
         for name, found in commit.evaluations.items():
             scores.write_score(connection, epoch, round, name, found)
+        if (before := commit.before) is not None:
+            scores.write_client_scores(connection, epoch, round - 1, before.by_seat)
+            scores.write_score(connection, epoch, round - 1, before.model, before.found)
         for test in commit.tests:
             scores.write_untested(connection, round, test.models)
         if commit.next is not None:

@@ -105,6 +105,7 @@ class PastScores:
     best: tuple[float, int] | None  # value of the global one, and round
     newest: Mapping[str, int]  # of each model the newest round that has a score
     score: Summary | None  # of the global one in the round that was asked for, if the journal knows it
+    since: int = 0  # tests of it since the best one
 
 
 class Past:
@@ -237,10 +238,12 @@ class Past:
 
     def scores(self, round: int) -> PastScores:
         """Return how the models have done, the global one of a round among them."""
+        best = scores.read_best(self._connection)
         return PastScores(
-            scores.read_best(self._connection),
+            best,
             scores.read_newest(self._connection, self._epoch),
             scores.read_score(self._connection, self._epoch, round),
+            0 if best is None else scores.count_since(self._connection, best[1]),
         )
 
     def _held(self, round: int) -> int:

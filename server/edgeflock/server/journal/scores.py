@@ -112,6 +112,17 @@ def read_best(connection: sqlite3.Connection) -> tuple[float, int] | None:
     return None if row is None else (row[0], row[1])
 
 
+def count_since(connection: sqlite3.Connection, round: int) -> int:
+    """Return how many rounds after one, that the run stands on, have a test of the global model."""
+    (found,) = connection.execute(
+        "WITH bases AS (SELECT epoch, min(round) AS base FROM rounds WHERE epoch > 0 GROUP BY epoch) "
+        "SELECT count(DISTINCT round) FROM evaluations AS one WHERE model = 'global' AND round > ? "
+        "AND NOT EXISTS (SELECT 1 FROM bases WHERE bases.epoch > one.epoch AND bases.base < one.round)",
+        (round,),
+    ).fetchone()
+    return int(found)
+
+
 # In `meta`: by what models are judged.
 
 

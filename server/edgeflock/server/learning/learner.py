@@ -57,7 +57,8 @@ class Terms:
     passes: tuple[int, int] | None = None  # operations of a sample's forward and backward pass, if known
     uncounted: str = ""  # what is not in them, in a sentence
     clock: Clock | None = None  # draws the time of rounds; None: it is measured
-    closing_test: bool = False  # clients test their models, and no round of training asks all of them
+    closing_test: bool = False  # the clients test models when training is over
+    keeps_own: bool = False  # their own ones, too, and no round of training asks all of them
     schedule: Schedule = CONSTANT
     optimizer: Optimizer = SGD  # of the clients' steps
 
@@ -160,7 +161,7 @@ class Learner:
             plan = self._closing() or Plan(lr=round.lr)
             return replace(plan, steps=0, batch_size=self._plan.batch_size)
         plan = self.half.plan(self.state, replace(self._plan, lr=round.lr, clip=self.params.clip), round)
-        return plan.with_flags(**{KEEP_OWN: 1.0}) if self._terms.closing_test else plan
+        return plan.with_flags(**{KEEP_OWN: 1.0}) if self._terms.keeps_own else plan
 
     def _closing(self) -> Plan | None:
         """Return the plan of the closing task: the method's, or one that only tests."""

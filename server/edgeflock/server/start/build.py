@@ -137,7 +137,8 @@ def build_learner(config: ServerConfig, test: TestSet, net: Net | None = None) -
         codec_down=_wired(config, config.codec_down),
         **_operations(net, test),
         clock=clock.parse(config.clock, central=config.central),
-        closing_test=has_closing_test(config),
+        closing_test=has_closing_test(config) or tests_on_devices(config),
+        keeps_own=has_closing_test(config),
     )
     learner = Learner(method, params, setting, flat.layouts, terms, tools)
     learner.begin(flat)
@@ -188,6 +189,17 @@ def is_partial(config: ServerConfig) -> bool:
     return config.participation == "online" or 0 < members < config.clients
 
 
+def tests_here(config: ServerConfig) -> bool:
+    """Whether the server has test samples of its own."""
+    return config.dataset is not None or config.eval_data is not None
+
+
+def tests_on_devices(config: ServerConfig) -> bool:
+    """Whether the devices test the global model that they receive: asked for, or nobody else could."""
+    asked = config.eval_devices or not tests_here(config)
+    return bool(asked and config.eval_every) and not config.central
+
+
 def has_closing_test(config: ServerConfig) -> bool:
     """Whether everybody is tested when training is over: else its last round would stand for all."""
     return bool(config.eval_every and client_tests(config)) and is_partial(config) and not config.central
@@ -210,6 +222,9 @@ def build_tests(config: ServerConfig) -> Tests:
         target=target.parse(config.target, (*metrics, LOSS)),
         beside=tests_beside(config),
         figure=figure,
+        here=tests_here(config),
+        devices=tests_on_devices(config),
+        stop_after=config.stop_after,
     )
 
 
@@ -238,7 +253,7 @@ def build_rules(config: ServerConfig) -> Rules:
         script=tuple(tuple(line.split()) for line in config.cohort_lines),
         quarantine_after=0 if config.cohort_lines else config.quarantine_after,
         quarantine_rounds=config.quarantine_rounds,
-        closes=load(config.method).closes or has_closing_test(config),
+        closes=load(config.method).closes or has_closing_test(config) or tests_on_devices(config),
         method=config.method,
         tests=build_tests(config),
     )

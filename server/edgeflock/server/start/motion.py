@@ -51,7 +51,9 @@ class RunInMotion:
         """Go on from where the journal is."""
         self._say()
         resumed = self.parts.resumed
-        scores = self.parts.journal.ask(lambda past: past.scores(resumed.newest))
+        here = build.tests_here(self.parts.built.config)
+        newest = resumed.newest if here else resumed.newest - 1
+        scores = self.parts.journal.ask(lambda past: past.scores(newest))
         known = await asyncio.wrap_future(scores)
         await self.engine.begin(started(resumed, known, self.parts.untested))
         if self.central is not None:

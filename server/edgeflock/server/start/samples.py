@@ -39,6 +39,8 @@ class TestSet:
 
     def data(self, net: Net) -> LocalData:
         """Return the samples as a model is given them."""
+        if not len(self.y):
+            return LocalData(self.x, self.y)
         return LocalData.of(net, self.x.numpy(), self.y.numpy())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -81,6 +82,8 @@ def build(config: ServerConfig) -> Built:
         log.info("buffers", travel=travel, stay=sorted(flat.constants))
     if config.target and not learner.half.has_global:
         raise UsageError(f"{config.method} has no global model that could reach a --target")
+    if config.eval_devices and not learner.half.has_global:
+        raise UsageError(f"{config.method} has no global model that --eval-devices could test")
     if config.eval_train and not learner.half.has_global:
         raise UsageError(f"{config.method} has no global model that --eval-train could test")
     if not flat.whole:
@@ -123,7 +126,8 @@ def asks_more(run_dir: Path, config: ServerConfig, measures: Sequence[Metric] = 
     before = from_toml(run_dir / rundir.RUN_TOML)
     limits = budget.parse(before.budget), budget.parse(config.budget)
     higher = target.parse(config.target, measures).raised(target.parse(before.target, measures))
-    return config.rounds > before.rounds or budget.raised(*limits) or higher
+    patience = 0 < before.stop_after < (config.stop_after or math.inf)
+    return config.rounds > before.rounds or budget.raised(*limits) or higher or patience
 
 
 def _cut_off(config: ServerConfig, resumed: Resumed, checkpoints: Checkpoints) -> tuple[TestModel, ...]:
@@ -152,6 +156,7 @@ def started(resumed: Resumed, scores: PastScores, untested: tuple[TestModel, ...
         untested=untested,
         score=scores.score,
         best=scores.best,
+        since=scores.since,
         paused=resumed.paused,
         stop=resumed.stop,
     )

@@ -12,11 +12,21 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from edgeflock.common import seeds
 from edgeflock.common.datasets.kit import factory
 from edgeflock.common.datasets.kit.base import Array, Part, Scaling
 from edgeflock.common.datasets.kit.formats import images, npz, table
 from edgeflock.common.datasets.kit.formats.table import Columns
-from edgeflock.common.datasets.kit.stored import Arrays, Items, Stored, blocks, check_finite, digest, words
+from edgeflock.common.datasets.kit.stored import (
+    Arrays,
+    Chosen,
+    Items,
+    Stored,
+    blocks,
+    check_finite,
+    digest,
+    words,
+)
 from edgeflock.common.errors import BadData, MissingData, UsageError
 from edgeflock.common.plugins.loading import is_reference
 from edgeflock.common.tasks.kit.base import LearningTask
@@ -171,6 +181,22 @@ def as_far_as(found: OwnPart, samples: int, wanted: str) -> OwnPart | None:
         return None
     train = found.train.first(samples) if len(found.train) > samples else found.train
     return replace(found, train=train) if digest(train) == wanted else None
+
+
+def held_out(found: OwnPart, share: float, seed: int, seat: int) -> OwnPart:
+    """Return own data with a share of the training samples kept for tests, where they bring none.
+
+    Which ones is drawn from seed and seat, sample by sample: those that are added later move none.
+    """
+    if not share or found.test is not None:
+        return found
+    chosen = seeds.numpy_generator(seed, "hold-out", seat).random(len(found.train)) < share
+    if chosen.all() or not chosen.any():  # of so few samples
+        chosen = np.arange(len(chosen)) == len(chosen) - 1
+    if len(chosen) < 2:
+        return found
+    train, test = (Chosen(found.train, np.flatnonzero(rows)) for rows in (~chosen, chosen))
+    return replace(found, train=train, test=test)
 
 
 def check_names(found: OwnPart, classes: int) -> None:

@@ -257,6 +257,38 @@ def check_finite(what: str, numbers: Array, start: int = 0) -> None:
         raise BadData(f"{what} has a value that is not a finite number in sample {row}")
 
 
+class Chosen:
+    """Some samples of what is stored, by their rows, ascending."""
+
+    def __init__(self, stored: Stored, rows: Indices) -> None:
+        self.where, self.fixed = stored.where, stored.fixed
+        self._stored, self._rows = stored, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self._stored.input_shape
+
+    @property
+    def kind(self) -> np.dtype[Any]:
+        return self._stored.kind
+
+    def take(self, rows: Indices, draw: int = 0) -> tuple[Array, Array]:
+        return self._stored.take(self._rows[rows], draw)
+
+    def labels(self) -> Iterator[Array]:
+        start = 0
+        for y in self._stored.labels():
+            first, last = np.searchsorted(self._rows, (start, start + len(y)))
+            yield y[self._rows[first:last] - start]
+            start += len(y)
+
+    def first(self, count: int) -> Chosen:
+        return Chosen(self._stored, self._rows[:count])
+
+
 def as_array(what: str, value: Any) -> Array:
     """Return an array of NumPy or a tensor as an array that shares its memory; lists are copied."""
     try:

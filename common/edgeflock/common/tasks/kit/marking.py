@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -118,6 +118,12 @@ class Marking:
         if any(WEIGHT in one.sums for one in scores):
             sums[WEIGHT] = (sum(weights),)
         return self.score(sum(one.samples for one in scores), total / max(1.0, sum(weights)), sums)
+
+    def pooled(self, scores: Sequence[Score]) -> Summary:
+        """Summarise one model on the samples of several: its values follow from their sums together, the
+        deviation and the worst tenth from the value on each one's samples."""
+        whole, each = self.together(scores), self.summarise(scores)
+        return replace(each, value=whole.value, loss=whole.loss, others=whole.others)
 
     def summarise(self, scores: Sequence[Score]) -> Summary:
         """Summarise several models, each with a score of its own."""
