@@ -121,6 +121,8 @@ def test_a_name_imports_nothing_that_this_process_was_not_told_to_allow(site: Pa
     assert "theirs" not in sys.modules
     allow("theirs:METHOD", "--allow-code")
     assert find("methods", "theirs:METHOD", int) == 7
+    with pytest.raises(BadValue, match=r"\(there is no METOD in theirs, did you mean METHOD\?\)"):
+        load("theirs:METOD", "--method")
     with pytest.raises(PluginError, match="not allowed"):  # nor another name of the same module
         find("methods", "theirs:OTHER", int)
 

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -77,7 +78,9 @@ def load(reference: str, field: str, what: str = "NAME") -> Any:
             raise BadValue(field, reference, f"{form} ({error.__cause__})") from None
         raise PluginError(f"{field}: {error}") from error
     if found is None:
-        raise BadValue(field, reference, f"{form} (there is no {name} in {module_name})")
+        near = get_close_matches(name, [known for known in vars(module) if not known.startswith("_")], n=1)
+        hint = f", did you mean {near[0]}?" if near else ""
+        raise BadValue(field, reference, f"{form} (there is no {name} in {module_name}{hint})")
     is_authors(module_name)
     return found
 
