@@ -119,6 +119,30 @@ def test_a_threshold_per_device_is_a_buffer_that_stays() -> None:
     assert local.new_state.vectors[OWN][0] == pytest.approx(highest)
 
 
+class Patient(Watching):
+    """Moves its threshold only from the third step on: two steps do not tell that it is none that stays."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = self.threshold
+        made = super().forward(x)
+        self.seen = self.seen + int(self.training)
+        if int(self.seen) < 4:
+            self.threshold = before
+        return made
+
+
+def test_a_buffer_that_moves_late_is_kept_as_it_is_left() -> None:
+    bench = Workbench(net_of("threshold|seen", Patient))
+    first = trained(bench).new_state
+    assert first.vectors[OWN_COUNTS].tolist() == [6]
+    again = local_of(bench, samples(11, (4,)), PLAN, received=broadcast_of(bench), state=first)
+    assert float(again.model.own[0]) == float(first.vectors[OWN][0]) > 0
+
+
 def test_a_second_pass_leaves_the_own_statistics_as_they_are() -> None:
     bench = Workbench(net_of("norm"))
     local = local_of(bench, samples(8, (4,)), PLAN, received=broadcast_of(bench))

@@ -63,6 +63,7 @@ def tuned(net: Net, tuning: Tuning, shape: tuple[int, ...] = (), seed: int = 0) 
             adapters.attach(net, adapter, net.task.example(shape, tokens=net.tokens)[0])
     if tuning.keep_local:
         net.kept = parts.kept(net, tuning.keep_local)
+        net.constant = net.constant - net.kept  # what two steps have not changed others may
     net.still = parts.still(net)
     return net
 
