@@ -41,6 +41,13 @@ def test_the_first_lines_say_what_is_served_and_where() -> None:
     assert screen.lines()[4].endswith("fl-client --server 127.0.0.1:9300")
 
 
+def test_of_a_model_that_is_trained_in_part_the_first_lines_say_how_much() -> None:
+    found, screen = console()
+    found.tell("info", "parts", {"trained": 87158, "frozen": 2257984, "kept_by_clients": 0})
+    found.tell("info", "listening", {"address": "127.0.0.1:9300", "transport": "plain text"})
+    assert "87,158 numbers of the model are trained and sent, 2,257,984 frozen" in screen.lines()
+
+
 def test_a_terminal_is_told_how_to_go_on_after_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever types the same line again has another run: the directory is a new one."""
     screen = Screen()

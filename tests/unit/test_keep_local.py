@@ -122,6 +122,8 @@ def test_a_threshold_per_device_is_a_buffer_that_stays() -> None:
 class Patient(Watching):
     """Moves its threshold only from the third step on: two steps do not tell that it is none that stays."""
 
+    seen: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))

@@ -79,7 +79,7 @@ class ServerConsole:
 
     def _take(self, level: str, name: str, fields: Mapping[str, Any]) -> None:
         match name:
-            case "run_started" | "dashboard_listening":
+            case "run_started" | "dashboard_listening" | "parts":
                 self._notes |= fields
             case "listening":
                 self._head(str(fields["address"]), str(fields["transport"]))
@@ -109,6 +109,8 @@ class ServerConsole:
         say([(f"listening at {address}, {transport}", "")], indent=2)
         if "url" in self._notes:
             say([(f"dashboard at {self._notes['url']}", "")], indent=2)
+        if "trained" in self._notes:
+            say([(_parts(self._notes), "")], indent=2)
         if done := self._notes.get("round"):
             say([(f"goes on after round {done}", "")])
         if not config.central:
@@ -170,6 +172,13 @@ class ServerConsole:
             ):
                 self._here = here
                 self._display.remind()
+
+
+def _parts(notes: Mapping[str, Any]) -> str:
+    """Return how much of the model travels, and what does not."""
+    stays = {"frozen": notes["frozen"], "kept by every client": notes["kept_by_clients"]}
+    beside = "".join(f", {count:,} {words}" for words, count in stays.items() if count)
+    return f"{notes['trained']:,} numbers of the model are trained and sent{beside}"
 
 
 def joining(address: str, config: ServerConfig) -> str:

@@ -87,8 +87,8 @@ def build(config: ServerConfig) -> Built:
     if config.eval_train and not learner.half.has_global:
         raise UsageError(f"{config.method} has no global model that --eval-train could test")
     if not flat.whole:
-        trained, frozen = flat.params.numel(), flat.base.numel()
-        log.info("parts", trained=trained, frozen=frozen, base_bytes=flat.layouts.base.size_bytes)
+        frozen = flat.base.numel() - flat.own.numel()
+        log.info("parts", trained=flat.params.numel(), frozen=frozen, kept_by_clients=flat.own.numel())
     union = load_union(config, net) if config.central or config.eval_train else None
     return Built(config, test, learner, flat, union, marking)
 
