@@ -147,6 +147,9 @@ class Theatre:
             raise trouble
         return SimpleNamespace()
 
+    async def check_data(self, setup: Any, client_id: str) -> None:
+        pass
+
     async def run(self, work: Any, client_id: str, folder: Path, run_id: str) -> Any:
         return SimpleNamespace(run_id=run_id)
 

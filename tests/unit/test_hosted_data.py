@@ -86,6 +86,16 @@ def test_own_data_are_read_once_and_tested_on_what_they_bring(tmp_path: Path, te
     assert hosted().own("c") is None
 
 
+def test_own_data_that_the_run_does_not_take_are_refused_before_there_is_a_seat(tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", x=np.zeros((8, 5), np.float32), y=np.arange(8) % 4)
+    data = hosted(data=str(tmp_path / "own.npz"))
+    data.own("c")
+    data.check(run_of(None, (5,), 4), "c")
+    for run in (run_of(None, (5,), 3), run_of(None, (6,), 4)):
+        with pytest.raises(BadData):
+            data.check(run, "c")
+
+
 def test_what_reading_own_data_raises_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "own.npz").write_bytes(b"nonsense")
     with pytest.raises(EdgeflockError):

@@ -12,10 +12,10 @@ import torch
 
 from edgeflock.client.config import ClientConfig
 from edgeflock.client.training.data import HostedData
-from edgeflock.common.datasets.kit import registry
+from edgeflock.common.datasets.kit import own, registry
 from edgeflock.common.datasets.kit.base import Array, Part, Scaling
-from edgeflock.common.datasets.kit.own import Reading, check, fits, how, load_own, load_part
-from edgeflock.common.datasets.kit.stored import Stored
+from edgeflock.common.datasets.kit.own import Reading, check, check_names, fits, how, load_own, load_part
+from edgeflock.common.datasets.kit.stored import Items, Stored
 from edgeflock.common.errors import BadData, EdgeflockError, MissingData
 from edgeflock.common.partitions.kit.assign import cut
 from edgeflock.common.payload.layout import NO_BUFFERS, NO_COUNTERS, Layout, ModelLayouts
@@ -313,6 +313,42 @@ def test_a_device_that_lacks_a_class_keeps_the_numbers_of_the_others(tmp_path: P
     write_image(tmp_path / "names/dog/a.png", np.zeros((4, 4), np.uint8))
     (tmp_path / "names/classes.txt").write_text("cat\ndog\n\nhorse\n")
     assert list(labels(load_own(tmp_path / "names").train)) == [1]
+
+
+def test_a_device_that_lacks_a_class_and_does_not_say_which_is_refused(tmp_path: Path) -> None:
+    for name in ("cat", "horse"):
+        write_image(tmp_path / name / "a.png", np.zeros((4, 4), np.uint8))
+    check_names(load_own(tmp_path), 2)
+    with pytest.raises(
+        BadData, match=r"has folders of 2 classes \(cat, horse\), this run has 3: put a classes.txt"
+    ):
+        check_names(load_own(tmp_path), 3)
+    (tmp_path / "classes.txt").write_text("cat\ndog\nhorse\n")
+    found = load_own(tmp_path)
+    check_names(found, 3)
+    assert list(labels(found.train)) == [0, 2]
+
+
+def test_pictures_of_two_sizes_are_brought_to_one_that_is_said(tmp_path: Path) -> None:
+    for side in (4, 6):
+        write_image(tmp_path / "cat" / f"{side}.png", np.full((side, side), 7, np.uint8))
+    assert "is 6x6 pixels, the first image is 4x4: give one size for all, --size 64" in refused(tmp_path)
+    assert load_own(tmp_path, reading=Reading(size=5)).input_shape == (1, 5, 5)
+
+
+def test_many_pictures_are_decoded_when_they_are_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for label in range(2):
+        for k in range(3):
+            write_image(tmp_path / str(label) / f"{k}.png", np.full((4, 4, 3), 10 * k + label, np.uint8))
+    few = load_own(tmp_path).train
+    monkeypatch.setattr(own, "DECODED_BYTES", 0)
+    many = load_own(tmp_path).train
+    rows = np.array([4, 0, 5])
+    assert isinstance(many, Items)
+    for one, other in zip(few.take(rows), many.take(rows), strict=True):
+        assert np.array_equal(one, other)
 
 
 def test_a_folder_with_train_and_test_brings_its_test_part(tmp_path: Path) -> None:

@@ -252,6 +252,7 @@ class Agent:
             for words in differences(run.code, self._rules.code):
                 self._log.warning("code_differs", reason=words)
             setup = await self._trainer.setup(run)
+            await self._trainer.check_data(setup, self.client_id)
             desk = Desk(self.client_id, self._trainer, setup, self._meter)
             kept = await self._trainer.run(Kept, self.client_id, self._folder, run.run_id)
             self._part = Participation(self.client_id, desk, kept, self._backoff, self._shelf)

@@ -91,6 +91,14 @@ class HostedData:
         source = data_path(self._config, client_id)
         return self.own(client_id, again=source is not None and not is_reference(str(source)))
 
+    def check(self, run: RunDescription, client_id: str, *, tokens: bool = False) -> None:
+        """Raise BadData if the client's own data are none that the run takes: before a seat is waited for."""
+        if client_id in self._own:
+            taken = DataTerms.of(run, tokens)
+            taken.check_names(self._own[client_id])
+            for part in self._own[client_id].parts:
+                taken.fit(part)
+
     def member(
         self,
         run: RunDescription,
@@ -107,7 +115,7 @@ class HostedData:
         process before this has begun goes on with the data that it was begun with, if they are there.
         `tokens`: the model takes whole numbers.
         """
-        taken = DataTerms(run, tasks.load(run.model.task)(run.model.classes), tokens)
+        taken = DataTerms.of(run, tokens)
         if client_id in self._own:
             known = self._read_for.setdefault(client_id, run.run_id)
             self.own(client_id, again=bool(round) or known != run.run_id)
@@ -136,8 +144,7 @@ class HostedData:
         return replace(made, extent=made.extent and replace(made.extent, round=round))
 
     def _with_own(self, taken: DataTerms, mine: OwnPart, seat: int, round: int) -> Member:
-        if taken.task.classes:
-            own.check_names(mine, taken.task.outputs)
+        taken.check_names(mine)
         numbers = own.how(mine.train, taken.scaling, taken.task, tokens=taken.tokens)
         log.info("data_read", source=mine.train.where, numbers=numbers)
         extent = Extent(round, len(mine.train), digest(mine.train))
@@ -201,6 +208,15 @@ class DataTerms:
     run: RunDescription
     task: LearningTask
     tokens: bool  # its model takes whole numbers
+
+    @classmethod
+    def of(cls, run: RunDescription, tokens: bool) -> DataTerms:
+        return cls(run, tasks.load(run.model.task)(run.model.classes), tokens)
+
+    def check_names(self, mine: OwnPart) -> None:
+        """Raise BadData if its labels may be of other classes elsewhere."""
+        if self.task.classes:
+            own.check_names(mine, self.task.outputs)
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -183,6 +183,10 @@ class Trainer:
         """
         return await self.run(self._data.again if again else self._data.own, client_id)
 
+    async def check_data(self, wanted: Setup, client_id: str) -> None:
+        """Raise BadData if the client's own data are none that the run takes."""
+        await self.run(self._data.check, wanted.run, client_id, tokens=wanted.tokens)
+
     async def member(
         self, wanted: Setup, client_id: str, seat: int, round: int = 0, begun: Extent | None = None
     ) -> Member:

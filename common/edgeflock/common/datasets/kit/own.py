@@ -203,11 +203,10 @@ def check_names(found: OwnPart, classes: int) -> None:
     """Raise BadData if labels may mean other classes elsewhere: folders of fewer than the run has."""
     names = found.guessed
     if names and len(names) < classes:
-        some = ", ".join(names)
+        where, some = found.train.where, ", ".join(names)
         raise BadData(
-            f"{found.train.where} has folders of {len(names)} classes ({some}) and this run has {classes}: "
-            f"which is which say a {images.CLASS_FILE} beside them, all names, one per line, "
-            "or folders named by number"
+            f"{where} has folders of {len(names)} classes ({some}), this run has {classes}: put a "
+            f"{images.CLASS_FILE} with the names of all into it, one per line, or name the folders by number"
         )
 
 
