@@ -16,12 +16,13 @@ from torch.utils.data import Dataset
 
 from edgeflock.client.training import lazy
 from edgeflock.common.datasets.kit import own
-from edgeflock.common.datasets.kit.base import Scaling
+from edgeflock.common.datasets.kit.base import Array, Scaling
 from edgeflock.common.datasets.kit.formats import npz
 from edgeflock.common.datasets.kit.own import Fit, OwnPart, check, fits, load_own, load_part
 from edgeflock.common.datasets.kit.stored import Arrays, Items
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.tasks.classification import TASK
+from edgeflock.common.tasks.kit import registry as tasks
 from edgeflock.methods.kit.batches import BatchFeed, LocalData, Stock, pick
 from edgeflock.methods.kit.order import Order
 
@@ -57,6 +58,30 @@ def test_samples_that_are_made_ready_when_they_are_needed_are_the_same_bits(
         assert torch.equal(one[0], other[0])
         assert torch.equal(one[1], other[1])
     assert torch.equal(pick(late, order, 2, 8).x, pick(eager, order, 2, 8).x)
+
+
+TASKS: dict[str, tuple[Array, Array, int]] = {
+    "classification": (PICTURES, LABELS, 4),
+    "regression": (RANDOM.normal(size=(40, 5)), RANDOM.normal(size=(40, 2)), 2),
+    "multilabel": (PICTURES, RANDOM.integers(0, 2, (40, 3)), 3),
+    "segmentation": (PICTURES, RANDOM.integers(0, 3, (40, 6, 6), dtype=np.uint8), 3),
+    "autoencoder": (PICTURES, np.zeros((40, 0), np.float32), 108),
+    "next-token": (RANDOM.integers(0, 9, (40, 6), dtype=np.uint8), np.zeros((40, 0), np.float32), 9),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_of_every_task_mapped_samples_are_the_bits_of_those_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    x, y, outputs = TASKS[name]
+    np.save(tmp_path / "x.npy", x)
+    if y.size:
+        np.save(tmp_path / "y.npy", y)
+    found = load_own(tmp_path).train
+    fit = fits(found, found.input_shape, tasks.load(name)(outputs), Scaling())
+    eager, late = both(found, fit, monkeypatch)
+    assert batches(late, Order(40, 7, 5, 1), 9) == batches(eager, Order(40, 7, 5, 1), 9)
 
 
 @pytest.mark.parametrize("kind", ["uint8", "float32", "float64", "float16"])
