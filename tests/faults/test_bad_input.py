@@ -200,10 +200,9 @@ BAD_DATA: dict[str, tuple[dict[str, Any], str]] = {
     "other lengths": (arrays(y=np.arange(5)), "x has 6 samples and y 5 labels"),
     "NaN": (arrays(x=np.full((6, 1, 8, 8), np.nan, np.float32)), "not a finite number in sample 0"),
     "infinity": (arrays(x=np.full((6, 1, 8, 8), np.inf)), "not a finite number in sample 0"),
-    "integers": (arrays(x=np.zeros((6, 1, 8, 8), int)), "x is int64, allowed are floats and uint8"),
     "texts": (arrays(x=np.full((6, 1, 8, 8), "a")), "x is <U1, allowed are numbers"),
     "a pickle": (arrays(x=np.array([{}] * 6, dtype=object)), "holds Python objects"),
-    "no labels": ({"x": np.zeros((6, 1, 8, 8), np.float32)}, "has no labels (y)"),
+    "no labels": ({"x": np.zeros((6, 1, 8, 8), np.float32)}, "there are no labels (y)"),
 }
 
 
