@@ -86,6 +86,12 @@ def test_own_data_are_read_once_and_tested_on_what_they_bring(tmp_path: Path, te
     assert hosted().own("c") is None
 
 
+def test_clients_of_one_file_have_it_once(tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", x=np.zeros((8, 5), np.float32), y=np.arange(8) % 4)
+    data = hosted(data=str(tmp_path / "own.npz"))
+    assert data.own("c0") is data.own("c1")
+
+
 def test_own_data_that_the_run_does_not_take_are_refused_before_there_is_a_seat(tmp_path: Path) -> None:
     np.savez(tmp_path / "own.npz", x=np.zeros((8, 5), np.float32), y=np.arange(8) % 4)
     data = hosted(data=str(tmp_path / "own.npz"))

@@ -6,6 +6,7 @@ import hashlib
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -64,6 +65,7 @@ class HostedData:
     def __init__(self, config: ClientConfig, device: torch.device) -> None:
         self._config, self._device = config, device
         self._own: dict[str, OwnPart] = {}
+        self._of_source: dict[Path, OwnPart] = {}  # what was read of it last
         self._read_for: dict[str, str] = {}  # the run for which a client's own data were read
         self._last: dict[str, tuple[OwnPart, tuple[str, int], Member]] = {}  # made of own data
         self._pooled: dict[tuple[str, ...], LocalData] = {}  # test samples by data set, once for all clients
@@ -80,10 +82,13 @@ class HostedData:
         source = data_path(self._config, client_id)
         if source is None:
             return None
-        before = self._own.get(client_id)
-        if before is None or again:
+        if client_id not in self._own or again:
+            before = self._own.get(client_id) or self._of_source.get(
+                source
+            )  # clients of one file have it once
             with foreign(f"reading {source}"):
-                self._own[client_id] = own.load_own(source, client_id, _reading(self._config), before)
+                found = own.load_own(source, client_id, _reading(self._config), before)
+            self._own[client_id] = self._of_source[source] = found
         return self._own[client_id]
 
     def again(self, client_id: str) -> OwnPart | None:
