@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -323,9 +325,6 @@ def test_a_user_s_dropout_is_replaced_by_the_seeded_one() -> None:
 
 
 def test_a_user_s_model_is_found_by_reference_and_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-    from types import ModuleType
-
     mine = ModuleType("mine")
     mine.factory = Own  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mine", mine)
@@ -337,6 +336,17 @@ def test_a_user_s_model_is_found_by_reference_and_seeded(monkeypatch: pytest.Mon
     assert first.shape == (3, 5)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("factory", [lambda: nn.Linear(4, 3), lambda *, width=3: nn.Linear(4, width)])
+def test_a_factory_that_takes_neither_shape_nor_classes_is_called_without(
+    monkeypatch: pytest.MonkeyPatch, factory: Callable[..., nn.Module]
+) -> None:
+    mine = ModuleType("mine")
+    mine.factory = factory  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mine", mine)
+    net = models.build_custom("mine:factory", input_shape=(4,), classes=3, arguments={}, seed=0)
+    assert [tuple(parameter.shape) for parameter in net.parameters()] == [(3, 4), (3,)]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 """The user's own models: `package.module:factory`, made into a Net without changing a parameter's name.
 
-The factory is called as `factory(input_shape, classes, **arguments)` and returns an nn.Module whose forward
-gives (features, logits) or logits alone; then the features are the flattened input of the last nn.Linear it
-calls, or, of a task without classes and a model without nn.Linear, its outputs. A model that fails on floats
-is tried with whole numbers, such as the tokens of an nn.Embedding.
+The factory is called as `factory(input_shape, classes, **arguments)`, or without the two if it does not take
+them, and returns an nn.Module whose forward gives (features, logits) or logits alone; then the features are
+the flattened input of the last nn.Linear it calls, or, of a task without classes and a model without
+nn.Linear, its outputs. A model that fails on floats is tried with whole numbers, such as the tokens of an
+nn.Embedding.
 
 nn.Dropout layers are replaced by ours, which draw from the run's generator; dropout inside others (nn.LSTM,
 nn.MultiheadAttention, F.dropout) draws from torch's global one: no promise of same bits.
@@ -11,6 +12,7 @@ nn.MultiheadAttention, F.dropout) draws from torch's global one: no promise of s
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, cast
@@ -54,7 +56,20 @@ def call(
 ) -> nn.Module:
     """Call the factory. Raises BadValue with its own words if it fails, whatever a foreign factory raises."""
     with _sentence(reference, f"a factory that can be called with ({shape}, {classes})"):
+        if not _takes(factory, (shape, classes), texts) and _takes(factory, (), texts):
+            return factory(**texts)
         return factory(shape, classes, **texts)
+
+
+def _takes(factory: Factory, values: tuple[object, ...], texts: Mapping[str, str]) -> bool:
+    """Whether a factory can be called with these."""
+    try:
+        inspect.signature(factory).bind(*values, **texts)
+    except ValueError:  # it is written in C and does not say
+        return True
+    except TypeError:
+        return False
+    return True
 
 
 def adapt(module: nn.Module, shape: tuple[int, ...], reference: str, task: LearningTask = Net.task) -> Net:
