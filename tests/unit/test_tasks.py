@@ -28,11 +28,11 @@ class Given:
     def __init__(self, task: LearningTask) -> None:
         self.task = task
 
-    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return self.task.loss(outputs, y)
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        return self.task.loss(logits, y)
 
-    def sums(self, outputs: Tensor, y: Tensor) -> Mapping[str, Tensor]:
-        return self.task.sums(outputs, y)
+    def sums(self, logits: Tensor, y: Tensor) -> Mapping[str, Tensor]:
+        return self.task.sums(logits, y)
 
 
 def scored(task: LearningTask, outputs: Tensor, y: Tensor, sizes: list[int]) -> Score:

@@ -83,7 +83,7 @@ def test_options_figures_and_the_end_of_a_run_are_in_mlflow_once_however_often_i
 
 def records(file: Path) -> Iterator[Any]:
     """Yield what a file of Weights & Biases holds."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue] it is made
 
     data, place, held = file.read_bytes(), _HEAD, b""
     while place + _HEAD <= len(data):

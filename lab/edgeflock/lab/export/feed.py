@@ -22,6 +22,7 @@ class Tracker(Protocol):
 
     def add(self, event: Event) -> int:
         """Take the figures of an event and return how many there were."""
+        ...
 
     def keep(self, cursor: int) -> None:
         """Bring what was added to where it stays, and note how far that is."""

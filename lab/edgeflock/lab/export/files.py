@@ -133,11 +133,12 @@ def _free_batch() -> tuple[dict[int, Any]]:
 def _write_int8(model: Taken, path: Path) -> None:
     """Write a TorchScript that computes in whole numbers of 8 bits, with ranges as real samples show them."""
     from torch.ao.quantization import get_default_qconfig_mapping, quantize_fx
+    from torch.fx.proxy import TraceError
 
     wishes = get_default_qconfig_mapping(torch.backends.quantized.engine)
     try:
         prepared = quantize_fx.prepare_fx(_apart(model.classifier), wishes, (model.samples[:_TRACED],))
-    except torch.fx.proxy.TraceError as error:
+    except TraceError as error:
         name = model.about.get("model", "this model")
         raise UsageError(
             f"--format int8 cannot quantize {name}, whose code decides by numbers: {error}"
@@ -158,8 +159,10 @@ def _apart(module: nn.Module) -> nn.Module:
 
 def _write_executorch(model: Taken, path: Path) -> None:
     """Write a program for one sample at a time, whose memory is planned."""
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-    from executorch.exir import to_edge_transform_and_lower
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import (  # pyright: ignore[reportMissingImports]
+        XnnpackPartitioner,
+    )
+    from executorch.exir import to_edge_transform_and_lower  # pyright: ignore[reportMissingImports]  # an extra
 
     program = torch.export.export(model.classifier, (model.samples[:1],))
     lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
@@ -167,7 +170,7 @@ def _write_executorch(model: Taken, path: Path) -> None:
 
 
 def _read_executorch(model: Taken, path: Path) -> Tensor:
-    from executorch.runtime import Runtime
+    from executorch.runtime import Runtime  # pyright: ignore[reportMissingImports]  # an extra
 
     method = Runtime.get().load_program(path).load_method("forward")
     return torch.cat([method.execute([sample[None].contiguous()])[0].clone() for sample in model.samples])

@@ -41,7 +41,7 @@ def frame(rows: Iterable[Row], asked: Library | None = None, columns: Iterable[s
 
         made: DataFrame = pandas.DataFrame(values)
         return made
-    import polars
+    import polars  # pyright: ignore[reportMissingImports]  # who wants its frames has it
 
     other: Any = polars.DataFrame(values, strict=False)
     return other
