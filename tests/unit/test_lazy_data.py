@@ -125,14 +125,28 @@ def resident_files_mib() -> int:
     return int(found[1]) // 1024
 
 
-def test_of_a_mapped_file_little_stays_in_memory(tmp_path: Path) -> None:
+class Rows:
+    """A Dataset over a mapped array."""
+
+    def __init__(self, file: Path) -> None:
+        self.mapped = [np.load(file, mmap_mode="r")]
+
+    def __len__(self) -> int:
+        return len(self.mapped[0])
+
+    def __getitem__(self, row: int) -> tuple[Array, int]:
+        return self.mapped[0][row], 0
+
+
+@pytest.mark.parametrize("as_dataset", [False, True])
+def test_of_a_mapped_file_little_stays_in_memory(tmp_path: Path, as_dataset: bool) -> None:
     """200 MB, looked through and trained on in shuffled order; in a sparse file, which is quickly made."""
     (tmp_path / "own").mkdir()
     np.lib.format.open_memmap(tmp_path / "own/x.npy", "w+", np.float32, (4000, 12_500))
     np.save(tmp_path / "own/y.npy", np.zeros(4000, np.int64))
     before = resident_files_mib()
-    found = load_own(tmp_path / "own")
-    late = lazy.stock(found.train, own.fits(found.train, (12_500,), TASK(1), Scaling()), CPU)
+    found = Items("rows", Rows(tmp_path / "own/x.npy")) if as_dataset else load_own(tmp_path / "own").train
+    late = lazy.stock(found, own.fits(found, (12_500,), TASK(1), Scaling()), CPU)
     most = 0
     for _ in BatchFeed().batches(late, Order(4000, 64, 0, 0), 1, 62):
         most = max(most, resident_files_mib() - before)

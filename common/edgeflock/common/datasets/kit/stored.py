@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from typing import Any, Protocol, runtime_checkable
@@ -22,6 +22,7 @@ from edgeflock.common.foreign import ForeignError, foreign
 BLOCK_BYTES = 4 << 20  # read at once where everything is looked at
 KEPT_BYTES = 64 << 20  # labels of a Dataset, at most, that are remembered
 RESIDENT_BYTES = 64 << 20  # pages of a mapped file, at most, that this process holds on to
+_LOOKED_INTO = 64  # attributes of a Dataset, or entries of a list there
 LOOKED_AT = 256  # samples of which a digest is made
 SCATTERED = 64  # samples from anywhere in a mapped file that are taken together: with each come megabytes
 
@@ -81,8 +82,7 @@ class Arrays:
 
     def __init__(self, where: str, x: Array, y: Array) -> None:
         self.where, self.x, self.y = where, channels_first(x), y
-        self._mapped = [found for found in (_mapping(x), _mapping(y)) if found is not None]
-        self._touched = 0
+        self._pages = Pages((x, y))
 
     def __len__(self) -> int:
         return len(self.x)
@@ -96,33 +96,45 @@ class Arrays:
         return self.x.dtype
 
     def take(self, rows: Indices, draw: int = 0) -> tuple[Array, Array]:
-        if not self._mapped:
+        if not self._pages:
             return self.x[rows], self.y[rows]
         if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
             part = slice(int(rows[0]), int(rows[-1]) + 1)
             taken = np.array(self.x[part]), np.array(self.y[part])
-            self._touch(sum(half.nbytes for half in taken))
+            self._pages.touch(sum(half.nbytes for half in taken))
             return taken
         found = [np.empty((len(rows), *half.shape[1:]), half.dtype) for half in (self.x, self.y)]
         for start in range(0, len(rows), SCATTERED):
             some = slice(start, start + SCATTERED)
             for half, out in zip((self.x, self.y), found, strict=True):
                 out[some] = half[rows[some]]
-            self._touch(RESIDENT_BYTES)
+            self._pages.touch(RESIDENT_BYTES)
         return found[0], found[1]
 
     def labels(self) -> Iterator[Array]:
         size = max(1, BLOCK_BYTES // max(1, self.y[:1].nbytes))
         for start in range(0, len(self), size):
             found = np.array(self.y[start : start + size])
-            self._touch(found.nbytes)
+            self._pages.touch(found.nbytes)
             yield found
 
     def first(self, count: int) -> Arrays:
         return Arrays(self.where, self.x[:count], self.y[:count])
 
-    def _touch(self, count: int) -> None:
-        """Give back pages of mapped files after so many bytes: they count as memory of this process."""
+
+class Pages:
+    """The pages of mapped files that this process holds on to: they count as its memory."""
+
+    def __init__(self, arrays: Iterable[Array]) -> None:
+        found = (_mapping(array) for array in arrays)
+        self._mapped = list({id(mapped): mapped for mapped in found if mapped is not None}.values())
+        self._touched = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._mapped)
+
+    def touch(self, count: int) -> None:
+        """Note that so many bytes were read; now and then all pages are given back."""
         self._touched += count
         if self._touched >= RESIDENT_BYTES:
             self._touched = 0
@@ -139,6 +151,16 @@ def _mapping(array: Array) -> mmap.mmap | None:
             return mapped if isinstance(mapped, mmap.mmap) else None
         found = found.base
     return None
+
+
+def _arrays_of(thing: Any, depth: int = 3) -> Iterator[Array]:
+    """Yield the arrays that a Dataset holds, or the Dataset that it was made of."""
+    if isinstance(thing, np.ndarray):
+        yield thing
+    elif depth:
+        held = thing if isinstance(thing, list | tuple) else list(getattr(thing, "__dict__", {}).values())
+        for part in held[:_LOOKED_INTO]:
+            yield from _arrays_of(part, depth - 1)
 
 
 @runtime_checkable
@@ -159,8 +181,10 @@ class Items:
     def __init__(self, where: str, dataset: MapStyle, *, fixed: bool = False) -> None:
         self.where, self.fixed, self._dataset = where, fixed, dataset
         self._count = self._length()
+        self._pages = Pages(_arrays_of(dataset))
         self._first: tuple[Array, Array] | None = None
-        self._first = self._item(0, 0)
+        with _own_generators():
+            self._first = self._item(0, 0)
         self._labels = self._read_through()
 
     def __len__(self) -> int:
@@ -183,6 +207,7 @@ class Items:
         with nullcontext() if self.fixed else _own_generators():
             items = [self._item(int(row), draw) for row in rows]
         x, y = (np.stack([item[half] for item in items]) for half in (0, 1))
+        self._pages.touch(RESIDENT_BYTES)
         return channels_first(x), y
 
     def labels(self) -> Iterator[Array]:
