@@ -166,7 +166,7 @@ class ServerConfig:
         None,
         TEXT,
         "what is trained of the model, the rest is frozen: patterns of its parameters' names or parts, "
-        "such as head.* or 'head.*|bn*'",
+        "such as head or 'fc|layer4.*'",
         group=_DATA,
         identity=True,
         shown="as the model says, by default all",
@@ -176,7 +176,7 @@ class ServerConfig:
         None,
         TEXT,
         "what every client trains and keeps as its own, in no bundle: patterns of parameters and buffers, "
-        "such as 'bn*|head.*'",
+        "such as '*bn*|head'",
         group=_DATA,
         identity=True,
         shown="nothing",

@@ -54,10 +54,10 @@ class Options(TypedDict, total=False):
     """an argument of the model, repeatable  [default: none]"""
     train: str | None
     """what is trained of the model, the rest is frozen: patterns of its parameters' names or parts,
-    such as head.* or 'head.*|bn*'  [default: as the model says, by default all]"""
+    such as head or 'fc|layer4.*'  [default: as the model says, by default all]"""
     keep_local: str | None
     """what every client trains and keeps as its own, in no bundle: patterns of parameters and buffers,
-    such as 'bn*|head.*'  [default: nothing]"""
+    such as '*bn*|head'  [default: nothing]"""
     adapter: str | None
     """train low-rank adapters beside the frozen layers: lora:rank=4, or with alpha=X and
     target=PATTERNS of linear and convolutional layers; with --train that part is trained whole, too
