@@ -27,11 +27,10 @@ def matched(names: Iterable[str], asked: Sequence[str]) -> list[str]:
 
 def check(flag: str, text: str, names: Sequence[str]) -> None:
     """Raise BadValue for a pattern that matches nothing, with what there is."""
-    for pattern in patterns(text):
+    for pattern in patterns(text) or ("",):
         if not matched(names, (pattern,)):
-            raise BadValue(
-                flag, text, f"patterns of what the model has ({pattern} matches none of {_told(names)})"
-            )
+            words = f"patterns of what the model has ({pattern or 'this'} matches none of {_told(names)})"
+            raise BadValue(flag, text, words)
 
 
 def _told(names: Sequence[str]) -> str:
