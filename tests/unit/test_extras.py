@@ -22,7 +22,6 @@ _PACKAGES = {
     "sklearn": "scikit-learn",
     "grpc_reflection": "grpcio-reflection",
     "PIL": "torchvision",
-    "mlflow": "mlflow-skinny",
 }
 
 

@@ -99,6 +99,7 @@ def test_a_run_is_held_from_any_thread_beside_a_loop_and_returned(
 ENDLESS = "import edgeflock; edgeflock.simulate(rounds=100000, clients=1, run_dir='run')"
 
 
+@pytest.mark.long
 def test_an_interrupt_ends_all_processes_in_good_order_and_the_run_can_go_on(tmp_path: Path) -> None:
     words = [sys.executable, "-c", ENDLESS]
     with subprocess.Popen(

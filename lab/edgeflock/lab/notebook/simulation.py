@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from numbers import Real
@@ -36,6 +37,7 @@ _ENTRY = (
     "from edgeflock.lab.children import die_with_parent as d; d(); from edgeflock.lab.cli import main; main()"
 )
 _ERROR = re.compile(r"fl-lab: error: (.+)")
+_PATIENCE_S = 90.0  # for processes that have a bound of their own to end in good order
 _USAGE = 2  # the exit code of a command that was asked for what is wrong
 _CONFIG = "config"  # the file of options, which is no option itself
 
@@ -185,11 +187,14 @@ def _show(process: subprocess.Popen[str], *, progress: bool) -> None:
 
 
 def _end(process: subprocess.Popen[str], *, progress: bool) -> None:
-    """Let it end in good order, at once if that is interrupted, too."""
+    """Let it end in good order, at once if that is interrupted, too, or takes for ever."""
+    impatience = threading.Timer(_PATIENCE_S, process.kill)
+    impatience.start()
     try:
         process.terminate()
         _show(process, progress=progress)
     finally:
+        impatience.cancel()
         process.kill()
 
 
