@@ -82,7 +82,7 @@ class Arrays:
 
     def __init__(self, where: str, x: Array, y: Array) -> None:
         self.where, self.x, self.y = where, channels_first(x), y
-        self._pages = Pages((x, y))
+        self._pages = MappedPages((x, y))
 
     def __len__(self) -> int:
         return len(self.x)
@@ -122,7 +122,7 @@ class Arrays:
         return Arrays(self.where, self.x[:count], self.y[:count])
 
 
-class Pages:
+class MappedPages:
     """The pages of mapped files that this process holds on to: they count as its memory."""
 
     def __init__(self, arrays: Iterable[Array]) -> None:
@@ -181,7 +181,7 @@ class Items:
     def __init__(self, where: str, dataset: MapStyle, *, fixed: bool = False) -> None:
         self.where, self.fixed, self._dataset = where, fixed, dataset
         self._count = self._length()
-        self._pages = Pages(_arrays_of(dataset))
+        self._pages = MappedPages(_arrays_of(dataset))
         self._first: tuple[Array, Array] | None = None
         with _own_generators():
             self._first = self._item(0, 0)
