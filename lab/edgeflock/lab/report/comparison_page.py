@@ -59,6 +59,7 @@ def render(grid: Grid, out: Path, album: Album, data_root: Path | None) -> str:
         names=[group.name for group in groups],
         strokes=looks,
         band=_BAND if found.several else _ALONE,
+        judged=plots.judged([grid.figure]),
         curves=_curves(album, results, groups, looks, grid),
         costs=_costs(album, groups, looks, grid),
         figures=_figures(album, found),

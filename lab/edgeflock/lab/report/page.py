@@ -65,6 +65,7 @@ def render(subjects: Sequence[Subject], album: Album) -> str:
         names=names,
         runs=tables.runs(subjects, changed),
         reached=tables.reached(histories, names),
+        judged=plots.judged(history.figure for history in histories),
         curves=plots.overlaid(album, subjects),
         totals=plots.totals(album, subjects),
         methods=plots.of_methods(album, subjects),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edgeflock.common.scores import ACCURACY, LOSS
+from edgeflock.common.scores import ACCURACY, LOSS, Metric
 from edgeflock.lab.history import History
 from edgeflock.lab.plots import costs, curves, matrices, stacks
 from edgeflock.lab.plots.album import Album, Plot
@@ -42,6 +42,12 @@ def tested(histories: Sequence[History]) -> list[str]:
     if len(histories) == 1 and measures[0][0] != ACCURACY:
         return [one.name for one in measures[0]]
     return [*dict.fromkeys(mine[0].name for mine in measures if mine[0] != LOSS), LOSS.name]
+
+
+def judged(figures: Iterable[Metric]) -> str:
+    """Return what stands above the plots of how good models are."""
+    names = dict.fromkeys(figure.name.replace("_", " ") for figure in figures)
+    return f"{begun(', '.join(names))} and loss" if [*names] != [LOSS.name] else "Loss"
 
 
 def of_lines(
