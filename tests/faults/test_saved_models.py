@@ -13,7 +13,11 @@ from safetensors.torch import load_file, save_file
 
 import edgeflock
 from edgeflock.common.datasets.kit import registry as datasets
+from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.models.kit.registry import build
+from edgeflock.common.run import CUSTOM, ModelDescription
+from edgeflock.common.saved import Recipe
+from edgeflock.server.start.resolve import combine
 from support.processes import flock, until
 from support.proxy import Proxy
 
@@ -81,6 +85,48 @@ def test_a_model_with_adapters_comes_back_whole_also_to_who_has_never_trained(tm
         assert saved.keys() == result.keys()
         assert all(torch.equal(saved[key], tensor) for key, tensor in result.items())
         edgeflock.load(tmp_path / "models" / name)
+
+
+def test_a_model_in_the_field_is_tested_where_the_data_are_and_never_trained(tmp_path: Path) -> None:
+    net = build("mlp", input_shape=(1, 8, 8), classes=10, arguments={"hidden": "32"}, seed=5)
+    about = Recipe(ModelDescription("mlp", (1, 8, 8), 10, {"hidden": "32"})).metadata()
+    tensors = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    save_file(tensors, tmp_path / "m.safetensors", metadata=about)
+    tests = {name: _own_data(tmp_path / f"{name}.npz", first) for name, first in (("c0", 0), ("c1", 5))}
+    with flock(tmp_path) as made:
+        flags = (f"--evaluate-only={tmp_path}/m.safetensors", "--rounds=2", "--clients=2")
+        server = made.server(*flags)
+        client = made.client("c0,c1", f"--data={tmp_path}/{{id}}.npz")
+        assert (client.ended(), server.ended()) == (0, 0)
+        found = made.rows("SELECT round, value, samples FROM evaluations WHERE model = 'global' ORDER BY 1")
+        each = dict(made.rows("SELECT client_id, value FROM client_scores JOIN seats USING (seat)"))
+        up = made.rows("SELECT sum(bytes_up), sum(steps) FROM costs")
+        result = load_file(made.run_dir / "model.safetensors")
+    model = edgeflock.load(tmp_path / "m.safetensors")
+    hits = {name: model(x) == torch.from_numpy(y) for name, (x, y) in tests.items()}
+    assert each == {name: pytest.approx(float(mine.double().mean())) for name, mine in hits.items()}
+    whole = torch.cat(list(hits.values()))
+    assert found == [(round, pytest.approx(float(whole.double().mean())), len(whole)) for round in (0, 1)]
+    assert up == [(0, 0)]
+    assert all(torch.equal(result[name], tensor) for name, tensor in tensors.items())
+
+
+def test_what_evaluate_only_cannot_mean_is_said(tmp_path: Path) -> None:
+    net = build("mlp", input_shape=(1, 8, 8), classes=10, seed=5)
+    tensors = dict(net.state_dict())
+    own = Recipe(ModelDescription(CUSTOM, (1, 8, 8), 10), own="net:make").metadata()
+    save_file(tensors, tmp_path / "own.safetensors", metadata=own)
+    save_file(tensors, tmp_path / "m.safetensors")
+
+    def said(name: str, **given: object) -> str:
+        with pytest.raises(EdgeflockError) as caught:
+            combine({"evaluate_only": tmp_path / name, **given})
+        return str(caught.value)
+
+    assert said("none.safetensors").endswith("none.safetensors' is not a file")
+    assert "is of a model of your own: name it, --model net:make" in said("own.safetensors")
+    assert "--method scaffold contradicts it" in said("m.safetensors", method="scaffold")
+    assert "--eval-every 0 contradicts it" in said("m.safetensors", eval_every=0)
 
 
 _LAST_SCORES = """

@@ -20,6 +20,7 @@ from edgeflock.common.datasets.kit.own import is_scaled
 from edgeflock.common.errors import BadData, BadValue, MissingData, UsageError
 from edgeflock.common.foreign import foreign
 from edgeflock.common.models.kit.registry import build_net
+from edgeflock.common.payload import tensorheader
 from edgeflock.common.plugins.loading import allow, is_reference
 from edgeflock.common.run import CUSTOM, ModelDescription
 
@@ -131,23 +132,38 @@ def load(place: str | os.PathLike[str], model: str | None = None, task: str | No
     `model` and `task` are `package.module:NAME` of your own ones: a file alone never makes anything be
     imported. Raises an error with a sentence.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     path = _file(Path(place))
+    about = _about(path)
+    recipe = _recipe(path, about)
     try:
-        with safe_open(path, framework="pt") as file:
-            about = dict(file.metadata() or {})
-        recipe = _recipe(path, about)
         _allow_task(path, recipe.model.task, task)
         net = build_net(recipe.model, 0, _own(path, recipe, model))
+        tensors = load_file(path)
         with foreign(f"filling the model of {path}"):
-            _fill(net, load_file(path))
+            _fill(net, tensors)
     except OSError as error:
         raise MissingData(f"{path} cannot be read: {error.strerror or error}") from None
     except SafetensorError as error:
         raise BadData(f"{path} is no whole safetensors file: {error}") from None
     return SavedModel(net, recipe, about)
+
+
+def recipe_of(path: Path) -> Recipe:
+    """Return what a file says of how its model is built. Raises MissingData or BadData with a sentence."""
+    return _recipe(path, _about(path))
+
+
+def _about(path: Path) -> dict[str, str]:
+    try:
+        with path.open("rb") as file:
+            return dict(tensorheader.parse(tensorheader.read(file)).metadata)
+    except OSError as error:
+        raise MissingData(f"{path} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise BadData(f"{path} {error}") from None
 
 
 def _file(place: Path) -> Path:

@@ -66,6 +66,16 @@ class ServerConfig:
         metavar="WHAT=LIMIT",
         allowed=Range(lambda limits: True, "time=60s, bytes=500MB, cpu=2h or energy=50kJ"),
     )
+    evaluate_only: Path | None = option(
+        None,
+        PATH,
+        "train nothing: the devices test this model, a .safetensors file, on their own test samples; one "
+        "round, unless --rounds says more",
+        group=_RUN,
+        shown="the run trains",
+        metavar="MODEL",
+    )
+    tests_only: bool = option(False, FLAG, "nothing is trained", group=_RUN, identity=True, internal=True)
     clock: str = option(
         "real",
         TEXT,

@@ -23,6 +23,9 @@ class Options(TypedDict, total=False):
     budget: Mapping[str, object] | None
     """a limit on what the run may use, such as time=10m, bytes=500MB, cpu=2h, energy=50kJ; repeatable
     [default: the method's own, else none]"""
+    evaluate_only: Place | None
+    """train nothing: the devices test this model, a .safetensors file, on their own test samples; one
+    round, unless --rounds says more  [default: the run trains]"""
     clock: str | None
     """measure the time of rounds, or draw it from the seed: c of a step, b of a round beside its steps
     [default: real]"""

@@ -49,7 +49,7 @@ class Tests:
         """Return what clients are asked to test in a round: own models, and the one that they receive."""
         own = self.clients if self.includes(round) or (last and self.every) else ()
         received = self.includes(round - 1) or (last and self.every)
-        return (*own, DEVICES) if self.devices and round > 1 and received else own
+        return (*own, DEVICES) if self.devices and (last or round > 1) and received else own
 
     def of(self, round: int, *, last: bool = False) -> list[TestModel]:
         """Return the tests of a committed round; `last`: no round of training is to come after it."""

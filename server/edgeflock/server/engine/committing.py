@@ -68,7 +68,7 @@ async def _write(
         line = canonical_line(
             machine.roster.names, effect, metrics, bookkeeping.time_line.of(number), rows.rows
         )
-        name = "last_round_committed" if round.closing else "round_committed"
+        name = "last_round_committed" if machine.current.last else "round_committed"
         done, said = Announce(name, line | costs.spent.fields()), scores.announcements(number, before)
         commit = Commit(
             round=number,

@@ -28,7 +28,7 @@ _LAST_TABLE = b"\n[model]  # identity\nname = "
 def to_toml(config: ServerConfig) -> str:
     """Return the text of RUN_DIR/run.toml; where it lies says of which directory it is, and where its copy of
     the starting weights is."""
-    text = settings_file.to_toml(replace(config, run_dir=None, init=None))
+    text = settings_file.to_toml(replace(config, run_dir=None, init=None, evaluate_only=None))
     return text + _seal(text.encode())
 
 

@@ -58,6 +58,7 @@ class Terms:
     uncounted: str = ""  # what is not in them, in a sentence
     clock: Clock | None = None  # draws the time of rounds; None: it is measured
     closing_test: bool = False  # the clients test models when training is over
+    tests_only: bool = False  # every round is such a test, and nothing is trained
     keeps_own: bool = False  # their own ones, too, and no round of training asks all of them
     schedule: Schedule = CONSTANT
     optimizer: Optimizer = SGD  # of the clients' steps
@@ -166,7 +167,8 @@ class Learner:
     def _closing(self) -> Plan | None:
         """Return the plan of the closing task: the method's, or one that only tests."""
         own = self.half.closing(self.state)
-        return Plan(lr=0.0) if own is None and self._terms.closing_test else own
+        tests = self._terms.closing_test or self._terms.tests_only
+        return Plan(lr=0.0) if own is None and tests else own
 
     @property
     def closing_tests(self) -> bool:
@@ -183,7 +185,8 @@ class Learner:
     ) -> Round:
         terms, lr = self._terms, self._plan.lr
         lr = max(lr * terms.lr_decay ** (number - 1) * terms.schedule.factor(number), min(lr, LEAST_LR))
-        return Round(number, lr, tuple(sorted(cohort)), dict(samples), closing=closing)
+        tests = closing or terms.tests_only
+        return Round(number, lr, tuple(sorted(cohort)), dict(samples), closing=tests)
 
     def wants_no(self, round: Round) -> str:
         """Return why the method wants no such round, or no closing task; empty if it does."""

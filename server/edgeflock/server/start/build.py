@@ -137,7 +137,8 @@ def build_learner(config: ServerConfig, test: TestSet, net: Net | None = None) -
         codec_down=_wired(config, config.codec_down),
         **_operations(net, test),
         clock=clock.parse(config.clock, central=config.central),
-        closing_test=has_closing_test(config) or tests_on_devices(config),
+        closing_test=_closes_with_test(config),
+        tests_only=config.tests_only,
         keeps_own=has_closing_test(config),
     )
     learner = Learner(method, params, setting, flat.layouts, terms, tools)
@@ -196,8 +197,13 @@ def tests_here(config: ServerConfig) -> bool:
 
 def tests_on_devices(config: ServerConfig) -> bool:
     """Whether the devices test the global model that they receive: asked for, or nobody else could."""
-    asked = config.eval_devices or not tests_here(config)
+    asked = config.eval_devices or config.tests_only or not tests_here(config)
     return bool(asked and config.eval_every) and not config.central
+
+
+def _closes_with_test(config: ServerConfig) -> bool:
+    """Whether clients test models once more when training is over, if there is any."""
+    return not config.tests_only and (has_closing_test(config) or tests_on_devices(config))
 
 
 def has_closing_test(config: ServerConfig) -> bool:
@@ -253,7 +259,7 @@ def build_rules(config: ServerConfig) -> Rules:
         script=tuple(tuple(line.split()) for line in config.cohort_lines),
         quarantine_after=0 if config.cohort_lines else config.quarantine_after,
         quarantine_rounds=config.quarantine_rounds,
-        closes=load(config.method).closes or has_closing_test(config) or tests_on_devices(config),
+        closes=load(config.method).closes or _closes_with_test(config),
         method=config.method,
         tests=build_tests(config),
     )

@@ -15,12 +15,13 @@ from edgeflock.common.command.kinds import duration
 from edgeflock.common.command.options import check
 from edgeflock.common.command.settings_file import identity_difference
 from edgeflock.common.datasets.kit import augment
-from edgeflock.common.errors import BadValue, MissingData, UnknownName, UsageError
+from edgeflock.common.errors import BadValue, EdgeflockError, MissingData, UnknownName, UsageError
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.partitions.kit import assign
 from edgeflock.common.payload import choice
 from edgeflock.common.payload.package import Kind
-from edgeflock.common.plugins.loading import named
+from edgeflock.common.plugins.loading import is_reference, named
+from edgeflock.common.run import CUSTOM
 from edgeflock.common.scores import LOSS, Metric
 from edgeflock.common.tasks.kit import registry as tasks
 from edgeflock.common.tasks.kit.marking import figure_of
@@ -37,6 +38,7 @@ from edgeflock.server.files.run_dir import require_place
 from edgeflock.server.files.run_toml import from_toml
 from edgeflock.server.service import certificates
 
+_TESTER = "fedavg"  # the method of a run that trains nothing
 _HIGHEST_LR = 1e6
 _TRAINING = {
     "lr": 0.05,
@@ -84,8 +86,10 @@ def combine(given: Mapping[str, Any]) -> ServerConfig:
     """
     run_dir = given.get("run_dir")
     path = Path(run_dir) / "run.toml" if run_dir is not None else None
+    if (tested := given.get("evaluate_only")) is not None and (path is None or not path.exists()):
+        given = {**_of_saved(tested, given), **given}
     if path is None or not path.exists():
-        nothing = {"dataset": None} if {"eval_data", "input_shape"} & {*given} else {}
+        nothing: dict[str, Any] = {"dataset": None} if {"eval_data", "input_shape"} & {*given} else {}
         return resolve(ServerConfig(**{**nothing, **given}))
     old = from_toml(path)
     _check_method(run_dir, old, given)
@@ -93,6 +97,28 @@ def combine(given: Mapping[str, Any]) -> ServerConfig:
     if difference := identity_difference(old, new):
         raise UsageError(f"{run_dir} holds another run, different in {difference}: give another --run-dir")
     return new
+
+
+def _of_saved(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a saved model says of itself, as far as it is one that says so, as options of a run."""
+    from edgeflock.common import saved
+
+    try:
+        recipe = saved.recipe_of(path)
+    except EdgeflockError:  # weights of another kind: their model is named by the operator
+        return {"rounds": 1}
+    model, found = recipe.model, {"rounds": 1, "model_arg": dict(recipe.model.arguments)}
+    for name, text, own in (
+        ("model", model.name, model.name == CUSTOM),
+        ("task", model.task, is_reference(model.task)),
+    ):
+        if own and name not in given:  # a file alone makes nothing be imported
+            known = recipe.own if name == "model" else text
+            raise UsageError(f"{path} is of a {name} of your own: name it, --{name} {known}")
+        found |= {} if own else {name: text}
+    if not {"dataset", "eval_data"} & {*given}:
+        found |= {"input_shape": "x".join(map(str, model.input_shape)), "classes": model.classes}
+    return found
 
 
 def _check_method(run_dir: object, old: ServerConfig, given: Mapping[str, Any]) -> None:
@@ -321,10 +347,16 @@ def _with_public(config: ServerConfig, method: Method) -> ServerConfig:
 
 def _with_init(config: ServerConfig) -> ServerConfig:
     """Note what the starting weights are; of a run that has begun its books know it."""
+    flag = "--init"
+    if config.evaluate_only is not None:
+        flag, config = "--evaluate-only", replace(config, init=config.evaluate_only, tests_only=True)
+    if config.tests_only and (config.method != _TESTER or not config.eval_every):
+        other = f"--method {config.method}" if config.method != _TESTER else "--eval-every 0"
+        raise UsageError(f"--evaluate-only trains nothing and tests in every round: {other} contradicts it")
     if config.init is None:
         return config
     if not config.init.is_file():
-        raise MissingData(f"--init {str(config.init)!r} is not a file")
+        raise MissingData(f"{flag} {str(config.init)!r} is not a file")
     return replace(config, init_sha256=content_digest(config.init))
 
 
