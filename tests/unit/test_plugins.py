@@ -24,6 +24,7 @@ from edgeflock.methods.kit import registry as methods
 from edgeflock.server.config import ServerConfig, references
 from edgeflock.server.start.plugins import code_of
 from edgeflock.server.start.resolve import resolve
+from support.federation import Federation
 
 
 @pytest.fixture
@@ -162,6 +163,18 @@ def test_what_a_plug_in_raises_anywhere_is_named_with_its_line_and_is_no_bug_of_
     with pytest.raises(ZeroDivisionError) as ours:
         _ = 1 / 0
     assert blamed(ours.value) == ""
+
+
+def test_the_first_method_of_the_page_takes_half_of_fedavg_s_step(site: Path, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "plug-ins.md").read_text("utf-8")
+    (site / "mine.py").write_text(page.partition("`mine.py`:\n\n```python\n")[2].partition("```")[0])
+    steps = []
+    for name in (named("mine:METHOD"), "fedavg"):
+        played = Federation(tmp_path / name.replace(":", "-"), methods.load(name), {}, sizes=(20, 30))
+        before = played.learner.state.model.clone()
+        played.round()
+        steps.append(played.learner.state.model - before)
+    torch.testing.assert_close(2 * steps[0], steps[1], rtol=0, atol=1e-6)
 
 
 def test_a_transform_changes_the_samples_of_a_step_in_the_order_that_is_said(site: Path) -> None:
