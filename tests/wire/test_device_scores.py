@@ -48,3 +48,33 @@ def test_without_data_on_the_server_the_devices_judge_every_model_of_the_run(tmp
         for number, mine in hits.items()
         for seat in (0, 1)
     ]
+
+
+@pytest.mark.long
+def test_a_killed_server_and_a_killed_client_change_neither_bits_nor_the_word_of_the_devices(
+    tmp_path: Path,
+) -> None:
+    """A regression without data on the server, cut off twice, with top-k, whose residual is a state."""
+    draw = np.random.default_rng(3)
+    for number in (0, 1):
+        x = draw.normal(size=(200, 4)).astype(np.float32)
+        np.savez(tmp_path / f"c{number}.npz", x=x, y=x @ np.array([1, -2, 3, 0.5], np.float32))
+    asked = ("--task=regression", "--input-shape=4", "--classes=1", "--model=mlp", "--codec=topk:0.2")
+    found = []
+    for cut in (False, True):
+        (tmp_path / str(cut)).mkdir()
+        with processes.flock(tmp_path / str(cut)) as flock:
+            data = [f"--data={tmp_path}/c{number}.npz" for number in (0, 1)]
+            server = flock.server("--clients=2", "--rounds=12", "--steps=200", "--stop-after=9", *asked)
+            clients = [flock.client(f"c{number}", data[number], "--hold-out=0.3") for number in (0, 1)]
+            if cut:
+                server.wait_for("round_committed", round=3)
+                server.kill()
+                clients[1].kill()
+                server = flock.server()
+                clients[1] = flock.client("c1", data[1], "--hold-out=0.3")
+            assert [server.ended(), *(client.ended() for client in clients)] == [0, 0, 0]
+            rows = flock.rows("SELECT round, model, value, loss, others FROM evaluations ORDER BY round")
+            found.append((rows, (flock.run_dir / "model.safetensors").read_bytes()))
+    assert len(found[0][0]) == 12
+    assert found[0] == found[1]
