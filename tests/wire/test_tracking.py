@@ -135,7 +135,7 @@ def test_the_servers_child_writes_all_lives_of_a_run_and_its_model(
             server = made.server("--clients=2", f"--rounds={rounds}", "--track=mlflow")
             client = made.client("c0,c1")
             assert (server.ended(), client.ended()) == (0, 0)
-        told = made.rows("SELECT round, accuracy FROM evaluations ORDER BY round")
+        told = made.rows("SELECT round, value FROM evaluations ORDER BY round")
     store = tmp_path / "mlflow.db"
     question = "SELECT step, value FROM metrics WHERE key = 'accuracy/global' ORDER BY step"
     assert stored(store, question) == told
