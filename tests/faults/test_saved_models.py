@@ -129,6 +129,21 @@ def test_what_evaluate_only_cannot_mean_is_said(tmp_path: Path) -> None:
     assert "--eval-every 0 contradicts it" in said("m.safetensors", eval_every=0)
 
 
+def test_who_wants_the_best_model_has_that_one_in_the_end(tmp_path: Path) -> None:
+    with flock(tmp_path) as made:
+        server = made.server("--clients=2", "--rounds=4", "--model=mlp", "--lr=2", "--keep-every=1")
+        saving = (f"--save-model={tmp_path}/models", "--save-which=best", "--keep-models=1")
+        programs = (made.client("c0", *saving), made.client("c1"), server)
+        assert [program.ended() for program in programs] == [0, 0, 0]
+        ((best, _),) = made.rows("SELECT round, value FROM evaluations ORDER BY value DESC, round LIMIT 1")
+        wanted = load_file(made.run_dir / f"rounds/{best:06d}/model.safetensors")
+    model = edgeflock.load(tmp_path / "models")
+    assert (model.about["round"], model.about["which"]) == (str(best), "best")
+    found = load_file(tmp_path / "models" / "current" / "model.safetensors")
+    assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
+    assert len(list((tmp_path / "models" / "versions").iterdir())) == 1
+
+
 _LAST_SCORES = """
     SELECT client_id, value FROM client_scores JOIN seats USING (seat)
     WHERE model = 'client_local' AND round = (SELECT max(round) FROM client_scores)
