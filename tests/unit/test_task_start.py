@@ -94,6 +94,14 @@ def test_without_data_the_server_is_told_what_a_sample_looks_like() -> None:
         combine({"input_shape": "3x8x8", "classes": 4, "dataset": "digits"})
 
 
+def test_tests_on_devices_need_evaluations_and_devices() -> None:
+    for asked in ({"eval_devices": True}, {"stop_after": 3}):
+        with pytest.raises(UsageError, match="needs evaluations: --eval-every is 0"):
+            combine({**asked, "eval_every": 0})
+    with pytest.raises(UsageError, match="centralized has no clients: --eval-devices has nobody to ask"):
+        combine({"method": "centralized", "eval_devices": True})
+
+
 def test_a_client_too_old_for_the_task_is_refused() -> None:
     layouts = ModelLayouts(Layout.single("w", 3))
     model = ModelDescription("mlp", (3,), 1, task="regression")

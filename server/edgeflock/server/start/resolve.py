@@ -406,6 +406,8 @@ def _check_evaluation(config: ServerConfig) -> None:
         raise UsageError("--target needs evaluations: --eval-every is 0")
     if config.stop_after and not config.eval_every:
         raise UsageError("--stop-after needs evaluations: --eval-every is 0")
+    if config.eval_devices and not config.eval_every:
+        raise UsageError("--eval-devices needs evaluations: --eval-every is 0")
     if config.eval_devices and config.central:
         raise UsageError(f"{config.method} has no clients: --eval-devices has nobody to ask")
     if config.eval_train and not config.eval_every:
