@@ -13,6 +13,8 @@ import psutil
 import pytest
 
 from edgeflock.server.journal.events import write_event
+from faults.conftest import Figure
+from support.growth import grown
 from support.processes import LIMIT_S, Flock, until
 from support.told_run import COST, insert, told_run, writing
 
@@ -60,16 +62,21 @@ class Viewer(threading.Thread):
 
 
 @pytest.mark.long
+@pytest.mark.promise("R11")
 @pytest.mark.timeout(900)
-def test_with_a_page_open_it_is_as_large_after_20_000_rounds_as_after_2000(flock: Flock) -> None:
+def test_with_a_page_open_it_is_as_large_after_20_000_rounds_as_after_2000(
+    flock: Flock, figure: Figure
+) -> None:
     told_run(flock.run_dir, rounds=1, names=NAMES, ended=False)
     lab = flock.start("fl-lab", "dashboard", str(flock.run_dir), "--dashboard=127.0.0.1:0")
     url = until(lambda: re.search(r"http://\S+/", lab.text), lambda: lab.text).group()
     (process,) = psutil.Process(lab.process.pid).children()
-    viewer, sizes = Viewer(url), []
+    viewer, sizes = Viewer(url), list[tuple[float, float]]()
     viewer.start()
     for last in range(500, 20_001, 500):
         go_on(flock.run_dir, max(2, last - 499), last)
         viewer.await_round(last)
-        sizes.append(process.memory_info().rss)
-    assert max(sizes[4:]) - sizes[3] < 2**20, [size >> 10 for size in sizes]
+        sizes.append((last, process.memory_info().rss / 2**20))
+    more = grown(sizes, 2000, 20_000)
+    figure("dashboard: more MiB from round 2000 to 20000", more)
+    assert more < 1, sizes

@@ -17,6 +17,7 @@ from edgeflock.common.wire.transport import PROTOCOL, channel_options
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import aggregator_pb2_grpc as rpc
 from faults.conftest import Figure
+from support.growth import grown
 from support.processes import Flock, Program, until
 
 MIB = 1 << 20
@@ -38,11 +39,8 @@ class Watch:
         return fit.slope * 1000
 
     def grown_mib(self, end: int) -> float:
-        """Return how much more there was at the end than when all was warm, by the slope between: Python's
-        and the C library's allocators let go of pages and take them again, 1 MiB up and down."""
-        warm = [(count, mib) for count, mib, *_ in self.samples if count >= SETTLED]
-        fit = statistics.linear_regression([count for count, _ in warm], [mib for _, mib in warm])
-        return fit.slope * (end - SETTLED)
+        """Return how much more there was at the end than when all was warm."""
+        return grown(((count, mib) for count, mib, *_ in self.samples), SETTLED, end)
 
     def more_handles(self) -> int:
         """Return how many more descriptors and threads the last third needs than the first."""
@@ -128,10 +126,10 @@ def test_rounds_in_which_nothing_is_trained_need_no_more_and_no_more_memory(
 
     with watched(server, done) as ours, watched(client, done) as theirs:
         assert server.ended(3000) == 0
-    grown = {"server": ours.grown_mib(rounds), "client": theirs.grown_mib(rounds)}
-    for what, mib in grown.items():
+    more = {"server": ours.grown_mib(rounds), "client": theirs.grown_mib(rounds)}
+    for what, mib in more.items():
         figure(f"{what}: more MiB from round {SETTLED} to {rounds}", mib)
-    assert max(grown.values()) < 1, grown
+    assert max(more.values()) < 1, more
 
 
 # ------------------------------------------------------------------------------------ connections
