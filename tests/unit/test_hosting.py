@@ -231,7 +231,7 @@ def test_a_process_hosts_its_clients_on_one_link_and_ends_both(
     class Hosted:
         work = (1, 2, 3)
 
-        def __init__(self, name: str, folder: Path, link: Any, trainer: Any, rules: AgentRules) -> None:
+        def __init__(self, name: str, folder: Path, link: Any, trainer: Any, rules: AgentRules, shelf: Any):
             self.client_id, self.folder, self.rules = name, folder, rules
             agents.append(self)
 

@@ -75,7 +75,7 @@ def counted(round: int) -> Settlement:
 class StillDesk:
     """Says what it is told to do, and leaves an update when it is let go on."""
 
-    layout_digest, augment, tuning = b"l" * 16, "none", NOTHING
+    layout_digest, augment, tuning, task = b"l" * 16, "none", NOTHING, "classification"
     cpu_s, temperature_c = 0.5, 41.0
 
     def __init__(self) -> None:
