@@ -41,6 +41,8 @@ def test_a_run_that_goes_on_keeps_its_processes_and_the_data_of_its_clients(tmp_
         as_before(tmp_path, 3, processes=3)
     moved = as_before(tmp_path, 3, client_data="elsewhere/{index}.npz")
     assert moved.client_data == str(Path.cwd() / "elsewhere" / "{index}.npz")
+    remember(tmp_path, LabConfig(processes=2, hold_out=0.2))
+    assert recall(tmp_path) == LabConfig(processes=2, hold_out=0.2) == as_before(tmp_path, 3)
 
 
 def test_the_folders_of_clients_tell_how_many_processes_there_were(tmp_path: Path) -> None:

@@ -167,6 +167,16 @@ def test_what_is_not_there_is_said_and_not_left_out(tmp_path: Path) -> None:
     assert f"Labels of the clients: {samples}" in text
 
 
+def test_no_matrix_is_made_of_nothing(tmp_path: Path) -> None:
+    """Neither where the server has no test samples, nor where a task has no class for a sample."""
+    own: dict[str, Any] = {"dataset": None, "input_shape": "6", "classes": 2}
+    without = text_of(tmp_path / "one", told_run(tmp_path / "without", **own))
+    assert "Confusion matrix: the server has no test samples" in without
+    pixels = text_of(tmp_path / "two", told_run(tmp_path / "pixels", task="regression", **own))
+    assert "Confusion matrix: it is made of runs of classification, this one is of regression." in pixels
+    assert "Labels of the clients: no sample of a run of regression has a single class." in pixels
+
+
 def test_a_run_that_goes_on_is_examined_by_the_model_that_it_has_by_now(tmp_path: Path) -> None:
     """Rounds of milliseconds: that of the newest round in the journal is gone when the report looks."""
     run_dir = told_run(tmp_path / "run", ended=False)

@@ -73,10 +73,10 @@ def test_what_the_lab_started_is_its_own_command(tmp_path: Path) -> None:
     run_dir = told(
         told_run(tmp_path / "run"), *({"client": name, "watts": 3.0, "asked": "cpu"} for name in "ab")
     )
-    remember(run_dir, LabConfig(processes=1, client_data="c{index}.npz"))
+    remember(run_dir, LabConfig(processes=1, client_data="c{index}.npz", hold_out=0.2))
     [words] = words_of(run_dir)
     assert words[:3] == ["FL_CLIENT_DEVICE=cpu", "FL_CLIENT_WATTS=3.0", "fl-lab"]
-    assert {"--processes=1", "--client-data=c{index}.npz"} < set(words)
+    assert {"--processes=1", "--client-data=c{index}.npz", "--hold-out=0.2"} < set(words)
     remember(run_dir, LabConfig(processes=2))  # one for each client is the default
     assert not any(word.startswith("--processes") for word in words_of(run_dir)[0])
 

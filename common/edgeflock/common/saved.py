@@ -184,7 +184,8 @@ def _recipe(path: Path, about: Mapping[str, str]) -> Recipe:
         return Recipe.of(about)
     except (KeyError, ValueError, TypeError, AttributeError):
         raise BadData(
-            f"{path} does not say which model it is of: one that fl-lab export or fl-client has written does"
+            f"{path} does not say which model it is of: "
+            "one that fl-lab export RUN --out FILE.safetensors or fl-client --save-model has written does"
         ) from None
 
 

@@ -104,7 +104,7 @@ def export(
     when = "after the closing task" if model.closing else f"of round {model.round}"
     click.echo(f"{which} model {when} in {path}")
     click.echo(
-        f"its logits differ from the model's by at most {apart:.1e} on {len(model.samples)} test samples"
+        f"its outputs differ from the model's by at most {apart:.1e} on {len(model.samples)} test samples"
     )
     if kind == "int8":
         click.echo(_smaller(model.classifier, path, files.agreement(model, path)))

@@ -203,3 +203,6 @@ class Options(TypedDict, total=False):
     client_data: str | None
     """own data of the clients, e.g. file-{index}.npz: {index} is the client's number, {id} its name; or
     your own package.module:factory  [default: none]"""
+    hold_out: float | None
+    """share of their data that clients keep for tests and do not train on, as fl-client --hold-out
+    [default: none]"""

@@ -43,7 +43,9 @@ def examine(history: History, data_root: Path | None) -> Exam:
     """Test the run's newest model. Raises MissingData or BadData with the reason if that cannot be done."""
     points, task = history.curve(GLOBAL), history.config.task
     if task != "classification":
-        raise MissingData(f"a run of {task} has no classes to mistake")
+        raise MissingData(f"it is made of runs of classification, this one is of {task}")
+    if history.config.dataset is None and history.config.eval_data is None:
+        raise MissingData("the server has no test samples, and devices send sums of theirs")
     if not history.rounds:
         raise MissingData("no round is committed")
     if not points:

@@ -26,6 +26,8 @@ def _computed(history: History, data_root: Path | None) -> Table:
     from edgeflock.lab.reference.partition_rows import describe
 
     config = history.config
+    if config.task != "classification":
+        raise MissingData(f"no sample of a run of {config.task} has a single class")
     if config.dataset is None:
         raise MissingData("the clients brought their own data and have not said how many of each class")
     try:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgeflock.common.command import settings_file
-from edgeflock.common.command.kinds import INTEGER, TEXT
+from edgeflock.common.command.kinds import INTEGER, NUMBER, TEXT
 from edgeflock.common.command.options import option, read_toml
-from edgeflock.common.command.ranges import between
+from edgeflock.common.command.ranges import Range, between
 from edgeflock.server.files.run_dir import write_small
 
 FILE = "lab.toml"
@@ -37,6 +37,14 @@ class LabConfig:
         "or your own package.module:factory",
         group=_GROUP,
         metavar="SOURCE",
+    )
+    hold_out: float | None = option(
+        None,
+        NUMBER,
+        "share of their data that clients keep for tests and do not train on, as fl-client --hold-out",
+        group=_GROUP,
+        allowed=Range(lambda share: 0 <= share < 1, "a share from 0 to below 1"),
+        metavar="SHARE",
     )
 
 

@@ -195,6 +195,7 @@ class Experiment:
         root = self.given.get("data_root") or config.data_root
         chosen = {
             "--data": lab.client_data,
+            "--hold-out": lab.hold_out,
             "--label": ",".join(config.label) or None,
             "--columns": ",".join(config.columns) or None,
             "--data-root": root,
@@ -215,8 +216,11 @@ class Experiment:
         data = self.lab.client_data
         if data and not is_reference(data):
             data = str(Path(data).absolute())
+        share = before.hold_out if self.lab.hold_out is None else self.lab.hold_out
         return LabConfig(
-            processes=before.processes or asked or usual(clients), client_data=data or before.client_data
+            processes=before.processes or asked or usual(clients),
+            client_data=data or before.client_data,
+            hold_out=share,
         )
 
 
