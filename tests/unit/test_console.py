@@ -72,6 +72,16 @@ def test_a_round_has_one_line_and_everything_else_a_sentence() -> None:
     ]
 
 
+def test_an_update_that_came_as_its_round_was_over_is_no_warning_but_another_is() -> None:
+    found, screen = console()
+    begun = len(screen.lines())
+    said = {"client": "b", "reason": "REASON_NO_SUCH_TASK", "sentence": "you have no task in round 1"}
+    found.tell("warning", "refused", {**said, "times": 1})
+    assert screen.lines()[begun:] == []
+    found.tell("warning", "refused", {**said, "times": 2})
+    assert screen.lines()[begun:] == ["TT  b is refused (2 so far): you have no task in round 1"]
+
+
 def test_clients_that_come_together_are_told_together() -> None:
     clock = Clock()
     found, screen = console(clock)

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from edgeflock.common.command import extras
+from edgeflock.server.config import ServerConfig
 from edgeflock.server.console import onward
-from edgeflock.server.console.caution import Caution, ModelTest, caution
+from edgeflock.server.console.caution import UNTESTED, Caution, ModelTest, caution
+from edgeflock.server.console.summary import untested
+from edgeflock.server.journal.reader import Event
 
 
 def scored(*figures: tuple[float, float]) -> list[ModelTest]:
@@ -69,3 +72,13 @@ def test_without_what_a_report_needs_something_else_is_named(monkeypatch: pytest
     ((name, what),) = onward.onward(Path("runs/one"), None)
     assert name == "next"
     assert what.startswith("fl-lab events runs/one; fl-lab report needs matplotlib, which is not installed: ")
+
+
+def test_a_run_in_which_nobody_could_test_its_models_says_so() -> None:
+    config = ServerConfig(dataset=None, input_shape="6", classes=2)
+    events = [Event(1, 0.0, "round_committed", {"round": 1})]
+    assert untested(config, events) is UNTESTED
+    assert "--hold-out" in dict(onward.onward(Path("runs/one"), UNTESTED))["caution"]
+    assert untested(config, [*events, Event(2, 0.0, "evaluated", {"round": 1})]) is None
+    assert untested(ServerConfig(dataset=None, input_shape="6", classes=2, eval_every=0), events) is None
+    assert untested(ServerConfig(dataset="digits"), events) is None

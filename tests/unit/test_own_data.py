@@ -204,6 +204,10 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "own.npz"
     path.write_bytes(content)
     assert refused(path) == f"{path} is not an .npz archive of NumPy"
+    other = path.rename(tmp_path / "own.txt")
+    assert refused(other).endswith(
+        "is not an .npz archive of NumPy, nor a .csv, .parquet, .npy, a folder or package.module:factory"
+    )
 
 
 def test_a_single_array_is_not_an_archive(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.registry import build, build_custom
 from edgeflock.common.run import CUSTOM, ModelDescription
 from edgeflock.common.saved import Recipe
+from edgeflock.common.tasks.next_token import NextToken
 
 SHAPE = (1, 8, 8)
 RECIPE = Recipe(ModelDescription("mlp", SHAPE, 10, {"hidden": "16"}), Scaling(16.0, (0.5,), (0.25,)))
@@ -83,6 +84,25 @@ def test_the_answer_is_the_tasks(tmp_path: Path) -> None:
         model = edgeflock.load(saved(tmp_path / f"{task}.safetensors", net, recipe.metadata()))
         assert torch.equal(model(x), answer)
         assert torch.equal(model.outputs(x), made)
+
+
+def test_a_text_may_have_another_length_than_those_of_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text_mb.py").write_text(
+        "from torch import nn\n"
+        "def make(shape, classes):\n"
+        "    return nn.Sequential(nn.Embedding(classes, 4), nn.Linear(4, classes))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    recipe = Recipe(ModelDescription(CUSTOM, (8,), 5, task="next-token"), own="text_mb:make")
+    net = build_custom("text_mb:make", input_shape=(8,), classes=5, seed=0, task=NextToken(5))
+    model = edgeflock.load(saved(tmp_path / "m.safetensors", net, recipe.metadata()), model="text_mb:make")
+    text = np.array([[1, 2, 3, 4, 0, 1, 2, 3]])
+    assert torch.equal(model(text[0, :3]), model(text)[0, :3])
+    assert model(np.tile(text, 2)).shape == (1, 16)
+    with pytest.raises(EdgeflockError, match="this model takes samples x 8"):
+        model(np.zeros((2, 2, 8), np.int64))
 
 
 def test_a_task_of_the_users_own_is_named_by_the_user_too(

@@ -107,6 +107,8 @@ class SavedModel:
         """Return samples as the model takes them, and whether it was one alone. Raises BadData."""
         given = x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
         shape = self.recipe.model.input_shape
+        if self.net.task.tokens and given.ndim in (1, 2) and given.size:
+            shape = given.shape[-1:]  # as long a text as the model itself takes
         for found, alone in ((given, False), (given[None], True)):
             if (placed := _placed(found, shape)) is not None:
                 return self._numbers(placed), alone

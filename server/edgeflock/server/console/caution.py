@@ -30,6 +30,14 @@ class Caution:
 
     words: str
     best: ModelTest | None
+    remedy: str = "a smaller --lr may help"
+
+
+UNTESTED = Caution(
+    "no model was tested, for neither the server nor a device has test samples",
+    None,
+    "fl-client --hold-out 0.2 keeps a share of a device's own for that",
+)
 
 
 def caution(tests: Sequence[ModelTest], figure: Metric = ACCURACY) -> Caution | None:

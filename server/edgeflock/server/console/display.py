@@ -44,7 +44,13 @@ _SHOWN_ELSEWHERE = (
     "client_ready",
     "run_ended",
 )
+_NO_TASK = "REASON_NO_SUCH_TASK"
 _FAREWELLS = {"client_left", "client_leaving"}
+
+
+def _is_usual(name: str, fields: Mapping[str, Any]) -> bool:
+    """Whether it is an update that came as its round was over: only who goes on so has something wrong."""
+    return name == "refused" and fields.get("reason") == _NO_TASK and fields.get("times") == 1
 
 
 class Display:
@@ -77,7 +83,7 @@ class Display:
             self._show(row)
         if name == "run_ended":
             self._untold |= _FAREWELLS
-        if name not in self._untold and is_known(name):
+        if name not in self._untold and is_known(name) and not _is_usual(name, fields):
             self.tell(sentence(name, fields), _HINDERED.get(name, ""))
 
     @property

@@ -33,7 +33,7 @@ def onward(run_dir: Path, caution: Caution | None) -> Iterator[tuple[str, str]]:
 
 def _way_out(run_dir: Path, caution: Caution) -> str:
     if caution.best is None:
-        return "; a smaller --lr may help"
+        return f"; {caution.remedy}"
     export = command("fl-lab", "export", run_dir, "--which", "best")
     return f"; {export} takes that of round {caution.best.round}"
 

@@ -11,7 +11,7 @@ from edgeflock.common.command.terminal import Terminal, spark
 from edgeflock.common.command.units import amount, size
 from edgeflock.common.scores import ACCURACY, DEVICES, LOCAL, POOLED, Metric, figure_told
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.console.caution import ModelTest, caution
+from edgeflock.server.console.caution import UNTESTED, Caution, ModelTest, caution
 from edgeflock.server.console.onward import onward
 from edgeflock.server.console.rows import COMMITTED, budgets, decimal, is_global
 from edgeflock.server.console.totals import Totals, totals
@@ -44,7 +44,8 @@ def conclude(terminal: Terminal, run_dir: Path) -> None:
     """Write the table of a run that is over, and what to type next."""
     with closing(Feed(run_dir)) as feed:
         events, measures = feed.read(), feed.measures()
-    goal = parse(from_toml(run_dir / rundir.RUN_TOML).target, measures)
+    config = from_toml(run_dir / rundir.RUN_TOML)
+    goal = parse(config.target, measures)
     found, tests = rows(run_dir, events, goal, measures[0]), tested(events)
     if terminal.moves and terminal.unicode and len(tests) > 1:
         found.insert(4, ("course", spark([test.value for test in tests], _CURVE)))
@@ -53,7 +54,7 @@ def conclude(terminal: Terminal, run_dir: Path) -> None:
     for name, value in found:
         terminal.say([(f"{name:<{width}}  ", "dim"), (value, "")], indent=width + 2)
     terminal.say(())
-    for name, words in onward(run_dir, caution(tests, measures[0])):
+    for name, words in onward(run_dir, untested(config, events) or caution(tests, measures[0])):
         terminal.say([(f"{name}: {words}", "warning" if name == "caution" else "bold")], indent=len(name) + 2)
 
 
@@ -61,6 +62,13 @@ def is_over(run_dir: Path) -> bool:
     """Whether the run has said how it ended."""
     with closing(Feed(run_dir)) as feed:
         return any(event.name == "run_ended" for event in feed.read())
+
+
+def untested(config: ServerConfig, events: Iterable[Event]) -> Caution | None:
+    """Return what to hear of a run that was to test its models, and in which nobody could."""
+    names = {event.name for event in events}
+    wanted = config.eval_every > 0 and config.dataset is None and config.eval_data is None
+    return UNTESTED if wanted and "round_committed" in names and "evaluated" not in names else None
 
 
 def tested(events: Iterable[Event]) -> list[ModelTest]:

@@ -33,6 +33,7 @@ from edgeflock.common.tasks.kit.base import LearningTask
 
 DECODED_BYTES = 256 << 20  # pictures that take no more are decoded once
 _ARRAYS = ("x", "y", "x_test", "y_test")
+_KINDS = "nor a .csv, .parquet, .npy, a folder or package.module:factory"
 
 
 @dataclass(frozen=True)
@@ -252,7 +253,12 @@ def _read_files(source: Path, reading: Reading) -> OwnPart:
     _no_columns(source, reading)
     if source.suffix == ".npy":
         return OwnPart(*factory.named(where, {"x": npz.single(source)}))
-    return OwnPart(*factory.named(where, npz.read(source)))
+    try:
+        return OwnPart(*factory.named(where, npz.read(source)))
+    except BadData as error:
+        if source.suffix == ".npz":
+            raise
+        raise BadData(f"{error}, {_KINDS}") from None
 
 
 def _folder(path: Path, reading: Reading) -> OwnPart:
