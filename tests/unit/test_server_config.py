@@ -263,6 +263,7 @@ def test_a_bad_cohort_script_is_refused(tmp_path: Path, text: str, sentence: str
         ({"data_root": Path("no-such-folder")}, "--data-root 'no-such-folder' is not a directory"),
         ({"eval_data": Path("no-such.npz")}, "--eval-data 'no-such.npz' is not a file"),
         ({"dataset": None}, "neither --dataset nor --eval-data is given"),
+        ({"dataset": None, "input_shape": "6"}, "--input-shape alone does not say how many outputs"),
         ({"cohort_script": Path("no-such.txt")}, "cannot read --cohort-script 'no-such.txt'"),
     ],
 )
@@ -336,3 +337,9 @@ def test_plain_text_beyond_this_machine_is_answered_with_the_command_that_helps(
     with pytest.raises(UsageError) as caught:
         resolve(ServerConfig(listen=listen))
     assert f"(which 'fl-lab certs certs --server {name}' makes)" in str(caught.value)
+
+
+def test_of_an_autoencoder_the_shape_of_a_sample_says_all() -> None:
+    config = resolve(ServerConfig(dataset=None, input_shape="3x4", task="autoencoder"))
+    assert config.classes == 12
+    assert resolve(config) == config

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ from edgeflock.methods.kit.values import State
 from edgeflock.server.console import summary
 from edgeflock.server.costs.catalogue import BY_CLIENT, BY_ROUND, NUMBERS, TIME_LINE, together
 from edgeflock.server.costs.catalogue import names as names_of
+from edgeflock.server.files.run_toml import from_toml
 from edgeflock.server.journal.reader import Feed, snapshot
+from edgeflock.server.start.samples import load_test_set
 from support.processes import Flock, flock
 from support.rows import rows
 
@@ -274,6 +277,17 @@ def test_the_examples_of_the_document_load_the_model(
         exec(code, names)
     found = torch.as_tensor(names["logits"])
     assert torch.allclose(found, model.logits(), atol=1e-5)
+
+
+def test_a_run_without_data_on_the_server_is_exported_too(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test = load_test_set(from_toml(run_dir / "run.toml"))
+    nothing = replace(test, x=test.x[:0], y=test.y[:0])
+    monkeypatch.setattr("edgeflock.server.start.samples.load_test_set", lambda _: nothing)
+    export(run_dir, "--out", tmp_path / "m.pt2")
+    assert "at most 0.0e+00 on 64 samples of random numbers, as the server has no" in capsys.readouterr().out
+    assert "--format int8 needs the ranges of real samples" in refusal(run_dir, "--format", "int8")
 
 
 def test_a_method_without_a_global_model_is_refused(tmp_path: Path) -> None:

@@ -29,6 +29,9 @@ class Autoencoder(LearningTask):
     def count(self, x: Array, y: Array) -> int:
         return math.prod(x.shape[1:])
 
+    def asked_by(self, shape: Shape) -> int:
+        return math.prod(shape)
+
     def tensors(self, x: Array, y: Array, *, tokens: bool = False) -> tuple[Tensor, Tensor]:
         samples = self.inputs(x)
         return samples, samples

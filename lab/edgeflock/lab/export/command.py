@@ -94,6 +94,8 @@ def export(
     from edgeflock.lab.export.model import take
 
     model = take(run, which, data_root)
+    if kind == "int8" and model.made_up:
+        raise UsageError(f"--format int8 needs the ranges of real samples: the server of {run} has none")
     path = out or run / "report" / f"{which}{SUFFIXES[kind]}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,9 +105,10 @@ def export(
     apart = files.largest_error(model, kind, path)
     when = "after the closing task" if model.closing else f"of round {model.round}"
     click.echo(f"{which} model {when} in {path}")
-    click.echo(
-        f"its outputs differ from the model's by at most {apart:.1e} on {len(model.samples)} test samples"
-    )
+    samples = f"{len(model.samples)} test samples"
+    if model.made_up:
+        samples = f"{len(model.samples)} samples of random numbers, as the server has no test samples"
+    click.echo(f"its outputs differ from the model's by at most {apart:.1e} on {samples}")
     if kind == "int8":
         click.echo(_smaller(model.classifier, path, files.agreement(model, path)))
     return 0

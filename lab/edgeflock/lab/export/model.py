@@ -46,10 +46,11 @@ class Taken:
 
     classifier: Classifier  # in evaluation mode
     round: int
-    samples: Tensor  # real ones, of the test set
+    samples: Tensor  # real ones, of the test set, or made up where the server has none
     about: Mapping[str, str]
     closing: bool = False  # the round is the closing task's, after the last one of training
     more: Tensor | None = None  # other samples of the test set, where there are
+    made_up: bool = False  # the samples are
 
     @torch.no_grad()
     def logits(self) -> Tensor:
@@ -105,7 +106,17 @@ def take(run_dir: Path, which: str, data_root: Path | None = None) -> Taken:
     net = run.load(run_dir, round, digests)
     about = _about(run.config, run.test, which, round)
     samples, more = run.test.x[:_SAMPLES], run.test.x[_SAMPLES : _SAMPLES + _MORE]
-    return Taken(Classifier(net).eval(), round, samples, about, closing, more if len(more) else None)
+    made_up = not len(samples)
+    if made_up:
+        samples = _made_up(run.test.input_shape, net)
+    return Taken(Classifier(net).eval(), round, samples, about, closing, more if len(more) else None, made_up)
+
+
+def _made_up(shape: tuple[int, ...], net: Net) -> Tensor:
+    """Return samples of any numbers, the same every time; of tokens those that every vocabulary has."""
+    if net.task.tokens or net.tokens:
+        return torch.zeros(_SAMPLES, *shape, dtype=torch.int64)
+    return torch.randn(_SAMPLES, *shape, generator=torch.Generator().manual_seed(0))
 
 
 def of_round(run: OpenedRun, run_dir: Path, round: int) -> Net:

@@ -188,7 +188,11 @@ def _with_task(config: ServerConfig, method: Method) -> ServerConfig:
         raise UsageError(f"--augment changes pictures alone, and not what {config.task} is to make of them")
     figure_of(task.metrics, config.watch)
     target.parse(config.target, (*task.metrics, LOSS))
-    return replace(config, target={target.plain(name): limit for name, limit in config.target.items()})
+    classes = config.classes
+    if config.input_shape and not classes:
+        classes = task.asked_by(tuple(map(int, config.input_shape.split("x"))))
+    limits = {target.plain(name): limit for name, limit in config.target.items()}
+    return replace(config, classes=classes, target=limits)
 
 
 def judged_by(task: str, watch: str) -> Metric:
@@ -465,6 +469,10 @@ def _check_files(config: ServerConfig) -> None:
     if config.eval_data is not None and not config.eval_data.is_file():
         raise MissingData(f"--eval-data {str(config.eval_data)!r} is not a file")
     if config.dataset is None and config.eval_data is None and not (config.input_shape and config.classes):
+        if config.input_shape:
+            raise UsageError(
+                f"--input-shape alone does not say how many outputs {config.task} has: give --classes"
+            )
         raise UsageError(
             "neither --dataset nor --eval-data is given: one of them says what a sample looks like, "
             "or else --input-shape and --classes do"

@@ -51,6 +51,10 @@ class LearningTask:
         """Return how many outputs the data ask for; raises BadData."""
         return int(numbers(y).shape[1])
 
+    def asked_by(self, shape: Shape) -> int:
+        """Return how many outputs the shape of a sample alone asks for, 0 if it does not tell."""
+        return 0
+
     def tensors(self, x: Array, y: Array, *, tokens: bool = False) -> tuple[Tensor, Tensor]:
         """Return samples and labels as model and loss are given them; raises BadData with a sentence.
 
