@@ -151,6 +151,7 @@ MISUSES = [
         ["--budget", "500MB"],
         "--budget is '500MB', allowed is time=60s, bytes=500MB, cpu=2h or energy=50kJ",
     ),
+    ("server", ["--target", "accuracy"], "--target is 'accuracy', allowed is accuracy=X\n"),
     ("server", ["--target", "0.9"], "--target is '0.9', allowed is accuracy=X: give --target accuracy=0.9"),
     (
         "lab",

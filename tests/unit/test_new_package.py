@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from edgeflock.common.command import extras
 from edgeflock.common.errors import BadValue, UnknownName, UsageError
 from edgeflock.lab.new.command import new
 from edgeflock.lab.new.package import KINDS, NewPackage
@@ -32,7 +34,8 @@ def test_the_command_writes_a_package_and_says_what_comes_next(tmp_path: Path) -
         "pyproject.toml",
         "test_fl_halved.py",
     ]
-    assert f"next: pip install -e {out}, pytest {out}, fl-lab run --method halved" in done.output
+    assert f" install -e {out}, pytest {out}, fl-lab run --method halved" in done.output
+    assert shlex.join(extras.installer()) in done.output  # uv's, where an environment has no pip
     project = tomllib.loads((out / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["entry-points"] == {"edgeflock.methods": {"halved": "fl_halved:METHOD"}}
     with pytest.raises(UsageError, match="is there already: give another --out"):

@@ -92,6 +92,8 @@ def test_a_name_that_is_wrong_is_answered_with_the_nearest_one(run: Run) -> None
         run.curve(model="globl")
     with pytest.raises(UnknownName, match="did you mean 'accuracy'"):
         run.plot("accurcy")
+    with pytest.raises(UnknownName, match=r"known are accuracy, loss$"):
+        run.plot("nothing")
     with pytest.raises(BadValue, match="allowed is pandas or polars"):
         edgeflock.open(run.path, frames="panda")  # type: ignore[arg-type]  # what somebody types
 
@@ -117,6 +119,7 @@ def test_a_picture_is_shown_in_a_page_and_saved_as_files(run: Run, tmp_path: Pat
     page = run.plot()._repr_html_()
     assert page.count("<svg ") == 2
     assert 'aria-label="test accuracy"' in page
+    run.plot("loss", beside=run)
     run.plot("loss", over="bytes", beside=[run, str(run.path)]).save(tmp_path / "loss.png")
     run.plot().save(str(tmp_path / "both.svg"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["both-1.svg", "both-2.svg", "loss.png"]

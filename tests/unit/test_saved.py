@@ -161,6 +161,9 @@ def test_what_cannot_be_loaded_is_said(tmp_path: Path, net: Net) -> None:
     (tmp_path / "torn.safetensors").write_bytes(whole.read_bytes()[:-9])
     assert "is no whole safetensors file" in said(tmp_path / "torn.safetensors")
     assert "none: " in said(whole, "net:make")
+    assert said(5).startswith("place is 5, allowed is a folder")  # type: ignore[arg-type]  # what is typed
+    (tmp_path / "m.int8").write_bytes(b"PK")
+    assert said(tmp_path / "m.int8").endswith("is not a safetensors file, the only format that is read here")
     other = Recipe(ModelDescription("linear", SHAPE, 10))
     assert "the file and the model that it names differ in" in said(
         saved(tmp_path / "o.safetensors", net, other.metadata())

@@ -238,6 +238,10 @@ def test_a_bad_cohort_script_is_refused(tmp_path: Path, text: str, sentence: str
         ),
         ({"method": "fedavgg"}, "unknown method 'fedavgg': did you mean 'fedavg'?"),
         ({"set": {"mu": "1"}}, "unknown option 'mu'"),
+        (
+            {"set": {"batch_size": "8"}},
+            "batch_size is an option of the run, for every method: --batch-size 8",
+        ),
         ({"method": "fedprox", "set": {"mu": "-1"}}, "mu is '-1', allowed is a number >= 0"),
         ({"model": "mpl"}, "unknown model 'mpl': did you mean 'mlp'?"),
         ({"codec": "zip"}, "unknown codec 'zip'"),

@@ -91,7 +91,7 @@ class Saver:
                 await self._bring(key)
             await self._tell()
         except ServerRefused as refused:  # a better one may have come, and the next view says so
-            say = self._log.info if key.best else self._log.warning
+            say = self._log.debug if key.best else self._log.warning
             say("fetch_refused", round=key.round, reason=str(refused))
         except Exception as error:
             ours = isinstance(error, (EdgeflockError, OSError))  # else it is a bug, of a model's code or ours

@@ -31,7 +31,7 @@ class UnknownName(UsageError):
     """A name that is not among those that exist; the sentence names the nearest one."""
 
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
-        names = sorted(known)
+        names = sorted(set(known))
         near = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         super().__init__(f"unknown {what} {name!r}: {hint}known are {', '.join(names) or 'none'}")

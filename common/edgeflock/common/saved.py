@@ -137,6 +137,8 @@ def load(place: str | os.PathLike[str], model: str | None = None, task: str | No
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    if not isinstance(place, (str, os.PathLike)):
+        raise BadValue("place", place, "a folder or a file, as a text or a Path")
     path = _file(Path(place))
     about = _about(path)
     recipe = _recipe(path, about)
@@ -165,7 +167,8 @@ def _about(path: Path) -> dict[str, str]:
     except OSError as error:
         raise MissingData(f"{path} cannot be read: {error.strerror or error}") from None
     except ValueError as error:
-        raise BadData(f"{path} {error}") from None
+        other = "" if path.suffix == ".safetensors" else ", the only format that is read here"
+        raise BadData(f"{path} {error}{other}") from None
 
 
 def _file(place: Path) -> Path:

@@ -62,7 +62,7 @@ def install_line(*extras: str) -> str:
     folder, editable = _clone()
     place = "." if folder == Path.cwd() else str(folder or ".")
     pins = os.path.join("" if place == "." else place, "constraints.txt")
-    words = [*_installer(), *(["-c", pins] if os.path.isfile(pins) else []), *(["-e"] if editable else [])]
+    words = [*installer(), *(["-c", pins] if os.path.isfile(pins) else []), *(["-e"] if editable else [])]
     return shlex.join([*words, f"{place}[{','.join(extras)}]"])
 
 
@@ -81,7 +81,7 @@ def _clone() -> tuple[Path | None, bool]:
     return (folder, bool(told.get("dir_info", {}).get("editable"))) if there else (None, False)
 
 
-def _installer() -> list[str]:
+def installer() -> list[str]:
     """Return the beginning of the line: environments that uv makes have no pip of their own."""
     if find_spec("pip") is None:
         activated = os.environ.get("VIRTUAL_ENV") == sys.prefix

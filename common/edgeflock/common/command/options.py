@@ -54,7 +54,7 @@ class Option:
     def refused(self, text: str, label: str) -> BadValue:
         """Return the refusal of a text; one that lacks only the single key that there is gets that."""
         key, _, _ = self.metavar.partition("=")
-        said = f"{self.metavar}: give {self.flag} {key}={text}"
+        said = self.metavar if text == key else f"{self.metavar}: give {self.flag} {key}={text}"
         return BadValue(label, text, said if key.islower() and "=" not in text else self.words)
 
     def load(self, value: Any, label: str) -> Any:

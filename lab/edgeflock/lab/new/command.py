@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
 
 from edgeflock.common import listing
+from edgeflock.common.command import extras
 from edgeflock.common.errors import UnknownName
 from edgeflock.lab.new.package import KINDS, NewPackage
 
@@ -41,5 +43,6 @@ def new(kind: str, name: str, out: Path | None) -> int:
     folder = out or Path(package.folder)
     for path in package.write(folder):
         click.echo(path)
-    click.echo(f"next: pip install -e {folder}, pytest {folder}, {package.trial}")
+    line = shlex.join([*extras.installer(), "-e", str(folder)])
+    click.echo(f"next: {line}, pytest {folder}, {package.trial}")
     return 0

@@ -118,10 +118,15 @@ class Run:
         return tables.summary(self.history)
 
     def plot(
-        self, what: str | None = None, *, over: str = "rounds", beside: Iterable[Place | Run] = ()
+        self,
+        what: str | None = None,
+        *,
+        over: str = "rounds",
+        beside: Place | Run | Iterable[Place | Run] = (),
     ) -> Drawing:
         """Draw a metric of the tests or of the method, of this run or with others beside it."""
-        others = [one.path if isinstance(one, Run) else Path(one) for one in beside]
+        given = [beside] if isinstance(beside, (str, os.PathLike, Run)) else beside
+        others = [one.path if isinstance(one, Run) else Path(one) for one in given]
         return picture([self.history, *(history.read(path) for path in others)], what, over)
 
     def model(self, which: Literal["final", "best"] | int = "final") -> nn.Module:

@@ -168,7 +168,8 @@ class AggregatorService:
             return
         download = await self._fetching.find(session, request)
         if download is None:
-            download = Refused(Reason.NO_SUCH_PACKAGE, f"round {request.round} has no such package for you")
+            words = f"there is nothing, or no longer, for you to fetch of round {request.round}"
+            download = Refused(Reason.NO_SUCH_PACKAGE, words)
         if isinstance(download, Refused):
             self.refusals.add(session.client_id, download)
             yield pb.FetchResponse(refusal=to_wire(download))

@@ -67,10 +67,10 @@ def check_data(request: pb.JoinRequest, run: RunDescription) -> Refused | None:
     if own.samples < 1:
         return Refused(Reason.WRONG_DATA, "own data without samples cannot take part")
     if _sides(own.input_shape) != _sides(model.input_shape):
-        return Refused(
-            Reason.WRONG_DATA,
-            f"your samples have shape {list(own.input_shape)}, this run's have {list(model.input_shape)}",
-        )
+        said = f"your samples have shape {list(own.input_shape)}, this run's have {list(model.input_shape)}"
+        rows = len(own.input_shape) == len(model.input_shape) == 1
+        hint = ": of a table --label and --columns say which columns they are" if rows else ""
+        return Refused(Reason.WRONG_DATA, said + hint)
     if tasks.load(model.task).classes and own.highest_label >= model.classes:
         return Refused(
             Reason.WRONG_DATA,

@@ -12,7 +12,7 @@ from typing import Any
 
 from edgeflock.common.command import extras
 from edgeflock.common.command.kinds import duration
-from edgeflock.common.command.options import check
+from edgeflock.common.command.options import check, public
 from edgeflock.common.command.settings_file import identity_difference
 from edgeflock.common.datasets.kit import augment
 from edgeflock.common.errors import BadValue, EdgeflockError, MissingData, UnknownName, UsageError
@@ -145,9 +145,13 @@ def _over(old: ServerConfig, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_method_options(config: ServerConfig, method: Method) -> ServerConfig:
-    if "clock" in config.set:
-        raise UsageError(f"clock is an option of the run, for every method: --clock {config.set['clock']}")
-    params = parse(method.params, config.set)
+    try:
+        params = parse(method.params, config.set)
+    except UnknownName as error:
+        if error.name not in {entry.name for entry in public(ServerConfig)}:
+            raise
+        flag = f"--{error.name.replace('_', '-')} {config.set[error.name]}"
+        raise UsageError(f"{error.name} is an option of the run, for every method: {flag}") from None
     share: dict[str, Any] = {_share_of(config): getattr(params, "public_fraction", 0.0)}
     return replace(config, set=texts(params), **share)
 

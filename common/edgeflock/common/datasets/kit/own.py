@@ -139,7 +139,7 @@ def check(part: Part, input_shape: tuple[int, ...], task: LearningTask, scaling:
     the set.
     """
     if part.input_shape != input_shape:
-        _check_shape(part.input_shape, input_shape)
+        _check_shape("", part.input_shape, input_shape)
         part = Part(part.x.reshape(-1, *input_shape), part.y, part.groups)
     part = replace(part, y=task.labels(part.y))
     if is_scaled(part, task):
@@ -158,7 +158,7 @@ def fits(
     tokens: bool = False,
 ) -> Fit:
     """Return what makes own data what a run expects. Raises BadData as `check` does."""
-    _check_shape(part.input_shape, input_shape)
+    _check_shape(f"{part.where}: ", part.input_shape, input_shape)
     for y in part.labels():
         _check_labels(part, y, task)
     if is_scaled(part, task, tokens=tokens) and scaling.over < 255:
@@ -211,9 +211,9 @@ def check_names(found: OwnPart, classes: int) -> None:
         )
 
 
-def _check_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+def _check_shape(where: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
     if shape != wanted and _plain(shape) != _plain(wanted):
-        raise BadData(f"samples have the shape {words(shape)}, this run needs {words(wanted)}")
+        raise BadData(f"{where}samples have the shape {words(shape)}, this run needs {words(wanted)}")
 
 
 def _check_bytes(highest: int, scaling: Scaling) -> None:
