@@ -170,6 +170,12 @@ def test_the_summary_holds_the_whole_run(tmp_path: Path) -> None:
     ]
 
 
+def test_the_summary_says_of_which_round_its_figures_are_if_not_of_the_last(tmp_path: Path) -> None:
+    """A target or --stop-after ends a run by what devices find, who get the last model no more."""
+    lines = summary(tmp_path, [committed(1), evaluated(1, 0.9), committed(2)]).splitlines()
+    assert "final accuracy  0.9000 (of round 1: that of round 2 was not tested)" in lines
+
+
 @pytest.mark.parametrize(("goal", "said"), [(0.9, "reached"), (0.95, "not reached")])
 def test_the_summary_says_what_became_of_the_target(tmp_path: Path, goal: float, said: str) -> None:
     lines = summary(

@@ -16,6 +16,7 @@ from edgeflock.common.errors import BadValue, UsageError
 from edgeflock.lab.compare.comparison import Comparison, shared_address, spare
 from edgeflock.lab.grid import grid_toml, identity
 from edgeflock.lab.grid.grid import CELLS, Cell, Grid, make_grid, read_grid, run_dir
+from edgeflock.lab.grid.options import values_of
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.files.run_toml import to_toml
 
@@ -456,3 +457,7 @@ def test_a_method_can_be_measured_by_a_model_of_its_own_and_the_file_ask_for_mor
 def test_what_a_file_asks_to_be_shown_is_checked(text: str, words: str) -> None:
     with pytest.raises(BadValue, match=words):
         make_grid(tomllib.loads(text), "g.toml")
+
+
+def test_columns_are_a_list_or_a_text_with_commas() -> None:
+    assert values_of({"columns": "a, b"}, "here") == values_of({"columns": ["a", "b"]}, "here")

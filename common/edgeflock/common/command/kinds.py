@@ -130,6 +130,11 @@ def _entries(value: Any) -> tuple[str, ...]:
     return tuple(_text(_exact(str)(entry)) for entry in _exact(list)(value))
 
 
+def _words(value: Any) -> tuple[str, ...]:
+    """Read a list, or what a flag would carry: the entries with commas."""
+    return _list(",")(value) if isinstance(value, str) else _entries(value)
+
+
 TEXT = ValueKind("a text", "TEXT", _text, lambda value: _text(_exact(str)(value)))
 INTEGER = ValueKind("an integer", "N", _integer, _exact(int))
 NUMBER = ValueKind("a number", "X", _number, lambda value: _number(_exact(int, float)(value)))
@@ -185,11 +190,11 @@ PAIRS = ValueKind(
     _table,
     toml_words="a table such as { KEY = VALUE }",
 )
-IDS = ValueKind("ids separated by commas", "ID,ID...", _list(","), _entries, list)
+IDS = ValueKind("ids separated by commas", "ID,ID...", _list(","), _words, list)
 REFERENCES = ValueKind(
-    "package.module:NAME, several separated by commas", "REF,REF...", _list(","), _entries, list
+    "package.module:NAME, several separated by commas", "REF,REF...", _list(","), _words, list
 )
-COLUMNS = ValueKind("columns separated by commas", "COLUMN,...", _list(","), _entries, list)
+COLUMNS = ValueKind("columns separated by commas", "COLUMN,...", _list(","), _words, list)
 LINES = ValueKind("a list of lines", "", _list("\n"), _entries, list)
 
 

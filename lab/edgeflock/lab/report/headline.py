@@ -14,7 +14,7 @@ from edgeflock.lab.findings.verdict import final
 from edgeflock.lab.grid.grid import Grid
 from edgeflock.lab.grid.options import METHOD, SEED
 from edgeflock.lab.history import COMPLETED, History
-from edgeflock.lab.report.key_figures import measured
+from edgeflock.lab.report.key_figures import last_test, measured
 from edgeflock.methods.kit import registry
 from edgeflock.server.config import ServerConfig
 
@@ -52,7 +52,8 @@ def _partition(config: ServerConfig) -> list[str]:
 def _result(history: History) -> str:
     points, done = measured(history), len(history.training)
     name = "" if history.figure == ACCURACY else f"{history.figure.name} "
-    value = f"{name}{decimal(points[-1].evaluation.value)} " if points else ""
+    tested = f"in round {points[-1].round}, " if last_test(history, points) else ""
+    value = f"{name}{decimal(points[-1].evaluation.value)} {tested}" if points else ""
     ending = history.ending
     if ending is None:
         return f"{value}after {done} of {counted(history.config.rounds, 'round')}, not finished"

@@ -19,7 +19,7 @@ def figures(history: History) -> list[tuple[str, str, str]]:
         (
             f"final {name}" if history.ending else f"{name} so far",
             decimal(points[-1].evaluation.value) if points else UNKNOWN,
-            _model(history),
+            " ".join(filter(None, [_model(history), last_test(history, points)])),
         ),
         (
             f"best {name}",
@@ -110,6 +110,13 @@ def measured(history: History) -> list[Point]:
     """Return the curve of the model that stands for the run."""
     models = history.models()
     return history.curve(models[0]) if models else []
+
+
+def last_test(history: History, points: Sequence[Point]) -> str:
+    """Return whose figures the last ones are, where the run ended before its last model was tested."""
+    trained = max((round.number for round in history.training), default=0)
+    late = history.ending is not None and points and points[-1].round < trained
+    return f"in round {points[-1].round}, the last that was tested" if late else ""
 
 
 def round_name(history: History, number: int) -> str:

@@ -106,7 +106,7 @@ def rows(
     return [
         ("ended", _ending(events)),
         ("rounds", str(max((int(event.number("round") or 0) for event in rounds), default=0))),
-        *_judged(tested, values, figure),
+        *_judged(tested, values, figure, rounds),
         *([("target", _target(goal, tested))] if goal else []),
         *_groups(events),
         *_paid(ledger, committed),
@@ -117,10 +117,14 @@ def rows(
     ]
 
 
-def _judged(tested: Sequence[Event], values: Sequence[float], figure: Metric) -> Iterator[tuple[str, str]]:
+def _judged(
+    tested: Sequence[Event], values: Sequence[float], figure: Metric, rounds: Sequence[Event]
+) -> Iterator[tuple[str, str]]:
     """Yield how good the global model is, last and at its best."""
     others = [f"{name} {decimal(value)}" for name, value in _others(tested[-1], figure)] if values else []
-    yield f"final {figure.name}", ", ".join([decimal(values[-1] if values else None), *others])
+    of, last = ((one[-1].number("round") or 0) if one else 0 for one in (tested, rounds))
+    whose = f" (of round {of:.0f}: that of round {last:.0f} was not tested)" if values and of < last else ""
+    yield f"final {figure.name}", ", ".join([decimal(values[-1] if values else None), *others]) + whose
     yield f"best {figure.name}", decimal(figure.best(values))
 
 
