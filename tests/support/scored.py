@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgeflock.common.scores import ACCURACY
-from edgeflock.common.tasks.classification import TASK
 from edgeflock.common.tasks.kit.marking import Marking
+from edgeflock.common.tasks.kit.registry import load
 
-MARKING = Marking(TASK(0), ACCURACY)
+MARKING = Marking(load("classification")(0), ACCURACY)

@@ -68,7 +68,7 @@ def batch(name: str, outputs: int, count: int) -> tuple[LearningTask, Tensor, Te
 
 
 def test_every_task_is_found_by_its_name_and_says_so() -> None:
-    assert registry.names() == NAMES
+    assert registry.names() == tuple(NAMES)
     assert [registry.load(name).name for name in NAMES] == NAMES
     assert all(registry.load(name)(3).metrics and registry.load(name).summary for name in NAMES)
     with pytest.raises(UnknownName, match="did you mean 'regression'"):

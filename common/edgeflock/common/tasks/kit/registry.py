@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from functools import cache
 
 from edgeflock.common import tasks
 from edgeflock.common.errors import UnknownName
@@ -13,10 +14,11 @@ from edgeflock.common.tasks.kit.base import LearningTask
 _KIT = "kit"
 
 
-def names() -> list[str]:
-    """Return the names of all tasks, sorted."""
+@cache
+def names() -> tuple[str, ...]:
+    """Return the names of all tasks, sorted; a server asks for every client that joins, on its event loop."""
     found = [module.name for module in pkgutil.iter_modules(tasks.__path__) if module.name != _KIT]
-    return sorted(name.replace("_", "-") for name in found)
+    return tuple(sorted(name.replace("_", "-") for name in found))
 
 
 def load(name: str) -> type[LearningTask]:
