@@ -197,7 +197,10 @@ def arrays(**changed: Any) -> dict[str, Any]:
 
 
 BAD_DATA: dict[str, tuple[dict[str, Any], str]] = {
-    "another shape": (arrays(x=np.zeros((6, 1, 9, 9), np.float32)), "your samples have shape [1, 9, 9]"),
+    "another shape": (
+        arrays(x=np.zeros((6, 1, 9, 9), np.float32)),
+        "this run's have [1, 8, 8], those of digits: ",
+    ),
     "no samples": (arrays(x=np.zeros((0, 1, 8, 8), np.float32), y=np.zeros(0, int)), "has no samples"),
     "a label too high": (arrays(y=np.arange(6) + 5), "labels go up to 10"),
     "a label below 0": (arrays(y=np.arange(6) - 1), "has the label -1"),

@@ -26,6 +26,10 @@ ASKED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"method": "good:OTHER"}, "'good:OTHER' is code that this machine has not allowed"),
     ({"method": "trap"}, "unknown method 'trap'"),
+    (
+        {"method": "lacked", "code": [{"kind": "methods", "name": "lacked"}]},
+        "at the server an installed package brings it: install that here, too",
+    ),
     ({"method": "..trap"}, "unknown method '..trap'"),
     ({"data": {"dataset": "trap:ENTRY"}}, "'trap:ENTRY' is code that this machine has not allowed"),
     ({"data": {"dataset": "__main__:trap"}}, "unknown data set '__main__:trap'"),

@@ -22,7 +22,7 @@ from edgeflock.client.participation import Participation
 from edgeflock.client.protocol import Interrupted, Introduction, ServerRefused, Unreached
 from edgeflock.client.training.desk import Desk
 from edgeflock.client.training.trainer import Trainer
-from edgeflock.common.errors import CorruptState, EdgeflockError, Undescribed
+from edgeflock.common.errors import CorruptState, EdgeflockError, Undescribed, UnknownName, UsageError
 from edgeflock.common.foreign import blamed, unforeseen
 from edgeflock.common.plugins.digest import Code, differences
 from edgeflock.common.reason import Reason
@@ -251,13 +251,24 @@ class Agent:
                 self._meter.finish(0)  # what was between two runs is neither's
             for words in differences(run.code, self._rules.code):
                 self._log.warning("code_differs", reason=words)
-            setup = await self._trainer.setup(run)
-            await self._trainer.check_data(setup, self.client_id)
-            desk = Desk(self.client_id, self._trainer, setup, self._meter)
+            desk = await self._desk(run)
             kept = await self._trainer.run(Kept, self.client_id, self._folder, run.run_id)
             self._part = Participation(self.client_id, desk, kept, self._backoff, self._shelf)
         self._part.enter(run.epoch)
         return self._part
+
+    async def _desk(self, run: RunDescription) -> Desk:
+        """Return the desk for a run that this client's own data fit."""
+        try:
+            setup = await self._trainer.setup(run)
+            await self._trainer.check_data(setup, self.client_id)
+        except UnknownName as error:
+            if error.name not in {code.name for code in run.code}:
+                raise
+            raise UsageError(
+                f"{error}; at the server an installed package brings it: install that here, too"
+            ) from None
+        return Desk(self.client_id, self._trainer, setup, self._meter)
 
     async def _watch(self, line: Line, part: Participation) -> None:
         """Pass on every view; whatever ends the stream breaks the line, unless the run is over: the server

@@ -70,6 +70,8 @@ def check_data(request: pb.JoinRequest, run: RunDescription) -> Refused | None:
         said = f"your samples have shape {list(own.input_shape)}, this run's have {list(model.input_shape)}"
         rows = len(own.input_shape) == len(model.input_shape) == 1
         hint = ": of a table --label and --columns say which columns they are" if rows else ""
+        if run.data is not None:
+            hint = f", those of {run.data.dataset}: for others the server needs --eval-data or --input-shape"
         return Refused(Reason.WRONG_DATA, said + hint)
     if tasks.load(model.task).classes and own.highest_label >= model.classes:
         return Refused(

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import structlog
 import torch
 from torch import Tensor
 
@@ -23,8 +22,6 @@ from edgeflock.common.tasks.kit.base import LearningTask
 from edgeflock.methods.kit.batches import LocalData
 from edgeflock.server.config import ServerConfig
 
-log = structlog.get_logger()
-
 
 @dataclass(frozen=True)
 class TestSet:
@@ -36,6 +33,7 @@ class TestSet:
     classes: int  # or numbers that the model gives
     x: Tensor  # none at all, where the server has no data
     y: Tensor
+    numbers: str = ""  # of a file: what becomes of them, in words
 
     def data(self, net: Net) -> LocalData:
         """Return the samples as a model is given them."""
@@ -82,13 +80,12 @@ def _of_part(
     try:
         found = _outputs(config, part, classes)
         task = tasks.load(config.task)(found)
-        if file is not None:
-            numbers = how(part, scaling, task)
-            log.info("data_read", flag="--eval-data", file=str(file), numbers=numbers)
+        numbers = how(part, scaling, task) if file is not None else ""
         ready = check(part, shape, task, scaling)
     except BadData as error:
         raise BadData(f"{file}: {error}" if file else str(error)) from None
-    return TestSet(shape, found, torch.from_numpy(ready.x), torch.from_numpy(np.ascontiguousarray(ready.y)))
+    y = torch.from_numpy(np.ascontiguousarray(ready.y))
+    return TestSet(shape, found, torch.from_numpy(ready.x), y, numbers)
 
 
 def _outputs(config: ServerConfig, part: Part, classes: int) -> int:

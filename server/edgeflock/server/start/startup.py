@@ -71,6 +71,8 @@ class Parts:
 def build(config: ServerConfig) -> Built:
     """Read the data and build the model: what is wrong with them is said before a directory is made."""
     test = load_test_set(config)
+    if test.numbers:
+        log.info("data_read", flag="--eval-data", file=str(config.eval_data), numbers=test.numbers)
     assembly.augmentation(config, test)
     net = assembly.build_net(config, test, tell=True)
     learner, flat = assembly.build_learner(config, test, net)
