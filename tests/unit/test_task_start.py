@@ -88,7 +88,9 @@ def test_classes_may_be_more_than_the_data_of_the_server_show_and_not_fewer(tmp_
 def test_without_data_the_server_is_told_what_a_sample_looks_like() -> None:
     found = load_test_set(combine({"input_shape": "3x8x8", "classes": 4}))
     assert (found.input_shape, found.classes, len(found.y)) == ((3, 8, 8), 4, 0)
-    with pytest.raises(UsageError, match="or else --input-shape and --classes do"):
+    with pytest.raises(
+        UsageError, match="--input-shape alone does not say how many outputs classification has"
+    ):
         combine({"input_shape": "3x8x8"})
     with pytest.raises(UsageError, match="--dataset says it already"):
         combine({"input_shape": "3x8x8", "classes": 4, "dataset": "digits"})
