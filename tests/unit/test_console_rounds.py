@@ -71,6 +71,9 @@ def test_the_closing_task_has_a_line_of_its_own_with_its_evaluation() -> None:
     assert shown(rows, evaluated(11, 0.875)) == [
         "closing      accuracy 0.8750   test loss 0.4000     1.5 kB     0.25 s"
     ]
+    assert shown(Rows(rounds=10, eval_every=4), closing, event("run_ended")) == [
+        "closing         1.5 kB     0.25 s"
+    ]
 
 
 def test_rows_stay_in_order_when_evaluations_do_not() -> None:
@@ -174,6 +177,8 @@ def test_the_summary_says_of_which_round_its_figures_are_if_not_of_the_last(tmp_
     """A target or --stop-after ends a run by what devices find, who get the last model no more."""
     lines = summary(tmp_path, [committed(1), evaluated(1, 0.9), committed(2)]).splitlines()
     assert "final accuracy  0.9000 (of round 1: that of round 2 was not tested)" in lines
+    asked = event("round_committed", round=2, bytes_up=0, bytes_down=1, seconds=0.1)  # it has trained nothing
+    assert "not tested" not in summary(tmp_path, [evaluated(1, 0.9), asked])
 
 
 @pytest.mark.parametrize(("goal", "said"), [(0.9, "reached"), (0.95, "not reached")])

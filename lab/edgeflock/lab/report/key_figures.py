@@ -115,7 +115,8 @@ def measured(history: History) -> list[Point]:
 def last_test(history: History, points: Sequence[Point]) -> str:
     """Return whose figures the last ones are, where the run ended before its last model was tested."""
     trained = max((round.number for round in history.training), default=0)
-    late = history.ending is not None and points and points[-1].round < trained
+    learned = history.ending is not None and not history.config.tests_only
+    late = learned and points and points[-1].round < trained
     return f"in round {points[-1].round}, the last that was tested" if late else ""
 
 

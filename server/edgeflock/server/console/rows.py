@@ -48,6 +48,8 @@ class Row:
 
     def _wide(self) -> list[Piece]:
         whose, shown = ("train", self.train_loss) if self.loss is None else ("test", self.loss)
+        if self.closing and self.value is None and shown is None:  # its tests are told in the rounds' lines
+            return [(self._name(), "bold"), (f"  {size(self.bytes):>9}  {self.seconds:7.2f} s", "dim")]
         return [
             (self._name(), "bold"),
             *self._judged(self.figure),

@@ -122,7 +122,8 @@ def _judged(
 ) -> Iterator[tuple[str, str]]:
     """Yield how good the global model is, last and at its best."""
     others = [f"{name} {decimal(value)}" for name, value in _others(tested[-1], figure)] if values else []
-    of, last = ((one[-1].number("round") or 0) if one else 0 for one in (tested, rounds))
+    trained = [event for event in rounds if event.number("loss") is not None]  # none, where they test alone
+    of, last = ((one[-1].number("round") or 0) if one else 0 for one in (tested, trained))
     whose = f" (of round {of:.0f}: that of round {last:.0f} was not tested)" if values and of < last else ""
     yield f"final {figure.name}", ", ".join([decimal(values[-1] if values else None), *others]) + whose
     yield f"best {figure.name}", decimal(figure.best(values))
