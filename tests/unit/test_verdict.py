@@ -39,7 +39,7 @@ def results(grid: Grid, finals: Mapping[str, Sequence[float]]) -> list[CellResul
         seen[name] = place + 1
         values = finals.get(name, ())
         found.append(
-            CellResult(cell, ended(values[place], grid.targets_of(cell)))
+            CellResult(cell, replace(ended(values[place], grid.targets_of(cell)), figure=grid.figure))
             if place < len(values)
             else CellResult(cell, None, "it broke")
         )
@@ -130,6 +130,15 @@ def test_without_a_baseline_the_first_method_stands_for_it() -> None:
     text = GRID.replace('baseline = "fedavg"', "")
     finals = {"fedavg": [0.81, 0.82], "fedprox": [0.81, 0.82], "fedtrip": [0.51, 0.52]}
     assert "fedtrip (-0.300 [-0.300, -0.300]) is below fedavg" in words(finals, text)[0]
+
+
+def test_another_figure_than_accuracy_is_named_and_where_less_of_it_is_better() -> None:
+    text = GRID.replace("[0.85, 0.9]", "0.3").replace("[grid]", '[run]\ntask = "regression"\n[grid]')
+    finals = {"fedavg": [0.41, 0.42], "fedprox": [0.51, 0.52], "fedtrip": [0.41, 0.92]}
+    (said,) = words(finals, text)
+    assert "fedprox (+0.100 [+0.100, +0.100]) is above fedavg in mae, where less is better;" in said
+    assert "from fedavg in mae" in said
+    assert "Mean ± deviation of mae over 2 seeds; to 0.3: the median" in shown(text, finals)
 
 
 def test_every_setting_of_the_other_axes_has_its_own() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from edgeflock.common.command.units import counted
+from edgeflock.common.scores import ACCURACY
 from edgeflock.lab.compare import files, tables
 from edgeflock.lab.compare.figure_spec import FigureSpec
 from edgeflock.lab.findings.blocks import HEADINGS, Block, known_costs, met
@@ -73,7 +74,8 @@ def overview(found: Sequence[Group], grid: Grid, width: int, rows: int) -> Block
     """Return one table of all groups: as many columns as fit the width, and so many rows."""
     target = next(reversed(met(found, grid)), None)
     seeds = counted(max((group.cells for group in found), default=0), "seed")
-    title = f"Mean ± deviation over {seeds}"
+    whose = "" if grid.figure == ACCURACY else f" of {grid.figure.name}"
+    title = f"Mean ± deviation{whose} over {seeds}"
     shown = list(found)
     if len(found) > rows:
         shown = shown[: rows - 1]

@@ -148,9 +148,15 @@ def _told(apart: Mapping[str, Difference], base: str, figure: Metric) -> Iterato
         yield f"{names} are alike, as far as {seeds} tell: {how}"
     for words, side in (("above", 1), ("below", -1)):
         if mine := [_with_interval(*entry) for entry in rest.items() if _side(entry[1]) == side]:
-            yield f"{_listed(mine)} {'is' if len(mine) == 1 else 'are'} {words} {base}"
+            better = "" if figure.higher else ", where less is better"
+            yield f"{_listed(mine)} {'is' if len(mine) == 1 else 'are'} {words} {base}{_in(figure)}{better}"
     if open_ := [_with_interval(*entry) for entry in rest.items() if not _side(entry[1])]:
-        yield f"{seeds} cannot tell {_listed(open_)} from {base}"
+        yield f"{seeds} cannot tell {_listed(open_)} from {base}{_in(figure)}"
+
+
+def _in(figure: Metric) -> str:
+    """Return by what runs are held against each other, where it is not what everybody expects."""
+    return "" if figure == ACCURACY else f" in {figure.name}"
 
 
 def _with_interval(name: str, paired: Difference) -> str:
