@@ -227,6 +227,7 @@ def odd_nan(): return Odd("nan")
 def odd_text(): return Odd("text")
 def odd_label(): return Odd("label")
 def empty(): return TensorDataset(torch.zeros(0, 2))
+def misnamed(): return {"x": X, "labels": Y}
 """
 
 
@@ -276,6 +277,7 @@ def test_data_without_labels_are_read_and_classification_refuses_them(module: st
         ("fails", r"--data brought:fails failed: KeyError: x \(brought.py:18\)"),
         ("leaves", r"--data brought:leaves failed: SystemExit: 3 \(brought.py:19\)"),
         ("nothing", "brought:nothing returned nothing, allowed are (x, y), x alone"),
+        ("misnamed", "brought:misnamed returned a dict with labels, allowed are x, y, x_test, y_test"),
         ("text", "brought:text returned str, allowed are"),
         ("three", r"returned a tuple of 3 (ndarray, ndarray, ndarray), allowed are"),
         ("ragged", "brought:ragged: x is no array of numbers: setting an array element with a sequence"),

@@ -50,6 +50,10 @@ def test_it_predicts_as_the_model_that_was_saved(tmp_path: Path, net: Net) -> No
         logits = net(x)[1]
     assert torch.allclose(model.outputs(x), logits, atol=1e-6)
     assert torch.equal(model(x), logits.argmax(1))
+    np.save(tmp_path / "x.npy", x.numpy())
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")  # torch warns of arrays that cannot be written
+    assert torch.equal(model.outputs(mapped), model.outputs(x))
+    assert len(model(x[:0])) == 0
     assert int(model(x[0].numpy())) == int(logits[0].argmax())  # one sample, one answer
     assert model.about["round"] == "7"
 

@@ -98,30 +98,34 @@ class SavedModel:
         return found[0] if alone else found
 
     @torch.inference_mode()
-    def _outputs(self, samples: Tensor) -> Tensor:
-        with foreign("the model"):
-            parts = [self.net(part)[1] for part in torch.split(samples, _AT_A_TIME)]
+    def _outputs(self, samples: NDArray[Any]) -> Tensor:
+        parts = []
+        for start in range(0, max(len(samples), 1), _AT_A_TIME):
+            part = self._numbers(samples[start : start + _AT_A_TIME])
+            with foreign("the model"):
+                parts.append(self.net(part)[1])
         return torch.cat(parts).clone()
 
-    def _samples(self, x: ArrayLike | Tensor) -> tuple[Tensor, bool]:
-        """Return samples as the model takes them, and whether it was one alone. Raises BadData."""
+    def _samples(self, x: ArrayLike | Tensor) -> tuple[NDArray[Any], bool]:
+        """Return samples in the model's shape, and whether it was one alone. Raises BadData."""
         given = x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
         shape = self.recipe.model.input_shape
         if self.net.task.tokens and given.ndim in (1, 2) and given.size:
             shape = given.shape[-1:]  # as long a text as the model itself takes
         for found, alone in ((given, False), (given[None], True)):
             if (placed := _placed(found, shape)) is not None:
-                return self._numbers(placed), alone
+                if placed.dtype.kind not in "fiub":
+                    raise BadData(f"x is {placed.dtype}, this model takes numbers")
+                return placed, alone
         wanted = " x ".join(map(str, ("samples", *shape)))
         raise BadData(f"x has the shape {'x'.join(map(str, given.shape)) or '()'}, this model takes {wanted}")
 
     def _numbers(self, x: NDArray[Any]) -> Tensor:
-        if x.dtype.kind not in "fiub":
-            raise BadData(f"x is {x.dtype}, this model takes numbers")
+        """Return a few samples as the model takes them."""
         tokens = self.net.tokens
         if is_scaled(x, self.net.task, tokens=tokens):
             x = self.recipe.scaling.of(Part(x, np.zeros(len(x), np.int64))).x
-        return self.net.task.inputs(x, tokens=tokens)
+        return self.net.task.inputs(x if x.flags.writeable else x.copy(), tokens=tokens)
 
     def __repr__(self) -> str:
         said = [f"{name} {self.about[name]}" for name in ("model", "method", "round") if self.about.get(name)]

@@ -104,6 +104,8 @@ def named(where: str, found: Mapping[str, Array]) -> tuple[Arrays, Arrays | None
 
 
 def _named(where: str, made: Mapping[str, Any]) -> tuple[Arrays, Arrays | None]:
+    if other := sorted(str(name) for name in made if name not in _NAMES):
+        raise BadData(f"{where} returned a dict with {', '.join(other)}, allowed are {', '.join(_NAMES)}")
     wanted = {name: as_array(f"{where}: {name}", made[name]) for name in _NAMES if made.get(name) is not None}
     return named(where, wanted or dict(made))
 
