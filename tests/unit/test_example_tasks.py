@@ -99,12 +99,34 @@ def test_its_command_runs_to_its_end(tmp_path: Path, words: list[str]) -> None:
     assert f"final {figure}" in done.stdout + done.stderr
 
 
+def files_of_the_page(folder: Path) -> None:
+    """Write the files that the page shows, whose first lines name them."""
+    page = (FOLDER.parents[1] / "docs" / "bring-your-model.md").read_text("utf-8")
+    for code, name in re.findall(r"```python\n(# (\w+\.py).*?)```", page, re.S):
+        (folder / name).write_text(code, "utf-8")
+
+
+def test_the_page_s_text_is_read_and_its_model_answers_to_every_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files_of_the_page(tmp_path)
+    (tmp_path / "text.txt").write_text("The quick brown fox." * 10, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    letters = importlib.import_module("letters")
+    text = letters.load()
+    assert text.shape == (3, 64)
+    assert "".join(letters.LETTERS[one] for one in text[0, :9]) == "the quick"
+    net = build_net(
+        ModelDescription(CUSTOM, (64,), len(letters.LETTERS), {}, "next-token"), 1, "letters:make"
+    )
+    assert net(torch.from_numpy(text[:, :7]))[1].shape == (3, 7, 36)
+
+
 def test_the_page_s_own_model_and_task_fit_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (FOLDER.parents[1] / "docs" / "bring-your-model.md").read_text("utf-8")
-    for name, code in zip(("mymodel", "mytask"), re.findall(r"```python\n(.*?)```", page, re.S), strict=True):
-        (tmp_path / f"{name}.py").write_text(code, "utf-8")
+    files_of_the_page(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     loading.allow("mytask:TASK", "--task")
     net = build_net(ModelDescription(CUSTOM, (5,), 1, {}, "mytask:TASK"), 1, "mymodel:make")
