@@ -237,7 +237,7 @@ def test_a_bad_cohort_script_is_refused(tmp_path: Path, text: str, sentence: str
             "--lr-decay is 1.1, allowed is a factor with which --lr 0.05 stays below 1e+06 in 500 rounds",
         ),
         ({"method": "fedavgg"}, "unknown method 'fedavgg': did you mean 'fedavg'?"),
-        ({"set": {"mu": "1"}}, "unknown option 'mu'"),
+        ({"set": {"mu": "1"}}, "unknown option 'mu': known are clip, weighting; of fedprox, fedtrip, moon"),
         (
             {"set": {"batch_size": "8"}},
             "batch_size is an option of the run, for every method: --batch-size 8",

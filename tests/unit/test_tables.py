@@ -60,7 +60,10 @@ def test_columns_are_samples_and_labels(
 
 def test_labels_that_are_words_are_numbered_by_a_list_of_all(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("temp,state\n3,walking\n4,sitting\n")
-    with pytest.raises(EdgeflockError, match=r"line 2: column 'state' is 'walking': .*classes\.txt"):
+    with pytest.raises(
+        EdgeflockError,
+        match=r"line 2: column 'state' is 'walking': labels that are words need .*classes\.txt",
+    ):
         read(tmp_path / "log.csv")
     (tmp_path / "classes.txt").write_text("sitting\n\nwalking\n")
     assert read(tmp_path / "log.csv")[1].tolist() == [1, 0]

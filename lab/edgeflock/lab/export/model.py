@@ -127,9 +127,10 @@ def of_round(run: OpenedRun, run_dir: Path, round: int) -> Net:
     folders = (run_dir / "rounds").glob("[0-9]*")
     kept = sorted(int(path.name) for path in folders if path.name.isdigit())
     if digests is None or round not in kept:
+        held = digests is not None
+        hint = f": --keep-every {max(1, round)} would have kept it" if held else ""
         raise MissingData(
-            f"round {round} of {run_dir} is not kept, kept are {', '.join(map(str, kept))}: "
-            f"--keep-every {max(1, round)} would have kept it"
+            f"round {round} of {run_dir} is not kept, kept are {', '.join(map(str, kept))}{hint}"
         )
     return run.load(run_dir, round, digests)
 

@@ -20,7 +20,7 @@ def explain(arguments: Sequence[str], flag: str) -> str:
     key = flag.lstrip("-").replace("-", "_")
     if not listing.is_option(key):
         return ""
-    from edgeflock.methods.kit.registry import load, names  # brings torch: only where this will be of use
+    from edgeflock.methods.kit.registry import load  # brings torch: only where this will be of use
 
     method = _value(arguments, "--method") or os.environ.get("FL_SERVER_METHOD") or "fedavg"
     try:
@@ -30,12 +30,19 @@ def explain(arguments: Sequence[str], flag: str) -> str:
     way = f"--set {key}={_value(arguments, flag) or 'VALUE'}"
     if mine:
         return f"an option of {method}: give {way}"
-    owners = [name for name in names() if key in _options(load(name))]
+    owners = owners_of(key)
     return (
         f"an option of {', '.join(owners)}, not of {method}: give --method {owners[0]} {way}"
         if owners
         else ""
     )
+
+
+def owners_of(key: str) -> list[str]:
+    """Return the methods that have an option."""
+    from edgeflock.methods.kit.registry import load, names  # brings torch: only where this will be of use
+
+    return [name for name in names() if key in _options(load(name))]
 
 
 def _options(method: Method) -> set[str]:

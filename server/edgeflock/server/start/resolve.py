@@ -37,6 +37,7 @@ from edgeflock.server.costs import budget, clock
 from edgeflock.server.files.run_dir import require_place
 from edgeflock.server.files.run_toml import from_toml
 from edgeflock.server.service import certificates
+from edgeflock.server.start.hints import owners_of
 
 _TESTER = "fedavg"  # the method of a run that trains nothing
 _HIGHEST_LR = 1e6
@@ -148,6 +149,8 @@ def _with_method_options(config: ServerConfig, method: Method) -> ServerConfig:
     try:
         params = parse(method.params, config.set)
     except UnknownName as error:
+        if owners := owners_of(error.name):
+            raise UsageError(f"{error}; of {', '.join(owners)} it is one") from None
         if error.name not in {entry.name for entry in public(ServerConfig)}:
             raise
         flag = f"--{error.name.replace('_', '-')} {config.set[error.name]}"

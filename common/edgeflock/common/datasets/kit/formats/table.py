@@ -212,8 +212,8 @@ class _Text:
             file = self.path.parent / CLASS_FILE
             if not file.is_file():
                 raise BadData(
-                    f"{self._where(number, place)} is {values[place].strip()!r}: which number each label has "
-                    f"says {file}, all of them, one per line, the same on every device"
+                    f"{self._where(number, place)} is {values[place].strip()!r}: labels that are words need "
+                    f"{file} with all of them, one per line, the same on every device"
                 )
             self._classes[place] = [
                 name.strip() for name in file.read_text("utf-8").splitlines() if name.strip()
