@@ -95,7 +95,9 @@ def export(
 
     model = take(run, which, data_root)
     if kind == "int8" and model.made_up:
-        raise UsageError(f"--format int8 needs the ranges of real samples: the server of {run} has none")
+        raise UsageError(
+            f"--format int8 needs the ranges of real samples: the server of {run} has none (--eval-data)"
+        )
     path = out or run / "report" / f"{which}{SUFFIXES[kind]}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
