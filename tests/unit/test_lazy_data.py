@@ -139,16 +139,16 @@ class Rows:
 
 
 @pytest.mark.parametrize("as_dataset", [False, True])
-def test_of_a_mapped_file_little_stays_in_memory(tmp_path: Path, as_dataset: bool) -> None:
-    """200 MB, looked through and trained on in shuffled order; in a sparse file, which is quickly made."""
+def test_of_a_large_mapped_file_little_stays_in_memory(tmp_path: Path, as_dataset: bool) -> None:
+    """400 MB, looked through and trained on in shuffled order; in a sparse file, which is quickly made."""
     (tmp_path / "own").mkdir()
-    np.lib.format.open_memmap(tmp_path / "own/x.npy", "w+", np.float32, (4000, 12_500))
-    np.save(tmp_path / "own/y.npy", np.zeros(4000, np.int64))
+    np.lib.format.open_memmap(tmp_path / "own/x.npy", "w+", np.float32, (8000, 12_500))
+    np.save(tmp_path / "own/y.npy", np.zeros(8000, np.int64))
     before = resident_files_mib()
     found = Items("rows", Rows(tmp_path / "own/x.npy")) if as_dataset else load_own(tmp_path / "own").train
     late = lazy.stock(found, own.fits(found, (12_500,), TASK(1), Scaling()), CPU)
     most = 0
-    for _ in BatchFeed().batches(late, Order(4000, 64, 0, 0), 1, 62):
+    for _ in BatchFeed().batches(late, Order(8000, 64, 0, 0), 1, 125):
         most = max(most, resident_files_mib() - before)
     assert most < 100
 

@@ -21,7 +21,8 @@ from edgeflock.common.foreign import ForeignError, foreign
 
 BLOCK_BYTES = 4 << 20  # read at once where everything is looked at
 KEPT_BYTES = 64 << 20  # labels of a Dataset, at most, that are remembered
-RESIDENT_BYTES = 64 << 20  # pages of a mapped file, at most, that this process holds on to
+RESIDENT_BYTES = 64 << 20  # pages of a large mapped file, at most, that this process holds on to
+LARGE_BYTES = 256 << 20  # of mapped files together: pages that were given back cost a fault for each sample
 _LOOKED_INTO = 64  # attributes of a Dataset, or entries of a list there
 LOOKED_AT = 256  # samples of which a digest is made
 SCATTERED = 64  # samples from anywhere in a mapped file that are taken together: with each come megabytes
@@ -123,11 +124,12 @@ class Arrays:
 
 
 class MappedPages:
-    """The pages of mapped files that this process holds on to: they count as its memory."""
+    """The pages of large mapped files that this process holds on to: they count as its memory."""
 
     def __init__(self, arrays: Iterable[Array]) -> None:
         found = (_mapping(array) for array in arrays)
-        self._mapped = list({id(mapped): mapped for mapped in found if mapped is not None}.values())
+        mapped = list({id(one): one for one in found if one is not None}.values())
+        self._mapped = mapped if sum(map(len, mapped)) > LARGE_BYTES else []
         self._touched = 0
 
     def __bool__(self) -> bool:
