@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import fcntl
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -30,6 +31,15 @@ BROKEN = """
 [grid]
 model = ["nowhere.to_be:found", "linear"]
 [run]
+rounds = 2
+clients = 2
+processes = 1
+"""
+TWO = """
+[grid]
+seed = [0, 1]
+[run]
+model = "linear"
 rounds = 2
 clients = 2
 processes = 1
@@ -111,6 +121,25 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None
     assert "nowhere" in failure.partition("found: ")[2]
     assert alone.startswith("  alone: fl-lab run ")
     assert [bool(row["failure"]) for row in rows(out / "cells.csv")] == [True, False]
+
+
+def test_a_queue_runs_what_is_printed_and_the_tables_are_told_of_what_is_there(tmp_path: Path) -> None:
+    grid, out = tmp_path / "g.toml", tmp_path / "out"
+    grid.write_text(TWO)
+    early = compare(grid, f"--out={out}", "--tell")
+    assert (early.returncode, early.stdout) == (2, "")
+    assert early.stderr == f"fl-lab: error: --out '{out}' holds no runs of a comparison\n"
+    lines = compare(grid, f"--out={out}", "--commands").stdout.splitlines()
+    assert [line.count(f"--run-dir={out}/cells/") for line in lines] == [1, 1]
+    assert ["--seed=1" in line for line in lines] == [False, True]
+    assert run(*shlex.split(lines[0])).returncode == 0
+    assert compare(grid, f"--out={out}", "--commands").stdout.splitlines() == lines[1:]
+    told = compare(grid, f"--out={out}", "--tell")
+    assert told.returncode == 1
+    assert told.stderr.startswith("no result: fedavg seed=1: its run has not begun\n  alone: fl-lab run ")
+    assert [bool(row["failure"]) for row in rows(out / "cells.csv")] == [False, True]
+    both = compare(grid, "--commands", "--tell")
+    assert (both.returncode, both.stderr.count("\n")) == (2, 1)
 
 
 def test_a_directory_that_another_comparison_holds_is_refused(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import click
 
 from edgeflock.common.command import signals
 from edgeflock.common.command.options import Option, public, read_toml
+from edgeflock.common.errors import UsageError
 from edgeflock.lab.compare.ticker import product
 from edgeflock.server.config import ServerConfig
 
@@ -37,6 +38,11 @@ _OPTIONS = {
     "--track": (str, "NAMES", "Give every run to mlflow, wandb or tensorboard, as fl-lab run --track does."),
 }
 _SEVERAL = ("--target", "--at", "--figure")
+_FLAGS = {
+    "--commands": "Run nothing: print a line for each cell that is not finished, for a queue to run.",
+    "--tell": "Run nothing: the tables and pictures of what lies in DIR.",
+    "--full": "Print every table, not one screen of them.",
+}
 
 
 def _compare(
@@ -51,14 +57,18 @@ def _compare(
     figure: tuple[str, ...],
     data_root: Path | None,
     track: str | None,
+    commands: bool,
+    tell: bool,
     full: bool,
 ) -> int:
     """Run every cell of a grid and put what came of them side by side.
 
     Started again it keeps the cells that have finished and goes on with the others.
     """
+    if commands and tell:
+        raise UsageError("--commands prints what is to be run, --tell what came of it: give one of them")
     table, out = read_toml(grid), out or Path("runs") / f"compare-{grid.stem}"
-    if sys.stdout.isatty() and (words := size(table)):
+    if not commands and sys.stdout.isatty() and (words := size(table)):
         click.echo(f"{grid.name}: {words}")
     from edgeflock.lab.compare.comparison import Comparison, spare
     from edgeflock.lab.compare.figure_spec import read_figures, table_of
@@ -88,8 +98,17 @@ def _compare(
     )
     signals.on_leaving(signals.interrupt)
     made = Comparison(asked, out, jobs or spare(asked.cells), figures)
-    made.run(_placed(table, data_root))
+    if commands:
+        return _print(made.commands(_placed(table, data_root)))
+    if not tell:
+        made.run(_placed(table, data_root))
     return made.tell(full=full)
+
+
+def _print(lines: Sequence[str]) -> int:
+    for line in lines:
+        click.echo(line)
+    return 0
 
 
 def _trackers() -> Option:
@@ -123,9 +142,7 @@ def _build() -> click.Command:
         parameters.append(
             click.Option([name], type=taken, metavar=metavar, help=words, multiple=name in _SEVERAL)
         )
-    parameters.append(
-        click.Option(["--full"], is_flag=True, help="Print every table, not one screen of them.")
-    )
+    parameters += [click.Option([name], is_flag=True, help=words) for name, words in _FLAGS.items()]
     return click.Command("compare", params=parameters, callback=_compare, help=_compare.__doc__)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from edgeflock.common.command.terminal import Terminal
+from edgeflock.common.command.typed import typed
 from edgeflock.common.command.units import counted
 from edgeflock.common.errors import EdgeflockError, Locked, UsageError
 from edgeflock.common.wire.listen import OFF
@@ -30,7 +31,7 @@ from edgeflock.lab.findings.findings import findings
 from edgeflock.lab.findings.outcome import lives
 from edgeflock.lab.findings.results import gather
 from edgeflock.lab.grid import grid_toml, identity
-from edgeflock.lab.grid.grid import Cell, Grid, run_dir
+from edgeflock.lab.grid.grid import CELLS, Cell, Grid, run_dir
 from edgeflock.lab.history import COMPLETED, History
 from edgeflock.server.files.run_dir import RUN_TOML, require_place
 from edgeflock.server.files.run_toml import from_toml
@@ -70,11 +71,7 @@ class Comparison:
 
     def run(self, table: Mapping[str, Any]) -> None:
         """Run the cells that are not finished and keep the table they came of; what fails is noted."""
-        runs = self.grid.runs
-        finished = {cell.folder: found for cell in runs if (found := self._finished(cell))}
-        self.took = [_took(cell, finished[cell.folder]) for cell in runs if cell.folder in finished]
-        self.done = len(finished)
-        ahead = [cell for cell in runs if cell.folder not in finished]
+        runs, ahead = self.grid.runs, self._unfinished()
         if self.jobs > 1 and (shared := shared_address(ahead)):
             raise UsageError(f"{shared} is that of several cells: give --jobs 1, or port 0")
         require_data(ahead)
@@ -89,15 +86,37 @@ class Comparison:
                 click.echo(f"interrupted: {words}", err=True)
                 raise
 
+    def commands(self, table: Mapping[str, Any]) -> list[str]:
+        """Return what runs the cells that are not finished, a line for each, and keep the table they came of.
+
+        The lines work from any directory, wherever the same paths are.
+        """
+        ahead = self._unfinished()
+        with held(self.out, "fl-lab compare"):
+            grid_toml.keep(self.out, table, self.grid)
+        name = typed("fl-lab")
+        lab = str(Path(name).absolute()) if "/" in name else name
+        return [shlex.join([lab, *command_line(self.out.absolute(), cell.anywhere())]) for cell in ahead]
+
+    def _unfinished(self) -> list[Cell]:
+        """Return the cells that are to be run, and note what the others took."""
+        finished = {cell.folder: found for cell in self.grid.runs if (found := self._finished(cell))}
+        self.took = [_took(cell, finished[cell.folder]) for cell in self.grid.runs if cell.folder in finished]
+        self.done = len(finished)
+        return [cell for cell in self.grid.runs if cell.folder not in finished]
+
     def tell(self, *, full: bool) -> int:
-        """Show what was found, name what failed, and return the exit code."""
+        """Show what was found, name what failed or has not been run, and return the exit code."""
+        if not (self.out / CELLS).is_dir():
+            raise UsageError(f"--out {str(self.out)!r} holds no runs of a comparison")
         found = findings(gather(self.grid, self.out, self.failures), self.grid)
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else COLUMNS
         tell(found, self.out, width=width, full=full, figures=self.figures)
         failed = [result for result in found.results if result.outcome is None]
         for result in failed:
             alone = shlex.join(["fl-lab", *command_line(self.out, result.cell)])
-            click.echo(f"failed: {result.cell.name}: {result.failure}\n  alone: {alone}", err=True)
+            word = "failed" if result.cell.folder in self.failures else "no result"
+            click.echo(f"{word}: {result.cell.name}: {result.failure}\n  alone: {alone}", err=True)
         return 1 if failed else 0
 
     def _run(self, cells: Sequence[Cell], shown: Ticker) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from edgeflock.common.command.options import public, read_toml, unknown
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
+from edgeflock.common.plugins.loading import is_reference
 from edgeflock.common.scores import ACCURACY, DEVICES, LOCAL, POOLED, Metric
 from edgeflock.lab.grid import identity
 from edgeflock.lab.grid.cases import CASE, Case, check_cases, read_cases
@@ -67,6 +68,19 @@ class Cell:
         """Return the cell with its data sets elsewhere: that does not make it another one."""
         return replace(
             self, given={**self.given, "data_root": root}, config=replace(self.config, data_root=root)
+        )
+
+    def anywhere(self) -> Cell:
+        """Return the cell with paths that do not depend on where its command is typed."""
+        given = {
+            name: value.absolute() if isinstance(value, Path) else value for name, value in self.given.items()
+        }
+        data = self.lab.get("client_data")
+        own = data is not None and not is_reference(data)
+        return replace(
+            self,
+            given=given,
+            lab={**self.lab, "client_data": str(Path(data).absolute())} if own else self.lab,
         )
 
     @property
