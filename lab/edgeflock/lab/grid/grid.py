@@ -75,13 +75,10 @@ class Cell:
         given = {
             name: value.absolute() if isinstance(value, Path) else value for name, value in self.given.items()
         }
-        data = self.lab.get("client_data")
-        own = data is not None and not is_reference(data)
-        return replace(
-            self,
-            given=given,
-            lab={**self.lab, "client_data": str(Path(data).absolute())} if own else self.lab,
-        )
+        lab, data = dict(self.lab), str(self.lab.get("client_data", ""))
+        if data and not is_reference(data):
+            lab["client_data"] = str(Path(data).absolute())
+        return replace(self, given=given, lab=lab)
 
     @property
     def group(self) -> Mapping[str, str]:
