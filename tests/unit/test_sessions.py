@@ -7,6 +7,7 @@ import pytest
 from edgeflock.server.costs.traffic import TrafficBook
 from edgeflock.server.service import sessions as module
 from edgeflock.server.service.sessions import CONTEST_S, TAKEOVERS, Contests, DuplicateId, Session, Sessions
+from edgeflock.server.service.views import spread_ms
 
 
 def session(client_id: str, instance: bytes = b"i", *, watching: int = 0, life: bytes = b"") -> Session:
@@ -40,11 +41,23 @@ def test_a_living_id_of_another_instance_is_refused_and_one_that_does_not_watch_
     all_of_them.admit(session("b", b"2"))
 
 
-def test_a_publication_wakes_every_session() -> None:
+def test_a_publication_wakes_whom_it_concerns() -> None:
     all_of_them = Sessions(TrafficBook())
-    both = [all_of_them.admit(session(name)) for name in ("a", "b")]
+    three = [all_of_them.admit(session(name)) for name in ("a", "b")]
+    three.append(all_of_them.admit(Session("c", b"i", "test", {}, saves="best")))
+
+    def woken() -> list[str]:
+        names = [one.client_id for one in three if one.changed.is_set()]
+        for one in three:
+            one.changed.clear()
+        return names
+
+    all_of_them.publish(["b", "not here"])
+    assert woken() == ["b"]
+    all_of_them.publish([], offered=True)
+    assert woken() == ["c"], "who keeps a model hears of a better one"
     all_of_them.publish()
-    assert [one.changed.is_set() for one in both] == [True, True]
+    assert woken() == ["a", "b", "c"]
 
 
 def test_of_too_many_strangers_the_oldest_that_does_not_watch_is_forgotten(
@@ -54,8 +67,8 @@ def test_of_too_many_strangers_the_oldest_that_does_not_watch_is_forgotten(
     book = TrafficBook()
     all_of_them = Sessions(book)
 
-    def here() -> list[str]:
-        all_of_them.forget_strangers(lambda client_id: client_id.startswith("seated"))
+    def here(free: int = 0) -> list[str]:
+        all_of_them.forget_strangers(lambda client_id: client_id.startswith("seated"), free)
         return [one.client_id for one in all_of_them]
 
     for name in ("seated-1", "watching", "x1"):
@@ -65,12 +78,38 @@ def test_of_too_many_strangers_the_oldest_that_does_not_watch_is_forgotten(
     all_of_them.admit(session("seated-2"))
     assert len(here()) == 4, "whoever has a seat is no stranger"
     all_of_them.admit(session("x2"))
-    assert here() == ["seated-1", "watching", "seated-2", "x2"]
+    assert len(here(free=1)) == 5, "a seat is free: one more may be on its way to it"
+    all_of_them.admit(session("x3"))
+    assert here() == ["seated-1", "watching", "seated-2", "x2", "x3"]
     assert book.moved == 2 * 5, "what a stranger has moved is nobody's"
-    all_of_them.admit(session("x3", watching=1))
-    assert here() == ["seated-1", "watching", "seated-2", "x3"]
-    all_of_them.admit(session("x4", watching=1))
-    assert len(here()) == 5, "who watches may still take a seat"
+    for number in range(9):
+        all_of_them.admit(session(f"w{number}", watching=1))
+    assert len(here()) == 14, "who watches may still take a seat"
+    assert all_of_them.unwatch(all_of_them.admit(session("x4", watching=1))) is all_of_them.by_id("x4")
+    assert "x2" not in here(), "who watches no more is one of them"
+    assert {"x3", "x4"} <= set(here())
+
+
+def test_a_roster_of_thousands_finds_room_on_its_way_from_join_to_watch() -> None:
+    all_of_them, clients = Sessions(TrafficBook()), 3 * module.MOST_STRANGERS
+    for number in range(clients):
+        all_of_them.admit(session(f"c{number}"))
+        all_of_them.forget_strangers(lambda client_id: False, clients)
+    for one in all_of_them:
+        all_of_them.watch(one)
+    assert len(list(all_of_them)) == clients
+    for number in range(clients):
+        stranger = all_of_them.admit(session(f"x{number}"))
+        all_of_them.forget_strangers(lambda client_id: client_id[0] == "c", 0)
+        assert all_of_them.by_id(stranger.client_id) is stranger, "the newest is never forgotten at once"
+    assert len(list(all_of_them)) == clients + module.MOST_STRANGERS, "a flood stays bounded"
+
+
+@pytest.mark.parametrize(
+    ("clients", "seconds"), [(0, 0), (8, 0.08), (200, 2), (2_000, 10), (10_000, 20), (100_000, 200)]
+)
+def test_a_herd_has_the_more_time_to_come_back_the_larger_it_is(clients: int, seconds: float) -> None:
+    assert spread_ms(clients) == seconds * 1000
 
 
 def test_takeovers_of_a_minute_make_a_contest_which_lasts_a_minute() -> None:

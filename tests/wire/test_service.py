@@ -27,7 +27,9 @@ from edgeflock.common.wire.messages import run_from_wire
 from edgeflock.common.wire.transport import PROTOCOL
 from edgeflock.server.core.decisions import EndingKind
 from edgeflock.server.core.phases import Phase
+from edgeflock.server.engine.views import ClientView
 from edgeflock.server.files.spool import Arrival
+from edgeflock.server.service import sessions
 from edgeflock.server.service.join import check_data
 from edgeflock.server.service.sessions import CONTEST_S, TAKEOVERS, Contests
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -372,6 +374,49 @@ def test_a_view_is_sent_when_there_is_news_in_it_and_not_at_every_wake_up(tmp_pa
         assert (second.round, second.HasField("task")) != (1, True)
 
     serve(Home(tmp_path), talk)
+
+
+def test_who_has_no_task_hears_nothing_of_rounds_and_is_not_even_woken(tmp_path: Path) -> None:
+    async def talk(served: Served) -> None:
+        peers, look, looks = await served.gather(), served.run.intake.view, list[str]()
+        for peer in peers:  # all hear that the rounds begin
+            await peer.view(lambda view: view.round == 1)
+
+        def view(client_id: str, saves: str = "") -> ClientView:
+            looks.append(client_id)
+            return look(client_id, saves)
+
+        served.run.intake.view = view  # type: ignore[method-assign]  # the service asks by that name
+        members = list[int]()
+        for number in (1, 2, 3):
+            await served.run.open(number)
+            members += served.run.cohort
+            await peers[members[-1]].deliver(served.made(members[-1]))
+            await served.run.committed(number)
+        await peers[members[-1]].view(lambda view: bool(view.outcomes) and view.outcomes[-1].round == 3)
+        concerned = {f"c{seat}" for seat in (*members, *served.run.cohort)}
+        assert set(looks) <= concerned < {f"c{seat}" for seat in range(8)}
+        assert len(looks) <= 2 * 4, "each round wakes who had a task and who gets one"
+
+    serve(Home(tmp_path, cohort=1, clients=8, rounds=9), talk)
+
+
+def test_a_roster_beyond_the_number_of_strangers_forms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MOST_STRANGERS", 2)
+
+    async def talk(served: Served) -> None:
+        peers = [served.peer(f"c{seat}") for seat in range(12)]
+        for peer in peers:  # all join before any watches
+            await peer.join()
+        for peer in peers:
+            peer.watch()
+        for peer in peers:
+            await peer.ready()
+        await served.run.open(1)
+
+    serve(Home(tmp_path, clients=12), talk)
 
 
 def test_a_task_says_all_that_a_client_must_know(tmp_path: Path) -> None:

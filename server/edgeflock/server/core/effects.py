@@ -56,7 +56,9 @@ class TestModel:
 
 @dataclass(frozen=True)
 class Publish:
-    """Push every client its current view."""
+    """Push clients their current view: these, and whoever else has news; or everybody."""
+
+    seats: tuple[int, ...] | None = None  # None: everybody
 
 
 @dataclass(frozen=True)

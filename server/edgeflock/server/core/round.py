@@ -68,8 +68,9 @@ class RoundMachine:
         self._position.become(Phase.OPEN)
         self.deadline = now + self._rules.deadline_s
         name = "last_round_opened" if self.last else "round_opened"
+        concerned = (*self.cohort, *self._conduct.released_after(self.number - 1))
         opened = Announce(name, {"round": self.number, "cohort": self._names(self.cohort)})
-        return [opened, Publish(), *(self.close() if self._full(self._able) else [])]
+        return [opened, Publish(concerned), *(self.close() if self._full(self._able) else [])]
 
     # --------------------------------------------------------------------------------- open
 
@@ -91,7 +92,7 @@ class RoundMachine:
         if event.round != self.number or not self.waits_for(event.seat):
             return []
         self.refused.add(event.seat)
-        return [Publish(), *self._answered(event.now)]
+        return [Publish((event.seat,)), *self._answered(event.now)]
 
     def offer_again(self, seats: Collection[int]) -> list[Effect]:
         """Wait once more for members who have refused: they came back, or an operator says so."""
@@ -99,7 +100,7 @@ class RoundMachine:
         if self._position.phase is not Phase.OPEN or not again:
             return []
         self.refused -= again
-        return [Publish()]
+        return [Publish(tuple(sorted(again)))]
 
     def bar(self, seat: int, now: float) -> list[Effect]:
         """Wait no more for a client who is in quarantine from now on."""
@@ -137,7 +138,7 @@ class RoundMachine:
         self._add(extended.added)
         self._bar_held()
         fields = {"round": self.number, "added": self._names(extended.added)}
-        return [Announce("round_extended", fields), Publish()]
+        return [Announce("round_extended", fields), Publish(extended.added)]
 
     def _wait(self) -> list[Effect]:
         missing = ", ".join(self._names(self.missing()))

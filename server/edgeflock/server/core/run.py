@@ -254,7 +254,7 @@ class RunMachine:
                 return self._judged(record, now)
             case Released(seat=seat):
                 self.conduct.release(seat)
-                return [*self.announcements(record), Publish(), *self._proceed()]
+                return [*self.announcements(record), Publish((seat,)), *self._proceed()]
             case Scored():
                 return self._scored(record)
             case Paused():
@@ -318,8 +318,8 @@ class RunMachine:
 
     def _seated(self, seats: tuple[tuple[int, str], ...]) -> list[Effect]:
         self.roster.take(seats)
-        names = [name for _, name in seats]
-        seated: list[Effect] = [Announce("clients_seated", {"clients": names}), Publish()]
+        names, places = [name for _, name in seats], tuple(seat for seat, _ in seats)
+        seated: list[Effect] = [Announce("clients_seated", {"clients": names}), Publish(places)]
         if fault := self.roster.script_fault():
             return seated + self._end(EndingKind.FAILED, fault)
         return seated + self._proceed()
@@ -418,7 +418,7 @@ class RunMachine:
         said = self.announcements(conduct)
         if not said:
             return []
-        return [*said, Publish(), *self.current.bar(conduct.seat, now)]
+        return [*said, Publish((conduct.seat,)), *self.current.bar(conduct.seat, now)]
 
     def _limit_reached(self, reason: str) -> list[Effect]:
         self.limit = self.limit or reason

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Protocol, assert_never
 
@@ -51,12 +51,14 @@ from edgeflock.server.engine.persisting import persist
 
 log = structlog.get_logger()
 
+_BEFORE = (Phase.IDLE, Phase.GATHERING)  # the rounds
+
 
 class Audience(Protocol):
     """Everybody who listens to a run; made by whoever brings them."""
 
-    def publish(self) -> None:
-        """Something in what they see has changed."""
+    def publish(self, clients: Iterable[str] | None = None, *, offered: bool = False) -> None:
+        """Something in what these see has changed, or everybody; `offered`: for who keeps a model, too."""
         ...
 
     def let_go(self, clients: Iterable[str]) -> None:
@@ -75,6 +77,8 @@ class Engine:
         self._opened = asyncio.Event()  # a round has been opened, or none will be
         self._closing = False
         self._first = True  # the round to be opened is the first of this life
+        self._said: object = None  # what everybody was told last
+        self._best: object = None  # the best model as it was when somebody was told last
 
     async def begin(self, started: Started) -> None:
         """Go on from what the run directory holds."""
@@ -107,8 +111,8 @@ class Engine:
                 return self._commit(effect)
             case TestModel():
                 return self._test(effect)
-            case Publish():
-                self._audience.publish()
+            case Publish(seats=seats):
+                self._publish(seats)
             case Announce(name=name, fields=fields, written=written):
                 log.info(name, **fields)
                 if not written:
@@ -119,6 +123,16 @@ class Engine:
             case _:
                 assert_never(effect)
         return None
+
+    def _publish(self, seats: Collection[int] | None) -> None:
+        """Wake whoever has news: what is the same for all wakes all, a round only those who have to do with
+        it. A client without a task hears nothing of rounds: their cost does not grow with who is online."""
+        machine, best = self.machine, self.machine.testing.best
+        said = (machine.pause, machine.draining, machine.ending, machine.phase in _BEFORE)
+        judged, names = self.means.verdicts.news(), machine.roster.names
+        whom = None if seats is None or said != self._said else [names[seat] for seat in {*seats, *judged}]
+        self._audience.publish(whom, offered=best != self._best)
+        self._said, self._best = said, best
 
     @property
     def _open_round(self) -> OpenRound:

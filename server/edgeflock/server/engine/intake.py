@@ -145,6 +145,11 @@ class Intake:
         """Whether it has a seat."""
         return client_id in self._machine.roster.seat_of
 
+    @property
+    def free(self) -> int:
+        """How many seats nobody has yet."""
+        return self._machine.rules.clients - len(self._machine.roster.names)
+
     def _roster_full(self, client_id: str) -> Refused | None:
         if self._machine.roster.has_room_for(client_id):
             return None

@@ -22,16 +22,23 @@ class Verdicts:
         # By seat, with its round: the last that moved a client's own state.
         self._standing = journal.ask(lambda past: past.standing(newest)).result()
         self._journal = journal
+        self._news: set[int] = set()
 
     def add(self, round: int, outcomes: Iterable[Outcome]) -> None:
         """A round is settled, and the journal says so."""
         for outcome in outcomes:
+            self._news.add(outcome.seat)
             mine = self._last.setdefault(outcome.seat, {})
             mine[round] = outcome
             if len(mine) > _LAST:
                 del mine[min(mine)]
             if outcome.verdict is Verdict.COUNTED and outcome.moved is not False:
                 self._standing[outcome.seat] = round, outcome
+
+    def news(self) -> set[int]:
+        """Return of whom there are verdicts since the last call."""
+        found, self._news = self._news, set()
+        return found
 
     def last(self, seat: int) -> list[tuple[int, Outcome]]:
         """Return the last two of a client, each with its round, oldest first."""

@@ -28,7 +28,7 @@ class RunState(StrEnum):
 class ClientView:
     """All that one client may know of the run. Two views are equal if there is no news between them."""
 
-    round: int  # the last one opened
+    round: int = field(compare=False)  # the last one opened: no news for who has no task in it
     state: RunState
     pause: str  # why no round goes on
     seat: int | None

@@ -81,7 +81,7 @@ class AggregatorService:
         if refused := self._refuse_join(request, context) or self._admit(session):
             self.refusals.add(request.client_id or "?", refused)
             return pb.JoinResponse(refusal=to_wire(refused))
-        self._sessions.forget_strangers(self._intake.seated)
+        self._sessions.forget_strangers(self._intake.seated, self._intake.free)
         self._intake.note(
             "client_joined", client=session.client_id, software=session.software, **session.device
         )
@@ -122,7 +122,7 @@ class AggregatorService:
             self.refusals.add(session.client_id, refused)
             yield pb.WatchResponse(refusal=to_wire(refused))
             return
-        session.watching += 1
+        self._sessions.watch(session)
         try:
             async for view in self._views(session):
                 yield view
@@ -151,8 +151,7 @@ class AggregatorService:
         yield pb.WatchResponse(refusal=to_wire(_SUPERSEDED))
 
     def _unwatch(self, session: Session) -> None:
-        session.watching -= 1
-        current = self._sessions.by_id(session.client_id)
+        current = self._sessions.unwatch(session)
         if current is None or current.watching:  # it has said goodbye, or it watches elsewhere
             return
         self._intake.offline(session.client_id, replaced=session.superseded)

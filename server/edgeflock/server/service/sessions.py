@@ -16,7 +16,7 @@ from edgeflock.server.engine.transfer import CLOSED, Slot
 from edgeflock.v1 import aggregator_pb2 as pb
 
 TAKEOVERS, CONTEST_S = 6, 60.0  # so many within so long make a contest, and so long nobody is let in
-MOST_STRANGERS = 1000  # sessions of ids that have no seat and do not watch
+MOST_STRANGERS = 1000  # sessions of ids that do not watch, beside as many as there are free seats
 _TWO = (
     "two living clients with the id {!r} take it from each other, as two devices of one SD-card image or of "
     "one copied state directory do: give one of them another --id and a --state-dir of its own"
@@ -94,6 +94,9 @@ class Sessions:
     def __init__(self, traffic: TrafficBook) -> None:
         self._by_token: dict[bytes, Session] = {}
         self._by_id: dict[str, Session] = {}
+        self._keeping: set[str] = set()  # who fetches a model of the run to keep
+        # Who joined, or watched, and does not watch now, oldest first. Invariant: strangers are among them.
+        self._idle: dict[bytes, Session] = {}
         self._traffic = traffic
         self._contests = Contests()
 
@@ -121,7 +124,23 @@ class Sessions:
         session.traffic = self._traffic.of(session.client_id)
         self._by_token[session.token] = session
         self._by_id[session.client_id] = session
+        if session.saves:
+            self._keeping.add(session.client_id)
+        if not session.watching:
+            self._idle[session.token] = session
         return session
+
+    def watch(self, session: Session) -> None:
+        """A stream of its begins."""
+        session.watching += 1
+        self._idle.pop(session.token, None)
+
+    def unwatch(self, session: Session) -> Session | None:
+        """A stream of its has ended; return the client's session now."""
+        session.watching -= 1
+        if not session.watching and session.token in self._by_token:
+            self._idle[session.token] = session
+        return self._by_id.get(session.client_id)
 
     def find(self, token: bytes) -> Session | None:
         """Return the session of a call; its client is seen by this."""
@@ -135,22 +154,28 @@ class Sessions:
 
     def remove(self, session: Session) -> None:
         self._by_token.pop(session.token, None)
+        self._idle.pop(session.token, None)
         if self._by_id.get(session.client_id) is session:
             del self._by_id[session.client_id]
+            self._keeping.discard(session.client_id)
 
-    def forget_strangers(self, seated: Callable[[str], bool]) -> None:
-        """Ids that join and never take a seat shall not fill the memory: the oldest would join again."""
-        if len(self._by_id) <= MOST_STRANGERS:
-            return
-        strangers = [one for one in self._by_id.values() if not seated(one.client_id)]
-        oldest = next((one for one in strangers if not one.watching), None)
-        if oldest is not None and len(strangers) > MOST_STRANGERS:
-            self.remove(oldest)
-            self._traffic.strike(oldest.client_id)
+    def forget_strangers(self, seated: Callable[[str], bool], free: int) -> None:
+        """Ids that join and never take a seat shall not fill the memory: the oldest would join again.
 
-    def publish(self) -> None:
-        """Let every stream look at its view again."""
-        for session in self._by_id.values():
+        Whoever watches waits for a seat, and is no stranger. So many seats are free: as many more may be on
+        their way from Join to Watch at once, and whoever comes has the moment in which a thousand others do.
+        """
+        while len(self._idle) > MOST_STRANGERS + free:
+            oldest = next(iter(self._idle.values()))
+            del self._idle[oldest.token]
+            if not seated(oldest.client_id):
+                self.remove(oldest)
+                self._traffic.strike(oldest.client_id)
+
+    def publish(self, clients: Iterable[str] | None = None, *, offered: bool = False) -> None:
+        """Let these streams look at their views again, or all; `offered`: those that keep a model, too."""
+        whom = self._by_id if clients is None else [*clients, *(self._keeping if offered else ())]
+        for session in filter(None, map(self._by_id.get, whom)):
             session.changed.set()
 
     def let_go(self, clients: Iterable[str]) -> None:

@@ -12,9 +12,10 @@ from edgeflock.server.files.packages import Broadcast
 from edgeflock.server.learning.work import RoundWork
 from edgeflock.v1 import aggregator_pb2 as pb
 
-# Clients of a server that goes down spread their return: so long for each of them, at most so long.
-RETURN_MS_EACH = 10
-RETURN_WITHIN_MS = 10_000
+# Clients of a server that goes down spread their return: so long for each of them. Of many each has less, and
+# never less than twice what its Join costs the server.
+RETURN_MS_EACH, RETURN_MS_LEAST = 10, 2
+RETURN_UNHURRIED_MS = 10_000
 
 _STATES = {state: pb.RunState.Value(f"RUN_STATE_{state.name}") for state in RunState}
 _ENDINGS = {kind: pb.EndingKind.Value(f"ENDING_KIND_{kind.name}") for kind in EndingKind}
@@ -24,7 +25,7 @@ def view_to_wire(view: ClientView, *, with_payload: bool) -> pb.View:
     """Return a whole view as a message; a small package goes along if asked to."""
     message = pb.View(round=view.round, state=state_to_wire(view.state), reason=view.pause)
     if view.state is RunState.DRAINING:
-        message.return_within_ms = min(RETURN_WITHIN_MS, RETURN_MS_EACH * view.online)
+        message.return_within_ms = spread_ms(view.online)
     if view.ending is not None:
         message.ending.CopyFrom(pb.Ending(kind=_ENDINGS[view.ending.kind], reason=view.ending.reason))
     if view.seat is not None:
@@ -41,6 +42,11 @@ def view_to_wire(view: ClientView, *, with_payload: bool) -> pb.View:
             for download in message.task.downloads:
                 download.ClearField("payload")
     return message
+
+
+def spread_ms(clients: int) -> int:
+    """Return over how long so many clients spread their return."""
+    return max(RETURN_MS_LEAST * clients, min(RETURN_UNHURRIED_MS, RETURN_MS_EACH * clients))
 
 
 def inline(view: ClientView) -> int:
