@@ -32,6 +32,7 @@ RANGES = {
     "--eval-models": ("-1", "0.5"),
     "--eval-train": ("-1",),
     "--deadline": ("0", "-1", "soon"),
+    "--grace": ("-1", "soon"),
     "--min-updates": ("-1", "5"),
     "--over-select": ("-1", "1"),
     "--max-clients-wait": ("0",),

@@ -21,7 +21,7 @@ from support.proxy import Proxy
 DETECTED_S = 20 + 10  # keepalive time and time-out (DESIGN rule 20)
 PING_S = 60  # that gRPC gives the answer to a ping while something still comes: it may be behind much data
 UNNOTICED_S = 5  # what is on its way unacknowledged may be so for 10 s
-PATIENT = (*RUN, "--deadline=900")  # nobody is left behind: the bits must be the same
+PATIENT = (*RUN, "--deadline=900", "--grace=900")  # nobody is left behind: the bits must be the same
 BACK_S = 10
 WAYS = (("up", "down"), ("up",), ("down",))
 STAYS = "--give-up-after=900"

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from support.processes import Flock, until
 
@@ -36,6 +37,27 @@ def test_a_round_closes_at_its_deadline_and_the_late_one_comes_back(flock: Flock
     for client in (prompt, slow):
         client.signal(signal.SIGTERM)
     assert [prompt.ended(), slow.ended()] == [0, 0]
+
+
+@pytest.mark.promise("R5")
+def test_one_dead_of_eight_costs_its_grace_once_no_deadline_and_takes_part_again(flock: Flock) -> None:
+    flags = ("--clients=8", "--rounds=100000", "--grace=1", "--model=linear", "--eval-every=0")
+    server = flock.server(*flags)  # with the default deadline each of these rounds would last 10 min
+    others, victim = flock.client("c0,c1,c2,c3,c4,c5,c6"), flock.client("c7")
+    counted = awaited(flock, "c7", "counted")
+    victim.kill()
+    late = awaited(flock, "c7", "late", after=counted)
+    server.wait_for("round_committed", round=late + 20)
+    told = flock.verdicts("c7")
+    assert {told[number] for number in range(late, late + 21)} == {"late"}
+    assert [event["clients"] for event in flock.announced("clients_missed")] == [["c7"]]
+    again = flock.client("c7")
+    awaited(flock, "c7", "counted", after=late)
+    server.signal(signal.SIGTERM)
+    assert server.ended() == 0
+    for client in (others, again):
+        client.signal(signal.SIGTERM)
+    assert [others.ended(), again.ended()] == [0, 0]
 
 
 def test_too_few_updates_pause_the_run_and_say_who_is_missing(flock: Flock) -> None:

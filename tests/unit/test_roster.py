@@ -11,7 +11,7 @@ from edgeflock.server.core.decisions import Ended, EndingKind, Outcome
 from edgeflock.server.core.effects import Persist, PrepareRound
 from edgeflock.server.core.events import Offline, Online, Ready, ResumedRound, Started
 from edgeflock.server.core.phases import Phase
-from edgeflock.server.core.roster import extension, natural_order, select
+from edgeflock.server.core.roster import natural_order, select
 from support.desk import SEATS, Desk
 
 IDS = st.lists(st.text("ab0129._-", min_size=1, max_size=6), unique=True, max_size=12)
@@ -55,7 +55,7 @@ def test_a_selection_is_a_function_of_seed_round_and_candidates(
 def test_rounds_and_seeds_draw_differently() -> None:
     draws = {select(seed, round, range(100), 10) for seed in range(5) for round in range(1, 6)}
     assert len(draws) == 25
-    assert extension(0, 1, range(100), 10) != select(0, 1, range(100), 10)
+    assert select(0, -1, range(100), 10) != select(0, 1, range(100), 10), "an extension draws apart"
 
 
 def test_every_client_has_its_turn() -> None:

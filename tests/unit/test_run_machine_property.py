@@ -91,6 +91,7 @@ class World(RuleBasedStateMachine):
         beside=st.integers(0, 2),
         wanted=st.sampled_from([None, 0.9]),
         good=st.integers(1, 8),
+        grace=st.sampled_from([0.0, 4.0, 60.0]),
     )
     def begin(
         self,
@@ -107,6 +108,7 @@ class World(RuleBasedStateMachine):
         beside: int,
         wanted: float | None,
         good: int,
+        grace: float,
     ) -> None:
         self.run = Rules(
             rounds=rounds,
@@ -115,6 +117,7 @@ class World(RuleBasedStateMachine):
             min_updates=min(minimum, cohort),
             over_select=min(spare, 4 - cohort),
             deadline_s=10.0,
+            grace_s=grace,
             gather_s=1e6,
             online=online,
             closes=closes,

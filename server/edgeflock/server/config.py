@@ -449,10 +449,18 @@ class ServerConfig:
     deadline: float = option(
         600.0, SECONDS, "longest time of a round", group=_ROUND, allowed=above(0, "a time")
     )
+    grace: float = option(
+        60.0,
+        SECONDS,
+        "a round waits so long for a member that has gone, once the others have answered; then it goes on "
+        "without it",
+        group=_ROUND,
+        allowed=at_least(0, "a time"),
+    )
     min_updates: int = option(
         0,
         INTEGER,
-        "a round closes at its deadline with at least this many updates",
+        "a round closes at its deadline, or after the grace, with at least this many updates",
         group=_ROUND,
         allowed=at_least(0, "an integer"),
         shown="half of the cohort",

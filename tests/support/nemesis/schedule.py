@@ -18,6 +18,7 @@ EVERY = (  # no deadline that a fault may outlast: every round counts everybody 
     "--lr=0.1",
     "--batch-size=64",
     "--eval-every=3",
+    "--grace=10m",
     "--linger=30",  # longer than what strikes at the end
 )
 MODEL_BYTES = 200_000  # roughly, without a codec

@@ -54,6 +54,7 @@ SINCE: Mapping[str, Any] = {
     "eval_devices": False,
     "eval_models": 1,
     "eval_train": 0,
+    "grace": 60.0,
     "init_sha256": None,
     "input_shape": None,
     "keep_local": None,

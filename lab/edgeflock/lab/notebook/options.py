@@ -137,8 +137,12 @@ class Options(TypedDict, total=False):
     """open the next round only after the evaluation  [default: off]"""
     deadline: float | str | None
     """longest time of a round  [default: 10m]"""
+    grace: float | str | None
+    """a round waits so long for a member that has gone, once the others have answered; then it goes on
+    without it  [default: 1m]"""
     min_updates: int | None
-    """a round closes at its deadline with at least this many updates  [default: half of the cohort]"""
+    """a round closes at its deadline, or after the grace, with at least this many updates  [default:
+    half of the cohort]"""
     over_select: int | None
     """extra members per round; it closes with as many updates as the cohort asks for  [default: 0]"""
     quarantine_after: int | None

@@ -19,6 +19,7 @@ _QUIET_S = 60.0  # after which a pipe is told of the moment, too
 _HINDERED = {  # what an operator should not overlook
     "run_paused": "warning",
     "budget_unmeasured": "warning",
+    "clients_missed": "warning",
     "client_quarantined": "warning",
     "updates_rejected": "warning",
     "evaluation_failed": "warning",

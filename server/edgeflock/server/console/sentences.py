@@ -20,6 +20,7 @@ _SENTENCES: dict[str, str] = {
     "clients_seated": "seats are given to {clients}",
     "round_opened": "round {round} opens for {cohort}",
     "round_extended": "round {round} is short of updates: it gets another deadline, and {added}",
+    "clients_missed": "round {round} goes on without {clients}, away for longer than {grace_s:g} s",
     "last_round_opened": "training is over: {cohort} are asked once more, in round {round}",
     "task_refused": "{client} refuses its task of round {round}: {reason}",
     "updates_rejected": "round {round}: updates are rejected: {clients}",

@@ -10,6 +10,7 @@ from edgeflock.server.core.conduct import ConductBook
 from edgeflock.server.core.decisions import RoundOpened, Samples, Seated
 from edgeflock.server.core.rules import Rules
 
+RETURN_S = 0.002  # for each of many clients that come back to a server that was started
 _PARTS = re.compile(r"(\d+)")
 
 
@@ -23,6 +24,10 @@ class Roster:
         self.seat_of: dict[str, int] = {}
         self.coming: dict[str, int] = {}  # ids whose seats are on the way to the journal; none is in seat_of
         self.online: set[str] = set()  # with or without a seat
+        # Invariant: left are the seats of those who are not online.
+        self.left: dict[int, float] = {}  # since when
+        self.now = 0.0  # as the last event said
+        self._missed: set[int] = set()  # of those who left: a round has gone on without them
         # Invariant: who is ready has as many samples in the journal as it has said last.
         self.ready: set[int] = set()
         self.samples: dict[int, int] = {}  # n_i by seat, as the journal has it
@@ -32,6 +37,35 @@ class Roster:
         """Whether the id has a seat or can still get one."""
         known = client_id in self.seat_of or client_id in self.coming
         return known or len(self.names) + len(self.coming) < self._rules.clients
+
+    # -------------------------------------------------------------------------------- presence
+
+    def come(self, client_id: str) -> None:
+        """It is here, with or without a seat."""
+        self.online.add(client_id)
+        if (seat := self.seat_of.get(client_id)) is not None:
+            self.left.pop(seat, None)
+            self._missed.discard(seat)
+
+    def go(self, client_id: str) -> None:
+        """It is here no more; what it had to do, it may still come back for."""
+        self.online.discard(client_id)
+        if (seat := self.seat_of.get(client_id)) is not None:
+            self.left.setdefault(seat, self.now)
+
+    def grace_ends(self, seat: int) -> float:
+        """Return until when a client that left is waited for."""
+        return self.left[seat] + self._rules.grace_s
+
+    def away(self) -> set[int]:
+        """Return who has left for longer than the grace: nobody waits for them."""
+        return {seat for seat in self.left if self.grace_ends(seat) <= self.now}
+
+    def miss(self, seats: Iterable[int]) -> list[str]:
+        """A round goes on without these; return who of them is told of, which is once for each absence."""
+        new = [seat for seat in seats if seat in self.left and seat not in self._missed]
+        self._missed.update(new)
+        return [self.names[seat] for seat in new]
 
     # -------------------------------------------------------------------------------- seating
 
@@ -61,6 +95,8 @@ class Roster:
             self.names[seat] = client_id
             self.seat_of[client_id] = seat
             self.coming.pop(client_id, None)
+            if client_id not in self.online:
+                self.left[seat] = self.now + RETURN_S * len(seats)
 
     def state(self, seat: int, samples: int) -> Samples | None:
         """A member has its data: return what is to be written of them before it is ready, if anything is."""
@@ -98,7 +134,7 @@ class Roster:
             ids = self._rules.script[round - 1]
             return RoundOpened(round, tuple(sorted(self.seat_of[name] for name in ids)))
         size = self._rules.cohort + self._rules.over_select
-        return RoundOpened(round, select(self._rules.seed, round, self._candidates(round), size))
+        return RoundOpened(round, self._draw(round, self._candidates(round), size))
 
     def everybody(self, round: int, reason: str) -> RoundOpened:
         """Return the last round: all who have a seat, here or not."""
@@ -107,7 +143,14 @@ class Roster:
     def spare(self, round: int, cohort: tuple[int, ...], wanted: int) -> tuple[int, ...]:
         """Return who can extend a short round."""
         wanted = 0 if self._rules.script else wanted
-        return extension(self._rules.seed, round, self._candidates(round) - set(cohort), wanted)
+        return self._draw(-round, self._candidates(round) - set(cohort), wanted)
+
+    def _draw(self, round: int, able: set[int], size: int) -> tuple[int, ...]:
+        """Return so many, ascending: who is away only where the others are not enough."""
+        seed, here = self._rules.seed, able - self.away()
+        if len(here) >= size or len(here) == len(able):
+            return select(seed, round, here, size)
+        return tuple(sorted({*here, *select(seed, round, able - here, size - len(here))}))
 
     def _candidates(self, round: int) -> set[int]:
         able = set(self.names) - self._conduct.held(round)
@@ -144,8 +187,3 @@ def select(seed: int, round: int, candidates: Collection[int], size: int) -> tup
         return tuple(ordered)
     chosen = numpy_generator(seed, "cohort", round).choice(len(ordered), size=size, replace=False)
     return tuple(sorted(ordered[place] for place in chosen))
-
-
-def extension(seed: int, round: int, candidates: Collection[int], size: int) -> tuple[int, ...]:
-    """Return the members by whom a short round is extended, from those not in it."""
-    return select(seed, -round, candidates, size)

@@ -1,8 +1,8 @@
 """One round, from its opening to its commit: who owes an update, when it closes, and what counts.
 
-It closes when as many have delivered as it waits for. At its deadline it closes with whatever came, if that
-is enough; else it gets more time and more members, once; then it waits until enough came, or an operator says
-so.
+It closes when as many have delivered as it waits for: for who is not here it waits no longer than the grace.
+At its deadline it closes with whatever came, if that is enough; else it gets more time and more members,
+once; then it waits until enough came, or an operator says so.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class RoundMachine:
         self.number = opened.round
         self.last = opened.last  # why training is over; empty in a round of training
         self.cohort = opened.cohort  # Invariant: ascending, each seat once
+        self._members = frozenset(opened.cohort)  # the same
         everybody = rules.script or opened.last
         self.size = len(self.cohort) if everybody else min(rules.cohort, len(self.cohort))  # to wait for
         self.least = 0 if opened.last else rules.min_updates  # updates with which it may close
@@ -58,7 +59,7 @@ class RoundMachine:
 
     def take(self, received: Iterable[tuple[int, bytes]]) -> None:
         """The spool is there, with these updates of a life before; a counted set that is torn is void."""
-        self.received = {seat: digest for seat, digest in received if seat in self.cohort}
+        self.received = {seat: digest for seat, digest in received if seat in self._members}
         self._bar_held()
         if not set(self.counted or ()) <= set(self.received):
             self.counted = None
@@ -70,7 +71,7 @@ class RoundMachine:
         name = "last_round_opened" if self.last else "round_opened"
         concerned = (*self.cohort, *self._conduct.released_after(self.number - 1))
         opened = Announce(name, {"round": self.number, "cohort": self._names(self.cohort)})
-        return [opened, Publish(concerned), *(self.close() if self._full(self._able) else [])]
+        return [opened, Publish(concerned), *(self._close() if self.answered else [])]
 
     # --------------------------------------------------------------------------------- open
 
@@ -78,7 +79,7 @@ class RoundMachine:
         """Whether that client should be working."""
         if seat in self.received or seat in self.refused or seat in self.barred:
             return False
-        return self._position.phase is Phase.OPEN and seat in self.cohort
+        return self._position.phase is Phase.OPEN and seat in self._members
 
     def receive(self, event: UpdateReceived) -> list[Effect]:
         """Take the update of a member who owes one."""
@@ -111,21 +112,37 @@ class RoundMachine:
 
     def _answered(self, now: float) -> list[Effect]:
         """Close if nothing is left to wait for; with nobody left to answer it is as at the deadline."""
-        able = self._able
-        if self._full(able):
-            return self.close()
-        return self.overdue(now) if len(self.received) == able else []
+        if self.answered:
+            return self._close()
+        return self._overdue(now) if not self._owing else []
 
-    def overdue(self, now: float) -> list[Effect]:
-        """The deadline has come."""
+    def tick(self, now: float) -> list[Effect]:
+        """The deadline has come, or the grace of the last one who is not here is over."""
+        if self.deadline is not None and now >= self.deadline:
+            return self._overdue(now)
+        return self._close() if self.answered else []
+
+    def _overdue(self, now: float) -> list[Effect]:
         if self.enough:
-            return self.close()
+            return self._close()
         return self._wait() if self.extended else self._extend(now)
+
+    def _close(self) -> list[Effect]:
+        """Close, and say whom it does not wait for."""
+        gone = self._roster.miss(self.missing())
+        closed = self.close()
+        return [*closed, *self._told_of(gone)]
+
+    def _told_of(self, gone: list[str]) -> list[Effect]:
+        if not gone:
+            return []
+        fields = {"round": self.number, "clients": gone, "grace_s": self._rules.grace_s}
+        return [Announce("clients_missed", fields)]
 
     def _extend(self, now: float) -> list[Effect]:
         wanted = self._rules.min_updates - len(self.received)
         added = self._roster.spare(self.number, self.cohort, wanted)
-        if not added and len(self.received) == self._able:  # more time would bring nothing
+        if not added and not self._owing:  # more time would bring nothing
             return self._wait()
         self.extended = True
         self.deadline = now + self._rules.deadline_s
@@ -164,20 +181,35 @@ class RoundMachine:
         """Whether the round may close."""
         return len(self.received) >= self.least
 
-    def _full(self, able: int) -> bool:
-        """Whether there is nothing left to wait for."""
-        came = len(self.received)
-        return came >= self.least and (bool(self.shortage) or came >= self.size or came >= able)
-
     @property
     def answered(self) -> bool:
-        """Whether all are here that were to be waited for."""
-        return self._full(self._able)
+        """Whether there is nothing left to wait for."""
+        if not self.enough:
+            return False
+        if self.shortage or len(self.received) >= self.size or not self._owing:
+            return True
+        ends = self._grace_ends
+        return ends is not None and ends <= self._roster.now
 
     @property
-    def _able(self) -> int:
-        """How many have delivered or still can."""
-        return len(self.cohort) - len(self.refused | self.barred)
+    def _owing(self) -> int:
+        """How many have not answered."""
+        return len(self.cohort) - len(self.received) - len(self.refused | self.barred)
+
+    @property
+    def wake_at(self) -> float | None:
+        """When the round wants a `tick`."""
+        times = (self.deadline, self._grace_ends)
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def _grace_ends(self) -> float | None:
+        """When nobody is waited for any more, if all who are here have answered and they are enough."""
+        left = self._roster.left
+        if not self.received or not self.enough or not 0 < self._owing <= len(left):
+            return None
+        missing = [seat for seat in left if self.waits_for(seat)]
+        return max(map(self._roster.grace_ends, missing)) if len(missing) == self._owing else None
 
     @property
     def spare(self) -> int:
@@ -192,10 +224,11 @@ class RoundMachine:
         return [seat for seat in self.cohort if seat not in self.received]
 
     def _add(self, members: tuple[int, ...]) -> None:
-        self.cohort = tuple(sorted({*self.cohort, *members}))
+        self._members |= frozenset(members)
+        self.cohort = tuple(sorted(self._members))
 
     def _bar_held(self) -> None:
-        held = self._conduct.held(self.number) & set(self.cohort)
+        held = self._conduct.held(self.number) & self._members
         self.barred = held - set(self.received)
 
     def _names(self, seats: Iterable[int]) -> list[str]:

@@ -136,7 +136,9 @@ class RunMachine:
     @property
     def _until(self) -> float | None:
         """When the phase has lasted too long."""
-        return {Phase.GATHERING: self._gather_until, Phase.OPEN: self.current.deadline}.get(self.phase)
+        if self.phase is Phase.OPEN:
+            return self.current.wake_at
+        return self._gather_until if self.phase is Phase.GATHERING else None
 
     @property
     def awaits_test(self) -> bool:
@@ -165,6 +167,7 @@ class RunMachine:
         """Apply one event and return what the shell must now do; never raises for a peer's mistake."""
         if self._departure.gone:
             return []
+        self.roster.now = max(self.roster.now, event.now)
         if self._position.phase is Phase.ENDING and not isinstance(event, _LAST_EVENTS):
             return []
         if isinstance(event, events.FromClient):
@@ -203,10 +206,10 @@ class RunMachine:
     def _hear(self, event: events.FromClient) -> list[Effect]:
         match event:
             case events.Online(client_id=client_id):
-                self.roster.online.add(client_id)
+                self.roster.come(client_id)
                 return self._seat(client_id) + self._proceed()
             case events.Offline(client_id=client_id):
-                self.roster.online.discard(client_id)
+                self.roster.go(client_id)
                 return []
             case events.Ready(seat=seat, samples=samples):
                 self.deserted = self.deserted and seat not in self.current.cohort
@@ -407,7 +410,7 @@ class RunMachine:
         if self._until is None or now < self._until:
             return []
         if self.phase is Phase.OPEN:
-            return self.current.overdue(now)
+            return self.current.tick(now)
         self._gather_until = None
         complete = self.roster.complete(self.committed)
         return [] if complete else self._end(EndingKind.FAILED, self.roster.shortage())

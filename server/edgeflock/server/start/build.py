@@ -254,6 +254,7 @@ def build_rules(config: ServerConfig) -> Rules:
         seed=config.seed,
         over_select=config.over_select,
         deadline_s=config.deadline,
+        grace_s=config.grace,
         gather_s=config.max_clients_wait,
         online=config.participation == "online",
         script=tuple(tuple(line.split()) for line in config.cohort_lines),

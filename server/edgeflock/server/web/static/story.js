@@ -5,7 +5,7 @@ import * as format from "./format.js";
 
 const ROUNDS = new Set(["round_opened", "round_committed", "evaluated"]);
 const BAD = new Set(["epoch_raised", "run_broken"]);
-const WARN = new Set(["refused", "task_refused", "updates_rejected", "run_paused", "round_extended", "run_parked", "client_quarantined", "round_cut", "round_discarded", "budget_unmeasured", "certificate", "evaluation_failed", "caution", "code_differs", "operations_not_counted"]);
+const WARN = new Set(["refused", "task_refused", "updates_rejected", "run_paused", "round_extended", "clients_missed", "run_parked", "client_quarantined", "round_cut", "round_discarded", "budget_unmeasured", "certificate", "evaluation_failed", "caution", "code_differs", "operations_not_counted"]);
 const TOGETHER = { client_joined: "joined", client_ready: "became ready", client_left: "went away", client_leaving: "left" };
 const [NEAR_S, NAMED] = [5, 6];
 const SHOWN = 200;
@@ -30,6 +30,7 @@ const SENTENCES = {
   client_released: (f) => `${f.client} takes part again: ${f.reason}.`,
   round_opened: (f) => `Round ${f.round} opened for ${list(f.cohort)}.`,
   round_extended: (f) => `Round ${f.round} is short of updates and was extended${f.added?.length ? ` by ${list(f.added)}` : ""}.`,
+  clients_missed: (f) => `Round ${f.round} goes on without ${list(f.clients)}, away for longer than ${format.seconds(f.grace_s)}.`,
   round_committed: (f) => `Round ${f.round} committed: ${f.counted} counted${Object.keys(f.not_counted ?? {}).length ? `, not ${list(f.not_counted)}` : ""}; loss ${format.plain(f.loss)}, ${format.seconds(f.seconds)}, ${format.bytes((f.bytes_up ?? 0) + (f.bytes_down ?? 0))}.`,
   round_cut: (f) => `Round ${f.round} was closed early with ${list(f.counted) || "nobody"}: ${f.reason}.`,
   round_discarded: (f) => `Round ${f.round} was discarded: ${f.reason}.`,
