@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from edgeflock.common.command.terminal import text_of
 from edgeflock.common.command.units import size
 from edgeflock.common.errors import BadData
-from edgeflock.lab.operate.events import events, line
+from edgeflock.lab.operate.events import as_lines, events
 from edgeflock.server.console.rows import Rows
 from edgeflock.server.console.summary import rows as table
 from edgeflock.server.console.summary import spending
@@ -129,7 +129,7 @@ def test_the_feed_of_a_finished_run_is_read_without_a_server(tmp_path: Path) -> 
     journal.note("run_ended", kind="completed").result(10)
     journal.close()
     feed = Feed(tmp_path)
-    assert '"event": "run_ended", "kind": "completed"}' in line(feed.read()[0])
+    assert '"event": "run_ended", "kind": "completed"}' in next(as_lines(feed.read()[:1]))
     feed.close()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edgeflock.common.command.terminal import safe
 from edgeflock.lab.history import Client, History
+from edgeflock.lab.operate.roll import Present, called
 from edgeflock.lab.run.config import FILE
 from edgeflock.server.console.summary import model_digest
 
@@ -23,7 +24,7 @@ def ending(history: History) -> str:
     return safe(": ".join(filter(None, (history.ending.kind, history.ending.reason))))
 
 
-def words(history: History) -> str:
+def words(history: History, find: str = "") -> str:
     """Return the status as lines for people, as a living server would tell it."""
     run_dir, config = history.run_dir, history.config
     over = history.ending is not None
@@ -37,7 +38,8 @@ def words(history: History) -> str:
     ]
     if digest := model_digest(run_dir):
         rows.append(("model", f"{run_dir / 'model.safetensors'}, SHA-256 {digest}"))
-    return "\n".join([*(f"{name:<8} {text}" for name, text in rows), *map(_client, history.clients)])
+    clients = called([*map(_present, history.clients)], find, "no update")
+    return "\n".join([*(f"{name:<8} {text}" for name, text in rows), *clients])
 
 
 def _judged(history: History) -> str:
@@ -49,7 +51,8 @@ def _judged(history: History) -> str:
     return f"{name} {newest:.4f}, best {best.evaluation.value:.4f} in round {best.round}"
 
 
-def _client(client: Client) -> str:
-    samples = "?" if client.samples is None else client.samples
-    said = ", ".join(f"{times} {name.replace('_', ' ')}" for name, times in client.verdicts.items())
-    return f"  {client.seat:>4}  {client.name:<24} {samples:>8} samples  {said or 'no update'}"
+def _present(client: Client) -> Present:
+    said = [f"{times} {name.replace('_', ' ')}" for name, times in client.verdicts.items()]
+    missed = sum(times for name, times in client.verdicts.items() if name != "counted")
+    tally = {name.replace("_", " "): times for name, times in client.verdicts.items()}
+    return Present(client.name, client.seat, client.samples, said, tally, missed, client.device)

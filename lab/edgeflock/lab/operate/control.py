@@ -7,12 +7,14 @@ from pathlib import Path
 import click
 import grpc
 
+from edgeflock.common.command.crowd import everybody
 from edgeflock.common.command.terminal import safe
 from edgeflock.common.command.units import decimals
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
 from edgeflock.common.wire.transport import channel_options
 from edgeflock.lab import history
 from edgeflock.lab.operate import at_rest
+from edgeflock.lab.operate.roll import Present, called
 from edgeflock.server.files import run_dir
 from edgeflock.v1 import aggregator_pb2, control_pb2, control_pb2_grpc
 
@@ -26,31 +28,36 @@ _TIMEOUT_S = 10.0
 @click.option(
     "--reason", default="stopped by the operator", help="With stop: why, for the journal.", show_default=True
 )
-def control(run: Path, action: str, client: str, reason: str) -> int:
+@click.option(
+    "--find", default="", metavar="ID", help="With status: only clients whose id holds this, of however many."
+)
+def control(run: Path, action: str, client: str, reason: str, find: str) -> int:
     """Ask the server of the run directory RUN for its status, to pause, resume, stop, or release a client.
 
     The status of a run without a server is that of its journal.
     """
     if (action == "release") != bool(client):
         raise UsageError("release needs --client ID, no other action takes it")
+    if find and action != "status":
+        raise UsageError("--find goes with status")
     try:
-        said = _asked(run, action, client, reason)
+        said = _asked(run, action, client, reason, find)
     except grpc.RpcError as error:
-        said = _without_server(run, action, f"does not answer: {_details(error)}")
+        said = _without_server(run, action, f"does not answer: {_details(error)}", find)
     click.echo(said)
     return 0
 
 
-def _asked(run: Path, action: str, client: str, reason: str) -> str:
+def _asked(run: Path, action: str, client: str, reason: str, find: str) -> str:
     """Return the server's answer. Raises grpc.RpcError if there is none."""
     where = address(run)
     if not where:
-        return _without_server(run, action, "is only just starting, or going: ask again in a moment")
+        return _without_server(run, action, "is only just starting, or going: ask again in a moment", find)
     with grpc.insecure_channel(where, options=channel_options()) as channel:
         stub = control_pb2_grpc.ControlStub(channel)
         status = stub.Status(control_pb2.StatusRequest(), timeout=_TIMEOUT_S)
         if action == "status":
-            return status_text(status)
+            return status_text(status, find)
         if status.state == aggregator_pb2.RUN_STATE_FINISHED:
             raise _over(run, action, status.reason)
         return _release(stub, client) if client else _call(stub, action, reason)
@@ -61,19 +68,19 @@ def address(run: Path) -> str:
     return run_dir.read_small(run / run_dir.CONTROL)
 
 
-def _without_server(run: Path, action: str, trouble: str) -> str:
+def _without_server(run: Path, action: str, trouble: str, find: str = "") -> str:
     """Return the status of a run that nobody serves; raises what keeps anything else from being done."""
     if run_dir.is_served(run):
         raise EdgeflockError(f"the server of {run} {trouble}")
     found = history.read(run)
     if found.ending is None:
         if action == "status":
-            click.echo(at_rest.words(found))
+            click.echo(at_rest.words(found, find))
         going_on = at_rest.how_to_go_on(run)
         raise EdgeflockError(f"the server of {run} is not running: {going_on} goes on with the run")
     if action != "status":
         raise _over(run, action, at_rest.ending(found))
-    return at_rest.words(found)
+    return at_rest.words(found, find)
 
 
 def _over(run: Path, action: str, how: str) -> EdgeflockError:
@@ -98,12 +105,12 @@ def _release(stub: control_pb2_grpc.ControlStub, client: str) -> str:
     if not answer.released:
         status = stub.Status(control_pb2.StatusRequest(), timeout=_TIMEOUT_S)
         held = [member.client_id for member in status.members if member.HasField("quarantine")]
-        raise BadValue("--client", client, f"an id that is in quarantine: {', '.join(held) or 'none is now'}")
+        raise BadValue("--client", client, f"an id that is in quarantine: {everybody(held) or 'none is now'}")
     return f"{client} is out of quarantine: it takes part from the next round on"
 
 
-def status_text(status: control_pb2.StatusResponse) -> str:
-    """Return a status as lines for people."""
+def status_text(status: control_pb2.StatusResponse, find: str = "") -> str:
+    """Return a status as lines for people; of clients those whose id holds `find`."""
     state = aggregator_pb2.RunState.Name(status.state).removeprefix("RUN_STATE_").lower()
     because = f" ({safe(status.reason)})" if status.reason else ""
     lines = [
@@ -113,26 +120,37 @@ def status_text(status: control_pb2.StatusResponse) -> str:
         f"round    {status.round} of {status.rounds}",
         f"clients  {sum(member.online for member in status.members)} online of {status.clients}",
     ]
-    return "\n".join([*lines, *(_member(member) for member in status.members)])
+    return "\n".join([*lines, *called([*map(_present, status.members)], find, "away")])
 
 
-def _member(member: control_pb2.ClientStatus) -> str:
-    words = {
+def _present(member: control_pb2.ClientStatus) -> Present:
+    held = member.HasField("quarantine")
+    is_so = {
         "online": member.online,
         "ready": member.ready,
         "in the cohort": member.in_cohort,
         "update received": member.received,
         "task refused": member.refused,
-        f"in quarantine up to round {member.quarantine.until_round}": member.HasField("quarantine"),
+    }
+    so_far = {
+        f"in quarantine up to round {member.quarantine.until_round}": held,
         f"{member.bad_updates} bad updates": bool(member.bad_updates),
         f"{member.steps_done} of {member.steps_total} steps": bool(member.steps_total),
         f"{decimals(member.cpu_s, 1)} s CPU": bool(member.cpu_s),
         f"{member.temperature_c:.0f} °C": member.HasField("temperature_c"),
         f"{member.upload_held} of {member.upload_size} bytes here": bool(member.upload_size),
     }
-    place = str(member.index) if member.seated else "-"
-    said = ", ".join(word for word, holds in words.items() if holds) or "away"
-    return f"  {place:>4}  {member.client_id:<24} {member.samples:>8} samples  {said}"
+    awaited = member.in_cohort and not member.received
+    device = {fact: getattr(member.device, fact) for fact in ("machine", "torch")}
+    return Present(
+        member.client_id,
+        member.index if member.seated else None,
+        member.samples,
+        [word for word, holds in {**is_so, **so_far}.items() if holds],
+        {**is_so, "in quarantine": held, "bad updates": member.bad_updates},
+        concern=8 * held + 4 * member.refused + 2 * bool(member.bad_updates) + awaited,
+        device={"software": member.software, **device} if member.HasField("device") else {},
+    )
 
 
 def _details(error: grpc.RpcError) -> str:

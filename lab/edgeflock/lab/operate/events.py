@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -28,17 +29,18 @@ def events(run: Path, follow: bool, after: int, as_json: bool) -> int:
 
     Times are UTC.
     """
-    tell = line if as_json else sentences.line
+    tell = as_lines if as_json else sentences.lines
     with closing(Feed(require(run), after)) as feed:
         while True:
             over = feed.over()
-            for event in feed.read():
-                click.echo(tell(event))
+            for words in tell(feed.read()):
+                click.echo(words)
             if not follow or over or not streams.heard():
                 return 0
             time.sleep(_INTERVAL_S)
 
 
-def line(event: Event) -> str:
-    """Return one event as one line of JSON."""
-    return json.dumps({"cursor": event.cursor, "at": event.at, "event": event.name, **event.fields})
+def as_lines(events: Iterable[Event]) -> Iterator[str]:
+    """Yield every event as one line of JSON."""
+    for event in events:
+        yield json.dumps({"cursor": event.cursor, "at": event.at, "event": event.name, **event.fields})

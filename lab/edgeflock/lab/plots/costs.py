@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgeflock.common.command.crowd import STEPS
 from edgeflock.common.command.units import means, scale, spans
 from edgeflock.lab.history import RoundHistory
 from edgeflock.lab.plots.curves import SIZE
@@ -63,22 +64,29 @@ def lying(stack: Stack, rows: Sequence[Row], what: str) -> Figure | None:
         return None
     if not (named := len(rows) <= _NAMED):
         rows = sorted(rows, key=lambda row: -sum(part.of(row[1]) for part in parts))
+    cuts = spans(len(rows), len(rows) if named else STEPS)
     made, axes = _empty(0.9 + 0.2 * len(rows) if named else SIZE[1], len(parts))
     unit = scale(stack.quantity, [sum(part.of(costs) for part in parts) for _, costs in rows])
-    lefts = [0.0] * len(rows)
+    lefts = [0.0] * len(cuts)
     for part in parts:
         look: Any = {"label": part.label, "color": part.colour, "linewidth": 0}
-        lengths = unit.of(part.of(costs) for _, costs in rows)
+        lengths = means(unit.of(part.of(costs) for _, costs in rows), cuts)
         ends = [left + length for left, length in zip(lefts, lengths, strict=True)]
         if named:
             axes.barh(range(len(rows)), lengths, 0.75, lefts, **look)
         else:
             axes.stairs(ends, baseline=lefts, orientation="horizontal", fill=True, **look)
         lefts = ends
-    name_rows(axes, [name for name, _ in rows] if named else (), f"{len(rows)} {what}s, most on top")
+    name_rows(axes, [name for name, _ in rows] if named else (), together(len(rows), f"{what}s, most on top"))
     axes.set_xlabel(unit.label("whole run"))
     made.legend(loc="outside lower left", ncols=2)
     return made
+
+
+def together(count: int, what: str) -> str:
+    """Return what so many rows are that have no names; neighbours of very many are drawn as one."""
+    each = spans(count, STEPS)[0][1]
+    return f"{count:,} {what}{f' (means of {each})' if each > 1 else ''}"
 
 
 def name_rows(axes: Axes, names: Sequence[str], instead: str) -> None:

@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgeflock.lab.plots.costs import name_rows
+from edgeflock.common.command.crowd import STEPS
+from edgeflock.common.command.units import means, spans
+from edgeflock.lab.plots.costs import name_rows, together
 from edgeflock.lab.plots.curves import SIZE
 from edgeflock.lab.plots.names import elided
 from edgeflock.lab.plots.theme import HUES, INK, NEUTRAL, PAPER, figure
@@ -120,11 +122,14 @@ def bars(values: Sequence[tuple[str, float]], what: str) -> Figure:
         axes.barh(range(len(values)), [value for _, value in values], 0.75, color=BLUE, linewidth=0)
     else:
         steps = sorted((value for _, value in values), reverse=True)
+        steps = means(steps, spans(len(steps), STEPS))
         axes.stairs(steps, orientation="horizontal", fill=True, color=BLUE, linewidth=0)
     numbers = [value for _, value in values]
     middle = sum(numbers) / len(numbers)
     axes.axvline(middle, color=INK, linewidth=1, linestyle=(0, (3, 2)))
-    name_rows(axes, [name for name, _ in values] if named else (), f"{len(values)} clients, largest on top")
+    name_rows(
+        axes, [name for name, _ in values] if named else (), together(len(values), "clients, largest on top")
+    )
     axes.set_xlabel(f"{what}; dashed: mean, {middle:.4f}")
     if min(numbers) >= 0:
         axes.set_xlim(0, 1.04 * max(numbers) or 1)

@@ -44,6 +44,7 @@ class Chapter:
     missing: list[str]  # what cannot be shown, and why
     recalls: list[tuple[int, str]]  # of each class
     bundles: tables.Table | None
+    spreads: tables.Table | None  # of many clients
     clients: tables.Table | None
     devices: tables.Table | None
     digest: str
@@ -120,6 +121,7 @@ def chapter(album: Album, subject: Subject) -> Chapter:
         missing=missing,
         recalls=[(number, UNKNOWN if share is None else f"{share:.3f}") for number, share in recalls],
         bundles=tables.bundles(history),
+        spreads=tables.spreads(history),
         clients=tables.clients(history),
         devices=tables.devices(history),
         digest=digest,

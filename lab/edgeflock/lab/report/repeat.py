@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from edgeflock.client.config import ClientConfig
+from edgeflock.common.command.crowd import everybody, is_crowd
 from edgeflock.common.command.flags import to_arguments
 from edgeflock.common.command.options import public
 from edgeflock.common.errors import UsageError
@@ -63,7 +64,8 @@ def _processes(lab: LabConfig, clients: int) -> list[str]:
 
 def _client(config: ServerConfig, work: Options, names: Sequence[str]) -> str:
     """Return the command of clients as one process: how many host them changes no bit."""
-    given = {"ids": tuple(names), "data_root": config.data_root, **work}
+    given = {"data_root": config.data_root, **work}
+    given |= {} if is_crowd(names) else {"ids": tuple(names)}
     if ":" in config.model:
         given["model"] = config.model
     if code := references(config):
@@ -71,7 +73,8 @@ def _client(config: ServerConfig, work: Options, names: Sequence[str]) -> str:
     own = [] if config.dataset else ["--data=PATH"]
     own += ["--tls-ca=PATH"] if config.tls_cert else []
     own += ["--tls-cert=PATH", "--tls-key=PATH"] if config.tls_client_ca else []
-    return _command(["fl-client"], [*to_arguments(ClientConfig, given), *own])
+    command = _command(["fl-client"], [*to_arguments(ClientConfig, given), *own])
+    return f"# with --id, {everybody(names)}:\n{command}" if is_crowd(names) else command
 
 
 def _command(words: Sequence[str], arguments: Sequence[str]) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from edgeflock.common.command.crowd import by_number, is_crowd, quantiles, standing_out
 from edgeflock.common.command.units import UNKNOWN, amount, decimal
-from edgeflock.lab.history import History, Point
+from edgeflock.lab.history import Client, History, Point
 from edgeflock.lab.plots.names import elided
 from edgeflock.lab.report.key_figures import figures, measured, round_name
 from edgeflock.lab.report.subject import Subject
@@ -135,8 +137,21 @@ def devices(history: History) -> Table | None:
             groups.setdefault((name, *row) if name == "server" else ("", *row), []).append(name)
     if not groups:
         return None
+    if is_crowd(groups):
+        return _kinds(history)
     rows = [(_listed(members), *row[1:]) for row, members in groups.items()]
     return Table(("who", *(title for title, _, _ in shown)), tuple(rows), frozenset(range(len(shown) + 1)))
+
+
+def _kinds(history: History) -> Table:
+    """Return of so many different devices how many have what."""
+    found = {
+        title: by_number(_fact(client.device.get(key), quantity) for client in history.clients)
+        for title, key, quantity in _DEVICE
+    }
+    rows = [(title, value, f"{times:,}") for title, kinds in found.items() for value, times in kinds]
+    known = tuple(row for row in rows if len(found[row[0]]) > 1 or row[1] != UNKNOWN)
+    return Table(("of the devices", "is", "clients"), known, frozenset({0, 1}))
 
 
 def _listed(members: Sequence[str]) -> str:
@@ -152,20 +167,90 @@ def _fact(value: object, quantity: str) -> str:
     return amount(quantity, float(value)) if quantity and isinstance(value, (int, float)) else str(value)
 
 
+@dataclass(frozen=True)
+class _Trait:
+    """A column of the clients' table."""
+
+    title: str
+    of: Callable[[Client], float | None]
+    told: Callable[[float | None], str]
+    said: Callable[[Client], str] | None = None  # in place of the number
+    outstanding: str = (
+        ""  # what somebody is first in that has the most of it; empty: nobody is told apart by it
+    )
+
+    def words(self, client: Client) -> str:
+        return self.said(client) if self.said is not None else self.told(self.of(client))
+
+
 def clients(history: History) -> Table | None:
-    """Return one row for each client: its data, its costs, its verdicts, its score."""
-    if not history.clients:
+    """Return one row for each client: its data, its costs, its verdicts, its score; of a crowd one for each
+    that is among the first in something."""
+    if not (everyone := history.clients):
         return None
+    traits = _traits(history)
+    heads = [trait.title for trait in traits]
+    if not is_crowd(everyone):
+        rows = [(client.name, *(trait.words(client) for trait in traits)) for client in everyone]
+        return Table(("client", *heads), tuple(rows))
+    first_in = {trait.outstanding: trait.of for trait in traits if trait.outstanding}
+    rows = [
+        (client.name, ", ".join(why), *(trait.words(client) for trait in traits))
+        for client, why in standing_out(everyone, first_in)
+    ]
+    return Table(("client", "among the first in", *heads), tuple(rows), frozenset({0, 1}))
+
+
+def spreads(history: History) -> Table | None:
+    """Return how what is known of a crowd's clients lies; None where each of them has a row of its own."""
+    if not is_crowd(history.clients):
+        return None
+    rows = []
+    for trait in _traits(history):
+        if (found := quantiles(map(trait.of, history.clients))) is not None:
+            lies = (found.least, found.tenth, found.median, found.ninetieth, found.most, found.mean)
+            rows.append((trait.title, *map(trait.told, lies), f"{found.known:,}"))
+    heads = ("least", "10 % up to", "median", "90 % up to", "most", "mean", "known of")
+    return Table(("of each client", *heads), tuple(rows))
+
+
+def _traits(history: History) -> list[_Trait]:
+    """Return the columns of which there is something."""
     costs = [one for one in _COSTS if any(client.costs.get(one.name) for client in history.clients)]
     models = sorted({model for client in history.clients for model in client.scores})
-    heads = ("client", "samples", "counted", "not counted", *(one.heading for one in costs))
-    rows = []
-    for client in history.clients:
-        others = {name: times for name, times in client.verdicts.items() if name != "counted"}
-        row = [client.name, amount("count", client.samples), f"{client.verdicts.get('counted', 0)}"]
-        row.append(", ".join(f"{times} {name.replace('_', ' ')}" for name, times in others.items()) or "0")
-        row += [amount(one.quantity, client.costs.get(one.name)) for one in costs]
-        row += [decimal(client.scores[m].value) if m in client.scores else UNKNOWN for m in models]
-        rows.append(tuple(row))
-    titles = tuple(f"{history.figure.name}, {model.replace('_', ' ')}" for model in models)
-    return Table((*heads, *titles), tuple(rows))
+    return [
+        _Trait("samples", lambda client: client.samples, partial(amount, "count")),
+        _Trait("counted", lambda client: client.verdicts.get("counted", 0), _number),
+        _Trait(
+            "not counted", lambda client: sum(_missed(client).values()), _number, _not_counted, "not counted"
+        ),
+        *(_cost(column) for column in costs),
+        *(_score(history, model) for model in models),
+    ]
+
+
+def _number(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.10g}"
+
+
+def _missed(client: Client) -> dict[str, int]:
+    return {name: times for name, times in client.verdicts.items() if name != "counted"}
+
+
+def _not_counted(client: Client) -> str:
+    said = ", ".join(f"{times} {name.replace('_', ' ')}" for name, times in _missed(client).items())
+    return said or "0"
+
+
+def _cost(column: catalogue.Column) -> _Trait:
+    def of(client: Client) -> float | None:
+        return client.costs.get(column.name)
+
+    return _Trait(column.heading, of, partial(amount, column.quantity), outstanding=column.heading)
+
+
+def _score(history: History, model: str) -> _Trait:
+    def of(client: Client) -> float | None:
+        return client.scores[model].value if model in client.scores else None
+
+    return _Trait(f"{history.figure.name}, {model.replace('_', ' ')}", of, decimal)

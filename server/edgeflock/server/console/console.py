@@ -10,15 +10,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from edgeflock.common.command.crowd import some
 from edgeflock.common.command.log import tell_plainly
 from edgeflock.common.command.terminal import Terminal
 from edgeflock.common.command.typed import typed
 from edgeflock.common.wire.address import parse_address
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.console.display import Display
-from edgeflock.server.console.live import some
 from edgeflock.server.console.onward import command
-from edgeflock.server.console.sentences import is_known, sentence
+from edgeflock.server.console.sentences import COMINGS, is_known, sentence
 from edgeflock.server.console.summary import conclude, title
 from edgeflock.server.web import about
 from edgeflock.v1 import aggregator_pb2
@@ -27,7 +27,7 @@ from edgeflock.v1 import control_pb2 as pb
 _LOOK_S, _LEISURELY_S = 0.25, 1.0  # between two looks at the run, on a terminal and else
 _CLIENTS_A_SECOND = 1000  # that are looked at: of many the moment is told less often
 _TOGETHER_S = 0.5  # clients that come or go in so short a time are told in one sentence
-_COMINGS = {"client_joined": "join", "client_left": "are gone"}
+_COMINGS = {name: COMINGS[name] for name in ("client_joined", "client_left")}
 
 
 class ServerConsole:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from edgeflock.common.command.crowd import some
 from edgeflock.common.command.terminal import Line, Piece, length, spark
 from edgeflock.server.console.rows import share
 from edgeflock.server.web.members import doing
@@ -173,12 +174,6 @@ def _who(what: str, names: Sequence[str], style: str) -> Part:
     """Name as many as there is room for, then count them."""
     forms = [[(f"{what} {some(names, most)}", style)] for most in (12, 8, 4, 2, 1)]
     return (*forms, [(f"{len(names)} {what}", style)], ())
-
-
-def some(names: Sequence[str], most: int = 4) -> str:
-    """Name so many at most, and count the others."""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _budgets(status: pb.StatusResponse) -> Part:

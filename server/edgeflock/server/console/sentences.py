@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
+from edgeflock.common.command.crowd import by_number, everybody, is_crowd, some
 from edgeflock.common.command.terminal import safe
 from edgeflock.common.scores import figure_told
 from edgeflock.server.journal.reader import Event
@@ -46,13 +48,36 @@ _SENTENCES: dict[str, str] = {
     "round_discarded": "round {round} is discarded: {reason}",
     "run_ended": "the run is over after round {round} ({kind}): {reason}",
 }
+COMINGS = {  # what many clients do at a time
+    "client_joined": "join",
+    "client_ready": "are ready",
+    "client_left": "are gone",
+    "client_leaving": "leave",
+}
 _COMMITTED = {"round_committed": "round {round} is done", "last_round_committed": "the closing task is done"}
+
+
+def lines(events: Iterable[Event]) -> Iterator[str]:
+    """Yield the lines of a story; a crowd that comes or goes at a time is told of together."""
+    for coming, several in groupby(events, lambda event: event.name in COMINGS):
+        found = list(several)
+        yield from _together(found) if coming and is_crowd(found) else map(line, found)
 
 
 def line(event: Event) -> str:
     """Return when it happened (UTC) and what."""
-    at = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(event.at))
-    return f"{at}  {sentence(event.name, event.fields)}"
+    return _at(event, sentence(event.name, event.fields))
+
+
+def _at(event: Event, words: str) -> str:
+    return f"{time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime(event.at))}  {words}"
+
+
+def _together(events: Sequence[Event]) -> Iterator[str]:
+    for name, doing in COMINGS.items():
+        if found := [event for event in events if event.name == name]:
+            names = dict.fromkeys(str(event.fields.get("client")) for event in found)
+            yield _at(found[0], safe(f"{some([*names])} {doing}")) if len(found) > 1 else line(found[0])
 
 
 def is_known(name: str) -> bool:
@@ -87,9 +112,11 @@ def _committed(done: str, fields: Mapping[str, Any]) -> str:
 
 
 def _word(value: Any) -> Any:
-    """Return a value as it stands in a sentence."""
+    """Return a value as it stands in a sentence; of a crowd some are named, or why is counted."""
+    if isinstance(value, Mapping) and is_crowd(value):
+        return ", ".join(f"{times:,} {why}" for why, times in by_number(map(str, value.values())))
     if isinstance(value, Mapping):
         return ", ".join(f"{name} ({why})" for name, why in value.items())
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "nobody"
+        return everybody([*map(str, value)]) or "nobody"
     return value
