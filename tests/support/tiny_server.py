@@ -152,7 +152,7 @@ class Motion:
             assert await slot.begin() is None
             if rest := made.payload[slot.held :]:
                 assert await slot.append(slot.held, rest, extend(0, made.payload)) is None
-            assert slot.complete() is None
+            assert await slot.complete() is None
 
 
 class Home:

@@ -148,7 +148,7 @@ def test_an_update_that_was_made_from_another_model_is_no_update_of_this_round(t
             assert isinstance(right, Slot)
             assert await right.begin() is None
             assert await right.append(0, made.payload, extend(0, made.payload)) is None
-            assert right.complete() is None
+            assert await right.complete() is None
 
     asyncio.run(asyncio.wait_for(play(), 3 * WAIT_S))
 
@@ -246,7 +246,7 @@ def test_an_update_that_is_not_wanted_is_told_why_and_when_to_come_again(tmp_pat
             gone = "you have no task in round 1"
             assert await refused("c1", header(1, 1)) == Refused(Reason.NO_SUCH_TASK, gone)
             assert await run.intake.download("c1", 1, Scope.SHARED) is None
-            for word in (await slot.begin(), await slot.append(0, b"", 0), slot.complete()):
+            for word in (await slot.begin(), await slot.append(0, b"", 0), await slot.complete()):
                 assert word is not None
                 assert word.reason is Reason.BUSY
             run.engine.opened = None

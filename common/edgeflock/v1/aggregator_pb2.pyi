@@ -497,22 +497,32 @@ class Admission(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
+    GATES_FIELD_NUMBER: _builtins.int
+    GATE_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
     """16 bytes; in every later call"""
     protocol: _builtins.int
     """the revision that is spoken from here on: the newest of both; 0: 1"""
+    gate: _builtins.str
+    """the one of them where this client had better be; empty: here"""
     @_builtins.property
     def run(self) -> Global___Run: ...
+    @_builtins.property
+    def gates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """where clients of this run may connect; ":port" is at the host that answers; empty: only here"""
+
     def __init__(
         self,
         *,
         session: _builtins.bytes = ...,
         run: Global___Run | None = ...,
         protocol: _builtins.int = ...,
+        gates: _abc.Iterable[_builtins.str] | None = ...,
+        gate: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["protocol", b"protocol", "run", b"run", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gate", b"gate", "gates", b"gates", "protocol", b"protocol", "run", b"run", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

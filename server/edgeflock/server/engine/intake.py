@@ -161,7 +161,9 @@ class Intake:
         """Return all that a client may know now, with the model that it `saves`, if there is one."""
         return view_of(self._engine, client_id, saves)
 
-    async def result(self, client_id: str, round: int, scope: Scope) -> ResultDownload | Refused | None:
+    async def result(
+        self, client_id: str, round: int, scope: Scope, *, counted: bool = True
+    ) -> ResultDownload | Refused | None:
         """Return the model after a round as that client keeps it, or its base, if it is offered."""
         if (seat := self._machine.roster.seat_of.get(client_id)) is None:
             return None
@@ -172,14 +174,19 @@ class Intake:
             return undone(self._engine, "write the model", error)
         if found is None:
             return None
-        return ResultDownload(self._engine, self._results, found, self._traffic(client_id))
+        return ResultDownload(self._engine, self._results, found, self._traffic(client_id, counted=counted))
 
     def still_s(self, since: float) -> float:
         """Return for how long nothing of a result has been sent, since some instant at most."""
         return time.monotonic() - max(since, self._results.moved_at)
 
-    async def download(self, client_id: str, round: int, scope: Scope) -> Download | Refused | None:
-        """Return a package of the client's task, if it has one in that round, or why it cannot be made."""
+    async def download(
+        self, client_id: str, round: int, scope: Scope, *, counted: bool = True
+    ) -> Download | Refused | None:
+        """Return a package of the client's task, if it has one in that round, or why it cannot be made.
+
+        If its bytes are not `counted`, whoever brings them to the client says what passed.
+        """
         seat, opened = self._machine.roster.seat_of.get(client_id), self._engine.opened
         if opened is None or seat is None or round != opened.number or not self._machine.has_task(seat):
             return None
@@ -201,10 +208,12 @@ class Intake:
                     return undone(self._engine, "write your package", error)
         if found is None:
             return None
-        return Download(self._engine, opened, found, self._traffic(client_id))
+        return Download(self._engine, opened, found, self._traffic(client_id, counted=counted))
 
-    async def offer(self, client_id: str, header: Header) -> Slot | Settled | Refused:
-        """Return where an update goes, or the final word on it."""
+    async def offer(
+        self, client_id: str, header: Header, *, counted: bool = True
+    ) -> Slot | Settled | Refused:
+        """Return where an update goes, or the final word on it; `counted` as with a download."""
         seat = self._machine.roster.seat_of.get(client_id)
         if seat is None:
             return Refused(Reason.NO_SUCH_TASK, "you have no seat in this run")
@@ -216,7 +225,7 @@ class Intake:
             entry = await opening.entry(self._means, opened, seat)
         except OSError as error:
             return undone(self._engine, "write your update", error)
-        return Slot(self._engine, opened, seat, header, entry, self._traffic(client_id))
+        return Slot(self._engine, opened, seat, header, entry, self._traffic(client_id, counted=counted))
 
     async def _settled(self, seat: int, header: Header) -> Settled | Refused | None:
         """Return the final word on this very update, if its round has one."""
@@ -268,10 +277,10 @@ class Intake:
         why = f"{conduct.refused} bad updates came from you, the last one {conduct.reason}"
         return Refused(Reason.QUARANTINED, f"you take no part up to and with round {conduct.until}: {why}")
 
-    def _traffic(self, client_id: str) -> Traffic:
+    def _traffic(self, client_id: str, *, counted: bool) -> Traffic:
         """Return what counts somebody's bytes; those of the server's own part cross no wire."""
         book = self._means.bookkeeping.traffic
-        return Traffic() if self._machine.rules.central else book.of(client_id)
+        return book.of(client_id) if counted and not self._machine.rules.central else Traffic()
 
     def admits(self, size_bytes: int) -> bool:
         """Whether so many bytes more may go to clients; if not, the round is over now."""

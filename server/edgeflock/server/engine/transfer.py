@@ -6,6 +6,7 @@ import errno
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from edgeflock.common.errors import FULL, CorruptPayload
 from edgeflock.common.payload.checksum import Buffer
@@ -51,6 +52,22 @@ class Header:
         return self.described.package
 
 
+class Landing(Protocol):
+    """Where one upload goes, here, or at a gate."""
+
+    @property
+    def held(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def full(self) -> bool: ...
+    async def begin(self) -> Refused | None: ...
+    async def append(
+        self, offset: int, data: Buffer, crc32c: int, *, message_bytes: int = 0
+    ) -> Refused | None: ...
+    async def complete(self) -> Refused | None: ...
+
+
 class Slot:
     """Where one upload goes: its entry in the spool, with thread, traffic and budget of bytes.
 
@@ -71,6 +88,15 @@ class Slot:
         self._arrival = entry.arrival
 
     @property
+    def seat(self) -> int:
+        return self._seat
+
+    @property
+    def limit(self) -> int:
+        """The most bytes that an update of the round may have."""
+        return self._opened.work.upload_limit
+
+    @property
     def held(self) -> int:
         """Bytes that are here, and good."""
         return self._arrival.held
@@ -89,12 +115,24 @@ class Slot:
         """Take the header down; what is held of this very update stays."""
         if over := self._over():
             return over
-        scalars = self._header.package.scalars
-        stated = {name: int(scalars[name]) for name in ("samples", "steps")}
-        header, costs = self._header, {**stated, **self._header.costs}
-        self._opened.state(self._seat, costs, header.used_up, header.held_up_s, header.busy_s)
-        self._arrival = self._entry.begin(header.described.to_bytes())
+        self._state()
+        self._arrival = self._entry.begin(self._header.described.to_bytes())
         return None if self.size else await self._on_disk(self._arrival.note)
+
+    def lies_at(self, path: str) -> Refused | None:
+        """All of it lies in that file, whole and checked by whoever wrote it: the round has this update."""
+        if over := self._over():
+            return over
+        self._state()
+        self._entry.lies_at(path, self._header.described.to_bytes())
+        self._engine.received(self._seat, self._header.described)
+        return None
+
+    def _state(self) -> None:
+        scalars, header = self._header.package.scalars, self._header
+        stated = {name: int(scalars[name]) for name in ("samples", "steps")}
+        costs = {**stated, **header.costs}
+        self._opened.state(self._seat, costs, header.used_up, header.held_up_s, header.busy_s)
 
     async def append(
         self, offset: int, data: Buffer, crc32c: int, *, message_bytes: int = 0
@@ -107,7 +145,7 @@ class Slot:
         self._engine.admits()  # if not, the round is over now
         return refused or self._over()
 
-    def complete(self) -> Refused | None:
+    async def complete(self) -> Refused | None:
         """All is here: from now on the round has this update."""
         if over := self._over():
             return over
@@ -149,6 +187,7 @@ class Download:
         self._engine, self._opened, self._broadcast = engine, opened, broadcast
         self._traffic = traffic
         self.package = broadcast.package
+        self.shared = broadcast.shared
 
     async def message(self, offset: int, size: int) -> bytes | Refused:
         """Return the message with the bytes from there on, at most so many, or why there is none."""
@@ -172,6 +211,7 @@ class ResultDownload:
         self._engine, self._results, self._broadcast = engine, results, broadcast
         self._traffic = traffic
         self.package = broadcast.package
+        self.shared = broadcast.shared
 
     async def message(self, offset: int, size: int) -> bytes | Refused:
         """Return the message with the bytes from there on, at most so many, or why there is none."""

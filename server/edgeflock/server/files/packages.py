@@ -31,7 +31,7 @@ class Broadcast:
         self._descriptor = -1
         self._descriptor = os.open(path, os.O_RDONLY)  # stays good when the file is removed
         self._messages: OrderedDict[tuple[int, int], bytes] = OrderedDict()
-        self._shared = shared  # what is one client's alone is not kept: memory must not grow with the clients
+        self.shared = shared  # what is one client's alone is not kept: memory must not grow with the clients
         small = shared and package.size_bytes <= INLINE
         self.inline = os.pread(self._descriptor, package.size_bytes, start) if small else b""
 
@@ -42,7 +42,7 @@ class Broadcast:
     def message(self, offset: int, size: int) -> bytes:
         """Return the serialised FetchResponse with the chunk that begins at offset."""
         message = self._make(offset, size)
-        if self._shared:
+        if self.shared:
             self._messages[offset, size] = message
             while len(self._messages) > _CACHED_MESSAGES:
                 self._messages.popitem(last=False)

@@ -254,6 +254,13 @@ class SpoolEntry:
         """Mark the payload as complete and checked; nothing more is written."""
         self.arrival.complete = True
 
+    def lies_at(self, path: str, header: bytes) -> None:
+        """The update is in a file that somebody else has written, to its end, and now leaves alone."""
+        self.arrival.give_up()
+        self.files = SpoolFiles(path, self.files.log)
+        self.arrival = Arrival(self.files, header)
+        self.arrival.complete = True
+
     def retire(self) -> None:
         """Take no more bytes, the round is over: its files may become those of another."""
         self.arrival.give_up()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -15,11 +16,13 @@ from edgeflock.common.run import RunDescription
 from edgeflock.common.wire.messages import run_to_wire
 from edgeflock.common.wire.transport import SMALL_CHUNK
 from edgeflock.server.core.refusal import Refused
-from edgeflock.server.engine.intake import Intake
+from edgeflock.server.engine.intake import Intake, Settled
+from edgeflock.server.engine.transfer import Slot
 from edgeflock.server.engine.views import ClientView
 from edgeflock.server.service import certificates
-from edgeflock.server.service.download import Fetching
+from edgeflock.server.service.download import Fetching, find
 from edgeflock.server.service.flow import CreditPool, Patience
+from edgeflock.server.service.gate_book import GateBook
 from edgeflock.server.service.join import (
     Differing,
     check_code,
@@ -32,7 +35,7 @@ from edgeflock.server.service.join import (
 from edgeflock.server.service.refusals import OFFENCES, UNKNOWN_SESSION, RefusalCount, to_wire
 from edgeflock.server.service.sessions import DuplicateId, Session, Sessions
 from edgeflock.server.service.stated import of_device, of_progress, of_round
-from edgeflock.server.service.upload import Delivery, StreamEnded, Uploads, read_in_time
+from edgeflock.server.service.upload import Delivery, StreamEnded, Uploads, header_of, read_in_time
 from edgeflock.server.service.views import inline, view_to_wire
 from edgeflock.v1 import aggregator_pb2 as pb
 
@@ -57,19 +60,25 @@ class AggregatorService:
         run: RunDescription,
         pool: CreditPool,
         *,
+        gates: GateBook | None = None,
         certified: bool = False,
         same_code: bool = False,
     ) -> None:
         self._intake, self._sessions, self.pool = intake, sessions, pool
+        self._gates = gates or GateBook()
         self._run, self._message, self._brief = run, run_to_wire(run), run_to_wire(run, whole=False)
         self._certified = certified  # clients show certificates, with their ids
         self._same_code, self._differing = same_code, Differing(intake.note)
-        self._fetching, self._uploads = Fetching(intake), Uploads(intake, pool)
+        self._fetching, self._uploads = Fetching(), Uploads(pool, intake.bytes_left)
         self.refusals = RefusalCount(intake.note)
 
     # ------------------------------------------------------------------------------------- Join
 
     async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinResponse:
+        return self.join(request, certificates.names_of(context) if self._certified else ())
+
+    def join(self, request: pb.JoinRequest, names: Sequence[str], *, gate: str = "") -> pb.JoinResponse:
+        """Take a client in, which shows a certificate of these names; `gate`: by way of which it comes."""
         session = Session(
             client_id=request.client_id,
             instance_id=request.instance_id,
@@ -77,8 +86,9 @@ class AggregatorService:
             saves=request.saves[:_LONGEST_WISH],
             software=request.software[:40],
             device=of_device(request.device),
+            gate=gate,
         )
-        if refused := self._refuse_join(request, context) or self._admit(session):
+        if refused := self._refuse_join(request, names) or self._admit(session):
             self.refusals.add(request.client_id or "?", refused)
             return pb.JoinResponse(refusal=to_wire(refused))
         self._sessions.forget_strangers(self._intake.seated, self._intake.free)
@@ -89,13 +99,15 @@ class AggregatorService:
         self._differing.tell(session.client_id, code_differences(request, self._run))
         run = self._brief if request.digests else self._message
         admission = pb.Admission(session=session.token, run=run, protocol=revision(request) or 0)
+        admission.gates.extend(self._gates.addresses)
+        admission.gate = self._gates.home(session.client_id, gate)
         return pb.JoinResponse(admission=admission)
 
-    def _refuse_join(self, request: pb.JoinRequest, context: Context) -> Refused | None:
+    def _refuse_join(self, request: pb.JoinRequest, shown: Sequence[str]) -> Refused | None:
         if refused := check_join(request, _SOFTWARE):
             return refused
-        if self._certified and not certificates.allows(context, request.client_id):
-            names = ", ".join(certificates.names_of(context))[:200] or "nobody"
+        if self._certified and not certificates.allow(shown, request.client_id):
+            names = ", ".join(shown)[:200] or "nobody"
             sentence = f"your certificate is for {names}, not for a client {request.client_id!r}"
             return Refused(Reason.WRONG_CERTIFICATE, sentence)
         return (
@@ -113,8 +125,14 @@ class AggregatorService:
 
     # ------------------------------------------------------------------------------------ Watch
 
-    async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.WatchResponse]:
-        session = self._session(request)
+    async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncGenerator[pb.WatchResponse]:
+        async with aclosing(self.watch(request)) as views:
+            async for view in views:
+                yield view
+
+    async def watch(self, request: pb.WatchRequest) -> AsyncGenerator[pb.WatchResponse]:
+        """Yield what a client is told of the run, until there is no more to tell."""
+        session = self.session(request)
         if session is None:
             yield pb.WatchResponse(refusal=to_wire(UNKNOWN_SESSION))
             return
@@ -136,7 +154,8 @@ class AggregatorService:
             session.changed.clear()
             view = self._intake.view(session.client_id, session.saves)
             if view != last:
-                payload = 0 if last is not None and last.work is view.work else inline(view)
+                known = bool(session.gate) or (last is not None and last.work is view.work)
+                payload = 0 if known else inline(view)  # a gate has it, for all of its clients
                 if payload and not self._intake.admits(payload):
                     continue  # the round is over, and with it the task
                 response = pb.WatchResponse(view=view_to_wire(view, with_payload=bool(payload)))
@@ -161,14 +180,11 @@ class AggregatorService:
     async def Fetch(
         self, request: pb.FetchRequest, context: Context
     ) -> AsyncIterator[pb.FetchResponse | bytes]:
-        session = self._session(request)
+        session = self.session(request)
         if session is None:
             yield pb.FetchResponse(refusal=to_wire(UNKNOWN_SESSION))
             return
-        download = await self._fetching.find(session, request)
-        if download is None:
-            words = f"there is nothing, or no longer, for you to fetch of round {request.round}"
-            download = Refused(Reason.NO_SUCH_PACKAGE, words)
+        download = await find(self._intake, session.client_id, request)
         if isinstance(download, Refused):
             self.refusals.add(session.client_id, download)
             yield pb.FetchResponse(refusal=to_wire(download))
@@ -186,18 +202,28 @@ class AggregatorService:
             await context.write(pb.DeliverResponse(refusal=to_wire(first)))
             return
         header = first.header
-        session = self._session(header, first.ByteSize())
+        session = self.session(header, first.ByteSize())
         if session is None:
             await context.write(pb.DeliverResponse(refusal=to_wire(UNKNOWN_SESSION)))
             return
+        delivery = Delivery(self._uploads, session, partial(self.offer, session, header), context)
+        if refused := await delivery.run():
+            self.refuse_update(session, refused)
+            await delivery.say(pb.DeliverResponse(refusal=to_wire(refused)))
+
+    async def offer(
+        self, session: Session, header: pb.UpdateHeader, *, counted: bool = True
+    ) -> Slot | Settled | Refused:
+        """Return where an update goes, or the final word on it; raises MalformedMessage."""
         if header.HasField("previous"):
             self._intake.stated(session.client_id, header.previous.round, of_round(header.previous))
-        delivery = Delivery(self._uploads, session, header, context)
-        if refused := await delivery.run():
-            self.refusals.add(session.client_id, refused)
-            if refused.reason in OFFENCES:
-                self._intake.offended(session.client_id, refused.reason)
-            await delivery.say(pb.DeliverResponse(refusal=to_wire(refused)))
+        return await self._intake.offer(session.client_id, header_of(header), counted=counted)
+
+    def refuse_update(self, session: Session, refused: Refused) -> None:
+        """Note that an update was refused, and whether that was an offence."""
+        self.refusals.add(session.client_id, refused)
+        if refused.reason in OFFENCES:
+            self._intake.offended(session.client_id, refused.reason)
 
     async def _first(self, context: Context) -> pb.DeliverRequest | Refused:
         """Return the message with the header that a delivery begins with, or why it ends."""
@@ -212,7 +238,11 @@ class AggregatorService:
     # --------------------------------------------------------------------------- Report and Leave
 
     async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportResponse:
-        session = self._session(request)
+        return self.report(request)
+
+    def report(self, request: pb.ReportRequest) -> pb.ReportResponse:
+        """Take what a client says of itself."""
+        session = self.session(request)
         if session is None:
             return pb.ReportResponse(refusal=to_wire(UNKNOWN_SESSION))
         if not self._intake.seated(session.client_id):
@@ -245,7 +275,11 @@ class AggregatorService:
         return None
 
     async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveResponse:
-        session = self._session(request)
+        return self.leave(request)
+
+    def leave(self, request: pb.LeaveRequest) -> pb.LeaveResponse:
+        """Let a client go that says so."""
+        session = self.session(request)
         if session is not None:
             self._sessions.remove(session)
             session.superseded = True
@@ -255,7 +289,7 @@ class AggregatorService:
 
     # -------------------------------------------------------------------------------------------
 
-    def _session(self, message: Any, size: int | None = None) -> Session | None:
+    def session(self, message: Any, size: int | None = None) -> Session | None:
         """Return whose message it is, and note that it came."""
         session = self._sessions.find(message.session)
         if session is not None:

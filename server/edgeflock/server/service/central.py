@@ -129,7 +129,7 @@ class CentralTrainer:
                 rest = memoryview(piece).cast("B")[slot.held - offset :]
                 refused = await slot.append(slot.held, rest, running)
             offset = end
-        return refused or slot.complete()
+        return refused or await slot.complete()
 
     def _train(self, work: RoundWork) -> _Trained:
         began, cpu_s = time.monotonic(), time.thread_time()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -71,9 +71,9 @@ async def watch(pair: Pair, tell: Callable[[str], None]) -> None:
         await asyncio.sleep(_LOOK_EVERY_S)
 
 
-def allows(context: grpc.aio.ServicerContext[Any, Any], client_id: str) -> bool:
-    """Whether the certificate of a connection is for that id, or for the host of it."""
-    return any(re.fullmatch(rf"{re.escape(name)}(-\d+)?", client_id) for name in names_of(context))
+def allow(names: Iterable[str], client_id: str) -> bool:
+    """Whether a certificate of these names is for that id, or for the host of it."""
+    return any(re.fullmatch(rf"{re.escape(name)}(-\d+)?", client_id) for name in names)
 
 
 def names_of(context: grpc.aio.ServicerContext[Any, Any]) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from typing import Protocol
 
 from edgeflock.common.payload.checksum import GRANULE
-from edgeflock.common.payload.package import Scope
+from edgeflock.common.payload.package import Package, Scope
+from edgeflock.common.reason import Reason
 from edgeflock.common.wire.messages import SCOPES_BACK, package_to_wire
 from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.server.core.refusal import Refused
@@ -16,35 +18,47 @@ from edgeflock.server.service.refusals import to_wire
 from edgeflock.server.service.sessions import Session
 from edgeflock.v1 import aggregator_pb2 as pb
 
-Found = Download | ResultDownload | Refused | None
+Found = Download | ResultDownload | Refused
+
+
+class Larder(Protocol):
+    """Where the messages of a package come from (engine/transfer.py), here or at a gate."""
+
+    package: Package
+
+    async def message(self, offset: int, size: int) -> bytes | Refused: ...
+
+
+async def find(intake: Intake, client_id: str, request: pb.FetchRequest, *, counted: bool = True) -> Found:
+    """Return the package that is meant, if the client has a task in that round and can ask so for it, or
+    the model that it is offered, or why there is none."""
+    size = request.chunk_bytes
+    if request.offset % GRANULE or size % GRANULE or size > MAX_CHUNK or request.scope not in SCOPES_BACK:
+        return _nothing(request)
+    scope, round = SCOPES_BACK[request.scope], request.round
+    found: Found | None = await intake.download(client_id, round, scope, counted=counted)
+    if found is None and scope in (Scope.RESULT, Scope.BASE):
+        found = await intake.result(client_id, round, scope, counted=counted)
+    if found is None:
+        return _nothing(request)
+    if not isinstance(found, Refused) and request.digest not in (b"", found.package.digest):
+        return _nothing(request)
+    return found
+
+
+def _nothing(request: pb.FetchRequest) -> Refused:
+    words = f"there is nothing, or no longer, for you to fetch of round {request.round}"
+    return Refused(Reason.NO_SUCH_PACKAGE, words)
 
 
 class Fetching:
     """What is on its way to clients."""
 
-    def __init__(self, intake: Intake) -> None:
-        self._intake = intake
+    def __init__(self) -> None:
         self._turns = Turns()
 
-    async def find(self, session: Session, request: pb.FetchRequest) -> Found:
-        """Return the package that is meant, if the client has a task in that round and can ask so for it, or
-        the model that it is offered, or why it cannot be had now."""
-        size = request.chunk_bytes
-        if request.offset % GRANULE or size % GRANULE or size > MAX_CHUNK or request.scope not in SCOPES_BACK:
-            return None
-        scope, client_id = SCOPES_BACK[request.scope], session.client_id
-        found: Found = await self._intake.download(client_id, request.round, scope)
-        if found is None and scope in (Scope.RESULT, Scope.BASE):
-            found = await self._intake.result(client_id, request.round, scope)
-        if isinstance(found, (Download, ResultDownload)) and request.digest not in (
-            b"",
-            found.package.digest,
-        ):
-            return None
-        return found
-
     async def messages(
-        self, session: Session, request: pb.FetchRequest, download: Download | ResultDownload
+        self, session: Session, request: pb.FetchRequest, download: Larder
     ) -> AsyncGenerator[pb.FetchResponse | bytes]:
         """Yield the package from the offset on, as long as its round is open and the budget has room.
 
@@ -63,7 +77,7 @@ class Fetching:
                 session.fetching = None
 
     async def _chunks(
-        self, session: Session, start: int, download: Download | ResultDownload, size: int
+        self, session: Session, start: int, download: Larder, size: int
     ) -> AsyncGenerator[pb.FetchResponse | bytes]:
         whole = download.package.size_bytes
         for offset in range(start, whole, size):

@@ -8,11 +8,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.payload.package import Package
 from edgeflock.server.costs.traffic import Traffic, TrafficBook
-from edgeflock.server.engine.transfer import CLOSED, Slot
+from edgeflock.server.engine.transfer import CLOSED, Landing
 from edgeflock.v1 import aggregator_pb2 as pb
 
 TAKEOVERS, CONTEST_S = 6, 60.0  # so many within so long make a contest, and so long nobody is let in
@@ -69,8 +70,9 @@ class Session:
     superseded: bool = False
     progress: pb.Progress = field(default_factory=pb.Progress)  # as the client said last
     seen: float = field(default_factory=time.monotonic)  # its last call or chunk
-    upload: asyncio.Task[object] | None = None  # the Deliver stream in progress
-    arriving: Slot | None = None  # what that stream fills
+    gate: str = ""  # by way of which it comes; empty: it is connected to this process
+    upload: asyncio.Future[Any] | None = None  # the Deliver stream in progress
+    arriving: Landing | None = None  # what that stream fills
     fetching: tuple[int, int] | None = None  # bytes that were sent of a package on its way, and all
     traffic: Traffic = field(default_factory=Traffic)  # the client's, whatever its session
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -17,8 +18,8 @@ from edgeflock.common.wire.messages import package_from_wire, score_from_wire
 from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.server.core.refusal import Refused
 from edgeflock.server.costs.budget import credible
-from edgeflock.server.engine.intake import Intake, Settled
-from edgeflock.server.engine.transfer import CLOSED, Header, Slot
+from edgeflock.server.engine.intake import Settled
+from edgeflock.server.engine.transfer import CLOSED, Header, Landing
 from edgeflock.server.service.flow import CreditPool, Patience, Stream, Turns
 from edgeflock.server.service.sessions import Session
 from edgeflock.server.service.stated import of_training
@@ -52,24 +53,30 @@ async def read_in_time(context: Context, patience: Patience) -> Any:
         patience.waited(time.monotonic() - began)
 
 
+Found = Landing | Settled | Refused
+
+
 class Uploads:
     """What all uploads share: memory for what is in the air, and turns."""
 
-    def __init__(self, intake: Intake, pool: CreditPool) -> None:
-        self.intake, self.pool, self.turns = intake, pool, Turns()
+    def __init__(self, pool: CreditPool, bytes_left: Callable[[], float]) -> None:
+        self.pool, self.turns, self._bytes_left = pool, Turns(), bytes_left
 
     @property
     def scarce(self) -> bool:
         """Whether what may be in the air is more than the run may still use."""
-        return self.intake.bytes_left() < self.pool.budget
+        return self._bytes_left() < self.pool.budget
 
 
 class Delivery:
     """The server's side of one upload."""
 
-    def __init__(self, uploads: Uploads, session: Session, header: pb.UpdateHeader, context: Context) -> None:
+    def __init__(
+        self, uploads: Uploads, session: Session, find: Callable[[], Awaitable[Found]], context: Context
+    ) -> None:
+        """`find` says where its bytes go, or why they do not."""
         self._uploads, self._session = uploads, session
-        self._header, self._context = header, context
+        self._find, self._context = find, context
 
     async def run(self) -> Refused | None:
         """Serve the stream; return the refusal that ends it, if one does."""
@@ -91,17 +98,17 @@ class Delivery:
         await self._context.write(answer)
 
     async def _serve(self) -> None:
-        match await self._uploads.intake.offer(self._session.client_id, _header_of(self._header)):
+        match await self._find():
             case Refused() as refused:
                 raise StreamEnded(refused)
-            case Settled(round=round, outcome=outcome):
-                await self.say(pb.DeliverResponse(outcome=outcome_to_wire(round, outcome)))
-            case Slot() as slot:
+            case Settled() as settled:
+                await self.say(settled_to_wire(settled))
+            case slot:
                 if not slot.full:
                     await self._take_over()
                     async with self._uploads.turns.one(slot.size):
                         await self._fill(slot)
-                    _go_on(slot.complete())
+                    _go_on(await slot.complete())
                 await self.say(pb.DeliverResponse(received=pb.Received()))
 
     async def _take_over(self) -> None:
@@ -112,7 +119,7 @@ class Delivery:
             old.cancel(_NEWER)
             await asyncio.wait([old], timeout=_STEP_ASIDE_S)
 
-    async def _fill(self, slot: Slot) -> None:
+    async def _fill(self, slot: Landing) -> None:
         _go_on(await slot.begin())
         pool = self._uploads.pool
         stream = pool.admit(slot.held, slot.size)
@@ -128,7 +135,7 @@ class Delivery:
             if self._session.arriving is slot:  # else a newer stream fills it
                 self._session.arriving = None
 
-    async def _take_chunk(self, slot: Slot, stream: Stream, chunk: int, patience: Patience) -> None:
+    async def _take_chunk(self, slot: Landing, stream: Stream, chunk: int, patience: Patience) -> None:
         piece = await self._next(patience)
         size = len(piece.data)
         patience.received(size)
@@ -152,7 +159,7 @@ class Delivery:
         chunk = message.chunk
         return Piece(chunk.offset, memoryview(chunk.data), chunk.crc32c, message.ByteSize())
 
-    async def _offer(self, slot: Slot, stream: Stream, chunk: int) -> None:
+    async def _offer(self, slot: Landing, stream: Stream, chunk: int) -> None:
         limit = min(stream.limit, slot.held + SMALL_CHUNK) if self._uploads.scarce else stream.limit
         await self.say(pb.DeliverResponse(credit=pb.Credit(held=slot.held, limit=limit, chunk_bytes=chunk)))
 
@@ -162,7 +169,12 @@ def _go_on(refused: Refused | None) -> None:
         raise StreamEnded(refused)
 
 
-def _header_of(message: pb.UpdateHeader) -> Header:
+def settled_to_wire(settled: Settled) -> pb.DeliverResponse:
+    """Return the answer to the header of an update that has its final word."""
+    return pb.DeliverResponse(outcome=outcome_to_wire(settled.round, settled.outcome))
+
+
+def header_of(message: pb.UpdateHeader) -> Header:
     """Return what a header says; raises MalformedMessage if it contradicts itself."""
     if len(message.made_from) not in (0, DIGEST_BYTES):
         raise MalformedMessage(f"made_from has {len(message.made_from)} bytes, not {DIGEST_BYTES}")
