@@ -83,12 +83,12 @@ class _Folding:
     def score(self) -> None:
         """pFedMo's l_i of every update."""
         for update in self._updates.values():
-            self._score(self._fold.sums, update)
+            self._score(self._fold.total.sums, update)
 
     def walk(self) -> None:
         """FedADM's distances of the gradients from their mean."""
         for update in self._updates.values():
-            self._half.second(self._fold.sums, update, float(_BATCH))
+            self._half.second(self._fold.total.sums, update, float(_BATCH))
 
 
 def _compare(base: _Folding, ours: _Folding, repeats: int) -> Iterator[Row]:

@@ -126,7 +126,7 @@ def test_a_lost_h_i_is_a_first_participation_and_the_server_says_so(tmp_path: Pa
 
 def test_n_is_everybody_who_was_ready_when_the_round_opened(tmp_path: Path) -> None:
     run = Federation(tmp_path, "feddyn", {"alpha": "2"})
-    half, sums = run.learner.half, run.learner._fold.sums
+    half, sums = run.learner.half, run.learner._fold.total.sums
     sums.reset()
     sums.vectors["delta"].fill_(6.0)  # of two clients
     sums.weights["delta"] = 2.0

@@ -67,7 +67,7 @@ def test_operations_of_a_server_that_trains_are_counted(tmp_path: Path) -> None:
     with FlopCounterMode(display=False) as counter:
         run.round()
     passes = counter.get_total_flops() - sum(counted for _, counted, _ in run.told)
-    prepared = run.learner._fold.sums.round.prepared
+    prepared = run.learner._fold.round.prepared
     assert prepared is not None
     numbers, method = run.learner.state.model.numel(), registry.load("pfedmo")
     steps, samples = (int(prepared.scalars[name]) for name in ("steps", "samples"))

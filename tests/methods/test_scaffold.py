@@ -155,7 +155,7 @@ def test_k_counts_what_a_constant_gradient_moves(steps: int, momentum: float) ->
 
 def test_n_is_everybody_who_was_ready_when_the_round_opened(tmp_path: Path) -> None:
     run = Federation(tmp_path, "scaffold")
-    half, sums = run.learner.half, run.learner._fold.sums
+    half, sums = run.learner.half, run.learner._fold.total.sums
     sums.reset()
     sums.vectors["control"].fill_(6.0)
     state = State({name: torch.zeros_like(vector) for name, vector in run.learner.state.vectors.items()})

@@ -101,7 +101,7 @@ def test_an_empty_client_takes_part_without_weight(bench: Bench) -> None:
     bench.take(1)
     bench.take(3, update(OF, 3, samples=0, scalars={"loss": float("nan")}))
     assert bench.fold([1, 3]) == {}
-    assert bench.learner._fold.sums.updates == 1
+    assert bench.learner._fold.total.sums.updates == 1
     with_empty = bench.commit()
     alone = Bench(bench.folder)
     alone.take(1)
@@ -229,8 +229,10 @@ def test_a_second_walk_sees_the_complete_sum_and_every_update_once(tmp_path: Pat
     bench.take(3, update(OF, 3, samples=0))
     bench.fold([0, 1, 2, 3])
     deltas = [bench.updates[index].tensor(Kind.DELTA) for index in range(3)]
-    total = bench.learner._fold.sums.vectors["delta"]
-    assert bench.learner._fold.sums.scalars["above"] == sum(10.0 * float((d > total).sum()) for d in deltas)
+    total = bench.learner._fold.total.sums.vectors["delta"]
+    assert bench.learner._fold.total.sums.scalars["above"] == sum(
+        10.0 * float((d > total).sum()) for d in deltas
+    )
 
 
 def test_finiteness_of_sums_that_overflow_is_looked_at_closely() -> None:

@@ -281,6 +281,7 @@ METHOD = Method(
     extra_flops=extra_flops,
     caution=caution,
     public_data=True,
+    by_parts=False,  # the fold scores each update with what S0 has trained
     models=(TEACHER, "personal"),
     client_models="local",
 )

@@ -53,6 +53,10 @@ class _BundleKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BundleKind
     """a second model, fetched only by clients that lack it"""
     BUNDLE_KIND_BASE: _BundleKind.ValueType  # 11
     """what is frozen of the model: fetched once by clients that made another one"""
+    BUNDLE_KIND_SUM: _BundleKind.ValueType  # 12
+    """sums over the updates of some clients, before they are divided by their weights"""
+    BUNDLE_KIND_NOTES: _BundleKind.ValueType  # 13
+    """what goes with such sums, as JSON in words of 8 bytes: weights, counts, seats"""
 
 class BundleKind(_BundleKind, metaclass=_BundleKindEnumTypeWrapper):
     """What a bundle holds. Codecs are chosen by kind (see docs/protocol.md)."""
@@ -80,6 +84,10 @@ BUNDLE_KIND_ANCHOR: BundleKind.ValueType  # 10
 """a second model, fetched only by clients that lack it"""
 BUNDLE_KIND_BASE: BundleKind.ValueType  # 11
 """what is frozen of the model: fetched once by clients that made another one"""
+BUNDLE_KIND_SUM: BundleKind.ValueType  # 12
+"""sums over the updates of some clients, before they are divided by their weights"""
+BUNDLE_KIND_NOTES: BundleKind.ValueType  # 13
+"""what goes with such sums, as JSON in words of 8 bytes: weights, counts, seats"""
 Global___BundleKind: _TypeAlias = BundleKind  # noqa: Y015
 
 class _Codec:

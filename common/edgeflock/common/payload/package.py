@@ -24,6 +24,8 @@ class Kind(StrEnum):
     COUNTS = "counts"
     ANCHOR = "anchor"
     BASE = "base"
+    SUM = "sum"
+    NOTES = "notes"
 
 
 class Scope(StrEnum):

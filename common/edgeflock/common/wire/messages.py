@@ -78,7 +78,7 @@ VERDICTS: dict[Verdict, aggregator_pb2.Reason.ValueType] = {
     verdict: REASONS[Reason(verdict)] for verdict in Verdict if verdict is not Verdict.COUNTED
 }
 VERDICTS_BACK = {value: verdict for verdict, value in VERDICTS.items()}
-INTEGERS = (Kind.COUNTERS, Kind.COUNTS)  # kinds that may be int64
+INTEGERS = (Kind.COUNTERS, Kind.COUNTS, Kind.NOTES)  # kinds that may be int64
 
 if set(REASONS_BACK) != set(aggregator_pb2.Reason.values()) - {aggregator_pb2.REASON_UNSPECIFIED}:
     raise RuntimeError("reason.Reason and the wire's Reason differ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import Protocol
 
 import torch
@@ -32,10 +33,19 @@ class Update(Protocol):
 
 
 class Accumulators:
-    """Named sums over the counted updates, divided once at the commit by the sum of their weights."""
+    """Named sums over the counted updates, divided once at the commit by the sum of their weights.
+
+    Every sum is one of parts: what a method calculates from it must be additive, as vectors, weights and
+    scalars are here.
+    """
 
     def __init__(self, layouts: Mapping[str, Layout]) -> None:
-        self.vectors = {name: torch.zeros(layout.elements) for name, layout in layouts.items()}
+        sizes = {name: layout.elements for name, layout in layouts.items()}
+        self.flat = torch.zeros(sum(sizes.values()))  # all vectors, one after the other
+        self.vectors = dict[str, Tensor]()
+        for start, (name, size) in zip(accumulate(sizes.values(), initial=0), sizes.items(), strict=False):
+            self.vectors[name] = self.flat[start : start + size]
+        self.names = tuple(layouts)  # of the vectors that are summed here
         self.weights = dict.fromkeys(layouts, 0.0)
         self.scalars: dict[str, float] = {}
         self.state = State()  # the server's state, which the round started from: read only
@@ -45,11 +55,22 @@ class Accumulators:
         self.forward_samples = 0  # that passed through the model while updates were folded
 
     def reset(self) -> None:
-        for vector in self.vectors.values():
-            vector.zero_()
-        self.weights = dict.fromkeys(self.weights, 0.0)
+        self.flat.zero_()
+        self.weights |= dict.fromkeys(self.names, 0.0)
         self.scalars.clear()
         self.updates = self.operations = self.forward_samples = 0
+
+    def merge(self, other: Accumulators) -> None:
+        """Add the sums over other updates."""
+        if other.names:
+            self.flat.add_(other.flat)
+        for name in other.names:
+            self.weights[name] += other.weights[name]
+        for name, value in other.scalars.items():
+            self.count(name, value)
+        self.updates += other.updates
+        self.operations += other.operations + other.flat.numel()
+        self.forward_samples += other.forward_samples
 
     def add(self, name: str, update: Update, kind: Kind, weight: float, *, norm: bool = False) -> float:
         """Add weight times a bundle of the update; return its squared norm if asked for, else 0."""

@@ -115,14 +115,17 @@ class ServerHalf(Generic[P]):
         return {"delta": self.setting.layout}
 
     def fold(self, sums: Accumulators, update: Update, weight: float) -> None:
-        """S4: add one update; called in ascending roster order. `weight` follows the weighting option.
+        """S4: add one update; called in ascending order of seats. `weight` follows the weighting option.
 
-        `sums.state` and `sums.round` are at hand.
+        `sums` are those of some seats: what they hold must be additive, since they are added to others.
+        Where the method is summed `by_parts`, all that may be read is the update and `sums.round.closing`;
+        else `sums.state` and `sums.round` are at hand, too.
         """
         sums.add("delta", update, Kind.DELTA, weight)
 
     def second(self, sums: Accumulators, update: Update, weight: float) -> None:
-        """The second walk over the spool (FedADM)."""
+        """The second walk over the spool (FedADM): vectors and weights in `sums` are those of the sum of all,
+        to be read; what is counted is added to its scalars."""
 
     def commit(self, state: State, sums: Accumulators, round: Round) -> dict[str, float]:
         """S5: turn the sums into the next state, in place, and return metrics of the round."""
@@ -286,6 +289,9 @@ class Method:
     own_momentum: bool = False  # the run's momentum must be 0
     any_optimizer: bool = False  # its mathematics hold whatever steps the clients make: AdamW, too
     public_data: bool = False  # the server trains on data of its own, and scores on others
+    # Whether a process that has a part of the updates, and neither the server's state nor what S0 has made of
+    # it, can sum them. A method with a second walk is asked twice: then it has the sum of all, too.
+    by_parts: bool = True
     central: bool = False  # no client is contacted
     classes: str = ""  # why every sample must be of one class: the end of a sentence; empty: it need not be
     own_steps: bool = False  # it says itself how many a round has: the run's steps and epochs have no effect

@@ -17,6 +17,7 @@ from edgeflock.methods.kit.base import Accumulators, Local, ServerHalf, State, U
 from edgeflock.methods.kit.options import P
 
 HELD = "held"  # by seat: 1 where the server's sum has a share of that client
+CAME, CAME_WITHOUT = 1.0, 2.0  # in the sums, by seat: who has moved, and had his vector or had none
 LOST = "lost_states"
 MOVED = "moved"
 
@@ -47,9 +48,7 @@ class MirrorServer(ServerHalf[P]):
             sums.add(MOVED, update, Kind.DELTA, 1.0)
         if not update.steps:  # nothing has moved
             return
-        sums.vectors[HELD][update.seat] = 1
-        if sums.state.vectors[HELD][update.seat] and not update.scalars.get(HELD, 0.0):
-            sums.count(LOST, 1)
+        sums.vectors[HELD][update.seat] = CAME if update.scalars.get(HELD, 0.0) else CAME_WITHOUT
 
     def moved(self, sums: Accumulators) -> Tensor:
         """Return the plain sum of all deltas, whatever the weights of their mean; ask before that."""
@@ -57,5 +56,7 @@ class MirrorServer(ServerHalf[P]):
 
     def lost(self, state: State, sums: Accumulators) -> dict[str, float]:
         """Call at the commit: note whose shares are held now, return what the log should say."""
-        torch.maximum(state.vectors[HELD], sums.vectors[HELD], out=state.vectors[HELD])
-        return {LOST: sums.scalars[LOST]} if LOST in sums.scalars else {}
+        came, held = sums.vectors[HELD], state.vectors[HELD]
+        lost = float(((came == CAME_WITHOUT) & (held > 0)).sum())
+        held[came > 0] = 1
+        return {LOST: lost} if lost else {}

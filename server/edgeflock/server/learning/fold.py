@@ -1,4 +1,4 @@
-"""The fold: counted updates, in ascending roster order, from the spool into the round's accumulators.
+"""The fold: counted updates, in ascending order of seats, from the spool into the round's sum, a tree.
 
 Folding a prefix while the round is open is a cache (DESIGN rule 2): it is dropped as soon as the counted
 set turns out to be another. Finite numbers are checked once, on the sums: NaN and infinity do not leave
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from edgeflock.common.payload.package import Kind, Package
 from edgeflock.common.verdict import Verdict
 from edgeflock.methods.kit.accumulate import Accumulators
 from edgeflock.methods.kit.base import Round, ServerHalf, State
+from edgeflock.server.learning.partial import Partial
+from edgeflock.server.learning.tree import Tree
 
 Weigh = Callable[[int], float]  # samples -> weight in the mean
 
@@ -66,29 +68,33 @@ class SpooledUpdate:
 
 
 class Fold:
-    """The accumulators of one open round. All calls from one thread."""
+    """The sum of one open round. All calls from one thread."""
 
     def __init__(self, half: ServerHalf[Any], layouts: ModelLayouts, weigh: Weigh) -> None:
         self._half = half
         self._layouts = layouts
         self._weigh = weigh
-        self.sums = Accumulators({**half.sums(), "buffers": layouts.buffers})
-        self.counters = torch.zeros(layouts.counters.elements, dtype=torch.int64)
-        self.folded: list[int] = []  # roster indices; Invariant: what the sums hold, in this order
+        self._named = {**half.sums(), "buffers": layouts.buffers}
+        self._tree = Tree(self.make)
+        self.state = State()  # the server's, which the round started from: read only
+        self.round = Round(0, 0.0, (), {})  # the round that is folded, with what S0 has prepared
+        self.total = self._tree.root()  # of the counted set, once that is folded
+        self.folded: list[int] = []  # seats; Invariant: what the tree holds, in this order
         self.malformed: set[int] = set()  # of the open round: nothing of ours has encoded these
+
+    def make(self) -> Partial:
+        """Return an empty sum of this run's shape."""
+        return Partial(self._named, self._layouts.counters)
 
     def open(self, state: State, round: Round) -> None:
         """Begin a round."""
-        self.sums.state, self.sums.round = state, round
+        self.state, self.round = state, round
         self.malformed.clear()
         self.reset()
 
     def reset(self) -> None:
-        self.sums.reset()
-        self.counters.zero_()
+        self._tree.reset()
         self.folded.clear()
-        self.loss, self.samples = 0.0, 0  # of all together
-        self.steps = 0  # of who has done most
 
     def advance(self, cohort: Collection[int], updates: Mapping[int, SpooledUpdate]) -> None:
         """Fold ahead: as far as the members of the cohort are here without a gap."""
@@ -99,7 +105,9 @@ class Fold:
                 self.malformed.add(self.folded[-1])  # with which nothing is expected that begins so
 
     def _advance(self, expected: list[int], updates: Mapping[int, SpooledUpdate]) -> None:
-        if self.folded != expected[: len(self.folded)]:
+        if self.folded == expected:
+            return
+        if self._tree.closed or self.folded != expected[: len(self.folded)]:
             self.reset()
         for seat in expected[len(self.folded) :]:
             if seat not in updates:
@@ -111,7 +119,7 @@ class Fold:
 
         Raises NonFinite if every update is finite and their sum is not.
         """
-        self.advance(counted, updates)
+        self._finish(counted, updates)
         rejected = {seat: Verdict.MALFORMED for seat in sorted(self.malformed & set(counted))}
         if not self._finite():
             bad = [seat for seat in self.folded if not updates[seat].finite()]
@@ -119,41 +127,58 @@ class Fold:
                 raise NonFinite("every update is finite, but their sum is not")
             rejected |= dict.fromkeys(bad, Verdict.NON_FINITE)
             self.reset()
-            self.advance(set(counted) - set(bad), updates)
-        if self._half.second_walk and not self.sums.round.closing:
-            self._walk_again(updates)
+            self._finish(set(counted) - set(bad), updates)
+        if self._half.second_walk and not self.round.closing:
+            self.total.sums.merge(self.walk_again(self.total, self.folded, updates).sums)
         return rejected
+
+    def _finish(self, counted: Collection[int], updates: Mapping[int, SpooledUpdate]) -> None:
+        self.advance(counted, updates)
+        self.total = self._tree.root()
 
     def _add(self, update: SpooledUpdate) -> None:
         self.folded.append(update.seat)
+        part = self._tree.leaf(update.seat)
+        part.seats.append(update.seat)
         if not update.samples:  # an empty shard: weight 0, and not one of |S|
             return
-        weight = self._weigh(update.samples)
-        self.sums.updates += 1
-        if self.sums.round.closing:
-            self._half.fold_closing(self.sums, update, weight)
+        weight, sums = self._weigh(update.samples), self._with_round(part.sums)
+        sums.updates += 1
+        if self.round.closing:
+            self._half.fold_closing(sums, update, weight)
             return
-        self._half.fold(self.sums, update, weight)
-        self._add_buffers(update, weight)
-        self.loss += update.samples * update.scalars["loss"]
-        self.samples += update.samples
-        self.steps = max(self.steps, update.steps)
+        self._half.fold(sums, update, weight)
+        self._add_buffers(part, update, weight)
+        part.loss += update.samples * update.scalars["loss"]
+        part.samples += update.samples
+        part.steps = max(part.steps, update.steps)
 
-    def _add_buffers(self, update: SpooledUpdate, weight: float) -> None:
+    def _add_buffers(self, part: Partial, update: SpooledUpdate, weight: float) -> None:
         if self._layouts.buffers.elements:
-            self.sums.add("buffers", update, Kind.BUFFERS, weight)
+            part.sums.add("buffers", update, Kind.BUFFERS, weight)
         if self._layouts.counters.elements:
-            torch.maximum(self.counters, update.tensor(Kind.COUNTERS), out=self.counters)
+            torch.maximum(part.counters, update.tensor(Kind.COUNTERS), out=part.counters)
 
-    def _walk_again(self, updates: Mapping[int, SpooledUpdate]) -> None:
-        for seat in self.folded:
-            update = updates[seat]
+    def walk_again(
+        self, total: Partial, seats: Iterable[int], updates: Mapping[int, SpooledUpdate]
+    ) -> Partial:
+        """Let the method see these updates again beside the sum of all; return what it counts of them."""
+        tree = Tree(total.beside)
+        for seat in sorted(seats):
+            part, update = tree.leaf(seat), updates[seat]
+            part.seats.append(seat)
             if update.samples:
-                self._half.second(self.sums, update, self._weigh(update.samples))
+                self._half.second(self._with_round(part.sums), update, self._weigh(update.samples))
+        return tree.root()
+
+    def _with_round(self, sums: Accumulators) -> Accumulators:
+        sums.state, sums.round = self.state, self.round
+        return sums
 
     def _finite(self) -> bool:
-        scalars = [self.loss, *self.sums.scalars.values(), *self.sums.weights.values()]
-        return all(map(math.isfinite, scalars)) and all(map(finite, self.sums.vectors.values()))
+        sums = self.total.sums
+        scalars = [self.total.loss, *sums.scalars.values(), *sums.weights.values()]
+        return all(map(math.isfinite, scalars)) and finite(sums.flat)
 
 
 def finite(flat: Tensor) -> bool:

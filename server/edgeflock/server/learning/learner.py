@@ -346,7 +346,7 @@ class Learner:
 
         Raises NonFinite if what was prepared, or the sum, is not finite.
         """
-        prepared, number = self._fold.sums.round.prepared, self._fold.sums.round.number
+        prepared, number = self._fold.round.prepared, self._fold.round.number
         if prepared is not None and not all(map(finite, prepared.vectors.values())):
             raise NonFinite(
                 f"round {number}: what {self.method.name} trains on the server holds NaN or infinity"
@@ -366,7 +366,7 @@ class Learner:
             return True
         with foreign(f"what {self.method.name} trains on the server"):
             prepared = self.half.prepare(self.state, replace(round, plan=self.plan(round)))
-        self._fold.sums.round = replace(round, prepared=prepared)
+        self._fold.round = replace(round, prepared=prepared)
         return prepared is not None
 
     def hurry(self) -> None:
@@ -389,16 +389,16 @@ class Learner:
         return self._metrics
 
     def _move(self, round: Round) -> dict[str, float]:
+        total = self._fold.total
         if round.closing:
             answered = replace(round, cohort=tuple(self._fold.folded))
-            return self.half.commit_closing(self.state, self._fold.sums, answered) or {}
-        metrics = {"loss": self._fold.loss / self._fold.samples} if self._fold.samples else {}
+            return self.half.commit_closing(self.state, total.sums, answered) or {}
+        metrics = {"loss": total.loss / total.samples} if total.samples else {}
         drawn = self._drawn(round.number)
-        if self._fold.sums.updates:
+        if total.sums.updates:
             self._average_buffers()
-            prepared = self._fold.sums.round.prepared
-            told = replace(round, prepared=prepared, costs={**round.costs, **drawn})
-            metrics |= self.half.commit(self.state, self._fold.sums, told) or {}
+            told = replace(round, prepared=self._fold.round.prepared, costs={**round.costs, **drawn})
+            metrics |= self.half.commit(self.state, total.sums, told) or {}
         if drawn:
             metrics[SIMULATED.name] = drawn["round_s"]
             self.state.scalars[_USED] = drawn["time"]
@@ -409,8 +409,8 @@ class Learner:
 
         Nothing where the passes of the model are not known and there were some.
         """
-        sums = self._fold.sums
-        did = sums.round.prepared.scalars if sums.round.prepared is not None else {}
+        sums, prepared = self._fold.total.sums, self._fold.round.prepared
+        did = prepared.scalars if prepared is not None else {}
         if not did and not sums.forward_samples:
             return {SERVER_FLOPS.name: float(sums.operations)}
         if self._terms.passes is None:
@@ -430,15 +430,15 @@ class Learner:
         lasts as long as who has most to do."""
         if self._terms.clock is None:
             return {}
-        steps, rest = self._terms.clock.drawn(self.setting.seed, round, self._fold.steps)
+        steps, rest = self._terms.clock.drawn(self.setting.seed, round, self._fold.total.steps)
         used = self.simulated()["time"] + steps + rest
         return {"train_s": steps, "round_s": steps + rest, "time": used}
 
     def _average_buffers(self) -> None:
         if self.layouts.buffers.elements:
-            self.state.vectors["buffers"].copy_(self._fold.sums.mean("buffers"))
+            self.state.vectors["buffers"].copy_(self._fold.total.sums.mean("buffers"))
         if self.layouts.counters.elements:
-            self.state.vectors["counters"].copy_(self._fold.counters)
+            self.state.vectors["counters"].copy_(self._fold.total.counters)
 
     def state_after(self, round: int, checkpoints: Checkpoints, digests: tuple[str, str] | None) -> State:
         """Return the state after a committed round: this one, or what the disk has of an earlier one.
