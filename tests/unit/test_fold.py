@@ -169,7 +169,7 @@ def test_a_malformed_update_is_named_and_left_out(bench: Bench, ahead: bool) -> 
     for index in range(4):
         bench.take(index, broken(index) if index in (0, 2) else None)
     if ahead:
-        bench.learner.advance(range(4), bench.updates)
+        bench.learner.advance(tuple(range(4)), bench.updates)
     assert bench.fold([0, 1, 2, 3]) == {0: Verdict.MALFORMED, 2: Verdict.MALFORMED}
     clean = Bench(bench.folder)
     for index in (1, 3):

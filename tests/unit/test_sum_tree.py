@@ -182,11 +182,11 @@ def test_up_to_64_seats_are_one_sequence(fleet: Fleet) -> None:
 def test_folding_ahead_and_a_restart_leave_no_trace(fleet: Fleet) -> None:
     """The fold runs ahead as updates arrive; a new process folds what lies in the spool; some never come."""
     seats = with_gaps(200, upto=400)
-    fold, here, dice = fleet.fold(), dict[int, SpooledUpdate](), random.Random(1)
+    fold, here, dice, asked = fleet.fold(), dict[int, SpooledUpdate](), random.Random(1), tuple(seats)
     for seat in dice.sample(seats, len(seats)):
         here[seat] = fleet.update(seat)
         if dice.random() < 0.3:
-            fold.advance(seats, dict(here))
+            fold.advance(asked, here)
     assert fold.folded
     late = set(dice.sample(seats, 20))
     for counted in (seats, [seat for seat in seats if seat not in late], seats):

@@ -21,7 +21,7 @@ log = structlog.get_logger()
 async def fold_ahead(means: Means, opened: OpenRound, cohort: Collection[int]) -> None:
     """Fold what is complete without a gap while the rest is on its way."""
     began = time.monotonic()
-    await means.threads.compute(means.learner.advance, cohort, dict(opened.updates))
+    await means.threads.compute(means.learner.advance, cohort, opened.updates)  # which only grow
     means.bookkeeping.time_line.add(opened.number, "fold_busy", time.monotonic() - began)
 
 

@@ -81,6 +81,8 @@ class Fold:
         self.total = self._tree.root()  # of the counted set, once that is folded
         self.folded: list[int] = []  # seats; Invariant: what the tree holds, in this order
         self.malformed: set[int] = set()  # of the open round: nothing of ours has encoded these
+        self._cohort: tuple[int, ...] | None = None  # which `_expected` was made of: once for all arrivals
+        self._expected: list[int] = []  # Invariant: `folded` is how it begins
 
     def make(self) -> Partial:
         """Return an empty sum of this run's shape."""
@@ -90,6 +92,7 @@ class Fold:
         """Begin a round."""
         self.state, self.round = state, round
         self.malformed.clear()
+        self._cohort = None
         self.reset()
 
     def reset(self) -> None:
@@ -100,18 +103,24 @@ class Fold:
         """Fold ahead: as far as the members of the cohort are here without a gap."""
         while True:
             try:
-                return self._advance(sorted(set(cohort) - self.malformed), updates)
+                return self._advance(self._expect(cohort), updates)
             except CorruptPayload:  # of the update that was about to be added
                 self.malformed.add(self.folded[-1])  # with which nothing is expected that begins so
+                self._cohort = None
+
+    def _expect(self, cohort: Collection[int]) -> list[int]:
+        """Return who is to be folded, in order, and forget what is folded of others."""
+        if cohort is not self._cohort:
+            self._cohort = cohort if isinstance(cohort, tuple) else None
+            self._expected = sorted(set(cohort) - self.malformed)
+            if self.folded != self._expected[: len(self.folded)]:
+                self.reset()
+        return self._expected
 
     def _advance(self, expected: list[int], updates: Mapping[int, SpooledUpdate]) -> None:
-        if self.folded == expected:
-            return
-        if self._tree.closed or self.folded != expected[: len(self.folded)]:
+        if self._tree.closed and len(self.folded) < len(expected):
             self.reset()
-        for seat in expected[len(self.folded) :]:
-            if seat not in updates:
-                return
+        while len(self.folded) < len(expected) and (seat := expected[len(self.folded)]) in updates:
             self._add(updates[seat])
 
     def finish(self, counted: Collection[int], updates: Mapping[int, SpooledUpdate]) -> dict[int, Verdict]:
