@@ -16,7 +16,7 @@ from support.processes import Flock, Program, mounted
 RANGES = {
     "--rounds": ("0", "-1", "1.5", "many", ""),
     "--clients": ("0", "1000001"),
-    "--cohort": ("-1", "5"),
+    "--cohort": ("-1", "5", "3..", "0..3", "4..2", "2..5", "some"),
     "--clock": ("fast", "simulated:", "simulated:c=0", "simulated:c=1,d=1"),
     "--participation": ("offline",),
     "--seed": ("-1", "1e3"),

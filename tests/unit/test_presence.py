@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.effects import Announce, FoldRound, PrepareRound
-from edgeflock.server.core.events import Offline, Online, ResumedRound, TaskRefused
+from edgeflock.server.core.events import Offline, Online, Ready, ResumedRound, Started, TaskRefused
 from edgeflock.server.core.phases import Phase
 from edgeflock.server.core.roster import RETURN_S
 from support.desk import Desk, back
@@ -169,3 +169,65 @@ def test_cohorts_are_those_of_a_run_in_which_nobody_ever_left_while_absences_are
         return [effect.cohort for effect in desk.of(PrepareRound)]
 
     assert cohorts(blink=True) == cohorts(blink=False)
+
+
+# ----------------------------------------------------------------------- all who are here, LEAST..MOST
+
+
+def test_a_range_asks_all_who_are_here_up_to_its_most() -> None:
+    desk = Desk(6, cohort=4, least=2, min_updates=1, rounds=9).gather()
+    assert len(desk.machine.current.cohort) == 4
+    away(desk, "c0", "c1", "c2")
+    desk.pass_time(60.0)
+    desk.deliver(*desk.machine.current.cohort)
+    desk.post(Online("c1", desk.now))
+    desk.deliver(3, 4, 5)
+    asked = [effect.cohort for effect in desk.of(PrepareRound)]
+    assert asked[1:] == [(3, 4, 5), (1, 3, 4, 5)], "who is away is not asked, be the round small"
+
+
+def test_with_fewer_than_its_least_a_range_waits_and_goes_on_when_somebody_comes() -> None:
+    desk = Desk(4, cohort=4, least=3, min_updates=1, rounds=9).gather()
+    away(desk, "c0", "c1")
+    desk.pass_time(60.0)
+    desk.deliver(2, 3)
+    assert (desk.machine.phase, desk.machine.pause) == (Phase.COMMITTED, "too few clients are online")
+    desk.post(Online("c1", desk.now))
+    assert (desk.machine.phase, desk.machine.current.cohort) == (Phase.OPEN, (1, 2, 3))
+
+
+def test_a_blink_changes_no_cohort_of_a_range() -> None:
+    desk = Desk(4, cohort=4, least=2, min_updates=1, rounds=9).gather()
+    away(desk, "c0")
+    desk.deliver(1, 2, 3)
+    desk.post(Online("c0", desk.now))
+    desk.deliver(0)
+    away(desk, "c3")
+    desk.deliver(0, 1, 2)
+    desk.pass_time(30.0)
+    desk.post(Online("c3", desk.now))
+    desk.deliver(3)
+    assert [effect.cohort for effect in desk.of(PrepareRound)] == [(0, 1, 2, 3)] * 3
+
+
+def test_an_online_run_with_a_range_begins_with_its_least() -> None:
+    desk = Desk(5, cohort=4, least=2, min_updates=1, rounds=9, online=True)
+    desk.post(Started(0.0))
+    for seat, name in enumerate(("z", "a")):
+        assert desk.machine.phase is Phase.GATHERING
+        desk.post(Online(name, 0.0))
+        desk.post(Ready(seat, 10, 0.0))
+    assert desk.machine.current.cohort == (0, 1)
+
+
+def test_a_range_with_extra_members_closes_with_its_most() -> None:
+    desk = Desk(6, cohort=3, least=2, over_select=2, min_updates=1, rounds=9).gather()
+    members = desk.machine.current.cohort
+    assert len(members) == 5
+    desk.deliver(*members[:3])
+    assert desk.of(FoldRound) == [FoldRound(1, members[:3])]
+    away(desk, "c0", "c1", "c2", "c3")
+    desk.pass_time(60.0)
+    desk.deliver(*(set(desk.machine.current.cohort) - {0, 1, 2, 3}))
+    desk.deliver(4, 5)
+    assert desk.of(FoldRound)[-1].counted == (4, 5)

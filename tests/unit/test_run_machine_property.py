@@ -92,6 +92,7 @@ class World(RuleBasedStateMachine):
         wanted=st.sampled_from([None, 0.9]),
         good=st.integers(1, 8),
         grace=st.sampled_from([0.0, 4.0, 60.0]),
+        least=st.integers(0, 2),
     )
     def begin(
         self,
@@ -109,12 +110,14 @@ class World(RuleBasedStateMachine):
         wanted: float | None,
         good: int,
         grace: float,
+        least: int,
     ) -> None:
         self.run = Rules(
             rounds=rounds,
             clients=4,
             cohort=cohort,
-            min_updates=min(minimum, cohort),
+            min_updates=min(minimum, least or cohort, cohort),
+            least=min(least, cohort),
             over_select=min(spare, 4 - cohort),
             deadline_s=10.0,
             grace_s=grace,

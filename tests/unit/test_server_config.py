@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from socket import gethostname
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from edgeflock.common.command.kinds import SPAN
 from edgeflock.common.command.options import options
 from edgeflock.common.command.settings_file import identity_difference
 from edgeflock.common.errors import EdgeflockError, UsageError
@@ -16,6 +18,7 @@ from edgeflock.methods.kit.base import Method, Training
 from edgeflock.server.config import ServerConfig, listen_address
 from edgeflock.server.files.run_toml import from_toml, to_toml
 from edgeflock.server.start import resolve as resolving
+from edgeflock.server.start.build import build_rules
 from edgeflock.server.start.resolve import combine, here_only, resolve
 
 PERSISTENT = Method(
@@ -193,6 +196,30 @@ def test_another_method_is_told_before_the_options_of_either(tmp_path: Path, mor
     )
     with pytest.raises(UsageError, match="unknown method 'fedproks': did you mean 'fedprox'"):
         combine({"run_dir": tmp_path, "method": "fedproks"})
+
+
+def test_a_cohort_may_be_a_range_and_comes_back_from_the_run_directory(tmp_path: Path) -> None:
+    config = started(tmp_path, clients=8, cohort="3..8")
+    assert (config.cohort, config.min_updates) == ("3..8", 2)
+    assert combine({"run_dir": tmp_path}) == config
+    rules = build_rules(config)
+    assert (rules.least, rules.cohort, rules.min_updates) == (3, 8, 2)
+    assert (build_rules(resolve(ServerConfig(clients=8, cohort=8))).least, SPAN.read("5..5")) == (0, 5)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"cohort": "3..9"}, "--cohort is '3..9', allowed is at most --clients, which is 8"),
+        ({"cohort": "3..8", "min_updates": 4}, "allowed is at most the least of the cohort, which is 3"),
+        ({"cohort": "3..8", "over_select": 1}, "allowed is at most --clients - --cohort, which is 0"),
+        ({"cohort": "3..8", "cohort_lines": ("c0",), "rounds": 1}, "--cohort is 3..8, give one of them"),
+        ({"cohort": "3..8", "method": "pfedmo"}, "in every round: --cohort is 3..8 of --clients 8"),
+    ],
+)
+def test_a_range_that_cannot_be_is_refused_in_a_sentence(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        resolve(ServerConfig(clients=8, **given))
 
 
 def test_a_cohort_script_is_part_of_the_run_and_not_its_path(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from edgeflock.common.command.kinds import (
     PAIRS,
     PATH,
     SECONDS,
+    SPAN,
     TEXT,
+    ends,
 )
 from edgeflock.common.command.log import log_format_option, log_level_option
 from edgeflock.common.command.options import option
@@ -118,12 +120,12 @@ class ServerConfig:
         allowed=between(1, 1_000_000, "an integer"),
         identity=True,
     )
-    cohort: int = option(
+    cohort: int | str = option(
         0,
-        INTEGER,
-        "clients per round; 0 is all",
+        SPAN,
+        "clients per round; 0 is all; 3..8 is all who are here, at least 3, at most 8",
         group=_RUN,
-        allowed=at_least(0, "an integer"),
+        allowed=Range(lambda span: ends(span)[0] >= 0, "an integer >= 0, or a range such as 3..8"),
         identity=True,
     )
     participation: str = option(

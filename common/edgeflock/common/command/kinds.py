@@ -24,6 +24,7 @@ _WORDS = {
     "no": False,
     "off": False,
 }
+_SPAN = re.compile(r"(\d{1,9})\.\.(\d{1,9})", re.ASCII)
 _PAIR = re.compile(r"([A-Za-z][\w.-]*[<>]?)=(.*)", re.DOTALL)  # mae<=0.5 too
 
 
@@ -65,6 +66,25 @@ def _integer(text: str) -> int:
     if not re.fullmatch(r"[+-]?\d{1,18}", text):
         raise ValueError(text)
     return int(text)
+
+
+def _span(text: str) -> int | str:
+    """Read a number, or the least and the most of something, which stay a text: 3..8."""
+    match = _SPAN.fullmatch(text)
+    if not match:
+        return _integer(text)
+    least, most = int(match[1]), int(match[2])
+    if not 1 <= least <= most:
+        raise ValueError(text)
+    return f"{least}..{most}" if least < most else most
+
+
+def ends(span: int | str) -> tuple[int, int]:
+    """Return the least and the most of a SPAN; of a number both are that."""
+    if isinstance(span, int):
+        return span, span
+    least, _, most = span.partition("..")
+    return int(least), int(most)
 
 
 def seconds(text: str) -> float:
@@ -137,6 +157,12 @@ def _words(value: Any) -> tuple[str, ...]:
 
 TEXT = ValueKind("a text", "TEXT", _text, lambda value: _text(_exact(str)(value)))
 INTEGER = ValueKind("an integer", "N", _integer, _exact(int))
+SPAN = ValueKind(
+    "an integer, or a range such as 3..8",
+    "N|LEAST..MOST",
+    _span,
+    lambda value: _span(value) if isinstance(value, str) else _exact(int)(value),
+)
 NUMBER = ValueKind("a number", "X", _number, lambda value: _number(_exact(int, float)(value)))
 SECONDS = ValueKind("a time such as 30s, 10m or 12h", "TIME", seconds, _seconds_value)
 FLAG = ValueKind("true or false", "", _flag, _exact(bool))

@@ -40,8 +40,8 @@ class Options(TypedDict, total=False):
     the task's first]"""
     clients: int | None
     """clients of the roster  [default: 4]"""
-    cohort: int | None
-    """clients per round; 0 is all  [default: 0]"""
+    cohort: int | str | None
+    """clients per round; 0 is all; 3..8 is all who are here, at least 3, at most 8  [default: 0]"""
     participation: str | None
     """draw cohorts from the fixed roster, or from those who are online  [default: roster]"""
     cohort_script: Place | None

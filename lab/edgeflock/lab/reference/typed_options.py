@@ -17,6 +17,7 @@ from edgeflock.server.config import ServerConfig
 _MODULE = "edgeflock.lab.notebook.options"
 _TYPES = {
     kinds.INTEGER: "int",
+    kinds.SPAN: "int | str",
     kinds.NUMBER: "float",
     kinds.SECONDS: "float | str",
     kinds.FLAG: "bool",

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Sequence
 
 from edgeflock import methods
+from edgeflock.common.command.kinds import ends
 from edgeflock.common.command.units import UNKNOWN, amount, counted, decimal
 from edgeflock.common.scores import ACCURACY
 from edgeflock.lab.findings.groups import Group
@@ -73,8 +74,10 @@ def sentence(history: History) -> str:
 
 
 def _who(config: ServerConfig) -> str:
-    if not config.central and config.cohort and config.cohort < config.clients:
-        return f"{config.cohort} of {config.clients} clients per round"
+    least, most = ends(config.cohort)
+    if not config.central and 0 < least < config.clients:
+        asked = f"{most}" if least == most else f"{least} to {most}"
+        return f"{asked} of {config.clients} clients per round"
     return _clients(config)
 
 

@@ -125,8 +125,13 @@ class Roster:
         """Whether those are here who are needed to open the round after that one."""
         if self._rules.online:
             able = self._rules.clients - len(self._conduct.held(committed + 1))
-            return len(self._candidates(committed + 1)) >= min(self._rules.cohort, able)
-        return bool(self.names) and (committed > 0 or len(self.ready) == self._rules.clients)
+            return len(self._candidates(committed + 1)) >= min(self._rules.least or self._rules.cohort, able)
+        if not self.names or (not committed and len(self.ready) < self._rules.clients):
+            return False
+        candidates = self._candidates(committed + 1)
+        return not self._rules.least or len(candidates - self.away()) >= min(
+            self._rules.least, len(candidates)
+        )
 
     def choose(self, round: int) -> RoundOpened:
         """Return the round with its cohort."""
@@ -146,9 +151,9 @@ class Roster:
         return self._draw(-round, self._candidates(round) - set(cohort), wanted)
 
     def _draw(self, round: int, able: set[int], size: int) -> tuple[int, ...]:
-        """Return so many, ascending: who is away only where the others are not enough."""
+        """Return so many, ascending: who is away only where the others are not enough for a whole cohort."""
         seed, here = self._rules.seed, able - self.away()
-        if len(here) >= size or len(here) == len(able):
+        if len(here) >= size or len(here) == len(able) or self._rules.least:
             return select(seed, round, here, size)
         return tuple(sorted({*here, *select(seed, round, able - here, size - len(here))}))
 

@@ -15,6 +15,7 @@ class Rules:
     clients: int  # seats
     cohort: int  # members of a round
     min_updates: int
+    least: int = 0  # rounds ask all who are here, at least so many, at most a cohort; 0: always a cohort
     seed: int = 0
     over_select: int = 0
     deadline_s: float = 600.0

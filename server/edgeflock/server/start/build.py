@@ -11,6 +11,7 @@ import structlog
 import torch
 
 from edgeflock.common import constants
+from edgeflock.common.command.kinds import ends
 from edgeflock.common.datasets.kit import augment
 from edgeflock.common.datasets.kit.augment import Augmentation
 from edgeflock.common.flat import Change, FlatModel
@@ -186,7 +187,8 @@ def client_tests(config: ServerConfig) -> tuple[str, ...]:
 
 def is_partial(config: ServerConfig) -> bool:
     """Whether rounds ask a part of the clients."""
-    members = min((len(line.split()) for line in config.cohort_lines), default=config.cohort)
+    least, _ = ends(config.cohort)
+    members = min((len(line.split()) for line in config.cohort_lines), default=least)
     return config.participation == "online" or 0 < members < config.clients
 
 
@@ -246,10 +248,12 @@ def build_rules(config: ServerConfig) -> Rules:
             method=config.method,
             tests=build_tests(config),
         )
+    least, most = ends(config.cohort)
     return Rules(
         rounds=config.rounds,
         clients=config.clients,
-        cohort=config.cohort or config.clients,
+        cohort=most or config.clients,
+        least=least if isinstance(config.cohort, str) else 0,
         min_updates=config.min_updates,
         seed=config.seed,
         over_select=config.over_select,

@@ -11,7 +11,7 @@ from socket import gethostname
 from typing import Any
 
 from edgeflock.common.command import extras
-from edgeflock.common.command.kinds import duration
+from edgeflock.common.command.kinds import duration, ends
 from edgeflock.common.command.options import check, public
 from edgeflock.common.command.settings_file import identity_difference
 from edgeflock.common.datasets.kit import augment
@@ -255,33 +255,45 @@ def _with_training(config: ServerConfig, method: Method) -> ServerConfig:
 
 
 def _with_cohort(config: ServerConfig) -> ServerConfig:
-    if config.cohort > config.clients:
+    if ends(config.cohort)[1] > config.clients:
         raise BadValue("--cohort", config.cohort, f"at most --clients, which is {config.clients}")
     if config.participation == "roster":
         config = replace(config, cohort=config.cohort or config.clients)
     if config.cohort_script is not None:
         config = replace(config, cohort_lines=read_cohort_script(config.cohort_script))
-    if config.cohort_lines and config.participation == "online":
-        raise UsageError("--cohort-script needs --participation roster: it names clients of the fixed roster")
-    lines = len(config.cohort_lines)
-    if 0 < lines < config.rounds:
-        raise UsageError(f"--cohort-script has {lines} lines, one per round, --rounds is {config.rounds}")
-    if config.cohort and config.cohort + config.over_select > config.clients:
-        raise BadValue(
-            "--over-select",
-            config.over_select,
-            f"at most --clients - --cohort, which is {config.clients - config.cohort}",
-        )
+    _check_script(config)
+    _, most = ends(config.cohort)
+    if most and most + config.over_select > config.clients:
+        allowed = f"at most --clients - --cohort, which is {config.clients - most}"
+        raise BadValue("--over-select", config.over_select, allowed)
     return config
+
+
+def _check_script(config: ServerConfig) -> None:
+    """Hold a cohort script to what goes with it."""
+    if not config.cohort_lines:
+        return
+    if config.participation == "online":
+        raise UsageError("--cohort-script needs --participation roster: it names clients of the fixed roster")
+    if isinstance(config.cohort, str):
+        raise UsageError(f"--cohort-script names every cohort: --cohort is {config.cohort}, give one of them")
+    lines = len(config.cohort_lines)
+    if lines < config.rounds:
+        raise UsageError(f"--cohort-script has {lines} lines, one per round, --rounds is {config.rounds}")
+
+
+def least_members(config: ServerConfig) -> int:
+    """Return how many clients a round asks at least."""
+    least, _ = ends(config.cohort)
+    return min((len(line.split()) for line in config.cohort_lines), default=least or config.clients)
 
 
 def _with_participation(config: ServerConfig, method: Method) -> ServerConfig:
     """Fill min_updates; hold a method that needs everybody to that."""
-    members = min(
-        (len(line.split()) for line in config.cohort_lines), default=config.cohort or config.clients
-    )
+    members = least_members(config)
     if config.min_updates > members:
-        raise BadValue("--min-updates", config.min_updates, f"at most the cohort, which is {members}")
+        of = "the least of the cohort" if isinstance(config.cohort, str) else "the cohort"
+        raise BadValue("--min-updates", config.min_updates, f"at most {of}, which is {members}")
     if not method.full_participation:
         return replace(config, min_updates=config.min_updates or (members + 1) // 2)
     every = f"{method.name} needs every client in every round"
