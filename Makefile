@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run demo test test-long faults hour promises papers mutants lint format bench stubs check-stubs check-wire compose pi clean distclean
+.PHONY: help setup run demo test test-long faults hour promises papers mutants lint format bench stubs check-stubs check-wire lock sbom audit compose pi clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -89,6 +89,15 @@ check-stubs: $(STAMP)  ## compare the committed stubs with freshly generated one
 
 check-wire: $(STAMP)  ## compare the wire with the last one that was kept (proto/breaking.py --keep keeps this one)
 	$(BIN)/python proto/breaking.py
+
+lock: $(STAMP)  ## renew deploy/supply/*.lock: what an installation takes, by version and SHA-256
+	@sh deploy/supply/lock.sh
+
+sbom: $(STAMP)  ## build/sbom.json: what the image holds, with licences, as CycloneDX
+	@sh deploy/supply/sbom.sh
+
+audit: $(STAMP)  ## known holes of what is locked, as far as those who know of them can be reached
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python deploy/supply/audit.py deploy/supply/base.lock deploy/supply/torch.lock
 
 compose:  ## a server and clients in containers (make fails with 2 whatever failed; deploy/compose.sh with its code)
 	@sh deploy/compose.sh

@@ -67,3 +67,42 @@ def test_every_pin_lies_within_the_declared_range(machine: str) -> None:
     ]
     assert [str(one) for one in wanted if version[canonicalize_name(one.name)] not in one.specifier] == []
     assert len([pin for pin in pins if pin.name == "torch" and pin.marker and pin.marker.evaluate(on)]) == 1
+
+
+def locked(*names: str) -> dict[str, list[str]]:
+    """Return the locked lines, "name==version ; marker", each with its hashes."""
+    packages: dict[str, list[str]] = {}
+    hashes: list[str] = []
+    for line in "".join((ROOT / "deploy/supply" / name).read_text() for name in names).splitlines():
+        if row := re.match(r"([a-z0-9-]+==.+?) *\\?$", line):
+            packages[row[1]] = hashes = []
+        elif found := re.search(r"--hash=(sha256:[0-9a-f]{64})", line):
+            hashes.append(found[1])
+    return packages
+
+
+def test_the_locks_name_what_a_server_needs_by_pinned_version_and_hash() -> None:
+    packages = locked("base.lock", "torch.lock", "uv.lock")
+    assert [line for line, hashes in packages.items() if not hashes] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = {
+        Requirement(line).name
+        for line in (*project["dependencies"], *project["optional-dependencies"]["server"])
+    }
+    assert asked <= {Requirement(line).name for line in packages}
+    pins = {
+        (canonicalize_name(pin.name), str(pin.specifier))
+        for pin in map(
+            Requirement, re.findall(r"^[A-Za-z0-9].*$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+        )
+    }
+    unpinned = {Requirement(line).name for line in locked("base.lock", "uv.lock")} - {
+        name for name, _ in pins
+    }
+    assert unpinned == set()
+    wrong = [
+        line
+        for line in map(Requirement, packages)
+        if line.name in dict(pins) and (line.name, str(line.specifier)) not in pins
+    ]
+    assert wrong == []
