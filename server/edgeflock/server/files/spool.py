@@ -3,8 +3,9 @@
 Per member two files. `NNNNNN.data` is the payload, reserved at its full size when the round opens;
 `NNNNNN.log`
 is the update's header and one mark (end, running checksum) for every chunk: the payload is good up
-to the last mark whose checksum it has. Files of the round before last are used again: writing into pages
-that exist costs a quarter of writing into new ones.
+to the last mark whose checksum it has, and before the first that is none. Files of the round before last are
+used again: writing into pages that exist costs a quarter of writing into new ones, and a file system may look
+long for the place of a new file where many have just been removed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from edgeflock.common.payload.checksum import Buffer, extend
 from edgeflock.common.payload.description import CorruptDescription, Description
 
 _MARK = struct.Struct("<QI")
+_NO_MARK = bytes(_MARK.size)  # behind the last one: what follows is of a round before
 _HEAD = struct.Struct("<II")  # size and checksum of the header that follows
 _READ_BYTES = 4 << 20
 _OTHERS_S = 1.0  # for a write that was cut off to be through
@@ -88,7 +90,7 @@ class Arrival:
             self._data, self._log = self._open()
         _pwrite(self._data, data, offset)
         mark = _MARK.pack(offset + len(data), running)
-        _pwrite(self._log, mark, self._log_end)  # over what a full disk left of an attempt before
+        _pwrite(self._log, mark + _NO_MARK, self._log_end)  # over what a full disk left of an attempt before
         self._log_end += len(mark)
         self.held += len(data)
         self.running = running
@@ -97,15 +99,14 @@ class Arrival:
         """Open both files; with nothing held, the log begins anew with the header."""
         self._close()
         self._make_room()
-        fresh = os.O_TRUNC if not self.held else 0
         with contextlib.ExitStack() as undo:  # a full disk may be met many times
             data = os.open(self._files.data, os.O_WRONLY | os.O_CREAT, 0o600)
             undo.callback(os.close, data)
-            log = os.open(self._files.log, os.O_WRONLY | os.O_CREAT | fresh, 0o600)
+            log = os.open(self._files.log, os.O_WRONLY | os.O_CREAT, 0o600)
             undo.callback(os.close, log)
             if not self.held:
                 head = _HEAD.pack(len(self.header), extend(0, self.header)) + self.header
-                _pwrite(log, head, 0)
+                _pwrite(log, head + _NO_MARK, 0)
                 self._log_end = len(head)
             undo.pop_all()
         return data, log
@@ -327,24 +328,27 @@ class Spool:
         return SpoolEntry(SpoolFiles(f"{folder}/{seat:06d}.data", f"{folder}/{seat:06d}.log", size_bytes))
 
     def _recycle(self, old: int, folder: str, members: Collection[int]) -> None:
-        """Make the folder of a round out of an old one: its data files are used again, its logs are not."""
+        """Make the folder of a round out of an old one: its files are used again, by whomever."""
         building, lent = f"{self.root}/.new", self._lent.pop(old, {})
         shutil.rmtree(building, ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
             os.rename(self._folder(old), building)
         os.makedirs(building, exist_ok=True)
-        spare = []
-        for name in sorted(os.listdir(building)):
+        spare: dict[str, list[str]] = {"data": [], "log": []}
+        here, wanted = set(os.listdir(building)), {f"{seat:06d}" for seat in members}
+        for name in sorted(here):
             number, _, kind = name.partition(".")
-            if kind != "data" or _is_written(lent.get(int(number))):
+            if kind not in spare or _is_written(lent.get(int(number))):
                 os.unlink(f"{building}/{name}")
-            elif int(number) not in members:
-                spare.append(name)
-        for seat in members:
-            if spare and not os.path.exists(wanted := f"{building}/{seat:06d}.data"):
-                os.rename(f"{building}/{spare.pop()}", wanted)
-        for name in spare:
-            os.unlink(f"{building}/{name}")
+                here.discard(name)
+            elif number not in wanted:
+                spare[kind].append(name)
+        for kind, names in spare.items():
+            for number in sorted(wanted):
+                if names and (name := f"{number}.{kind}") not in here:
+                    os.rename(f"{building}/{names.pop()}", f"{building}/{name}")
+            for name in names:
+                os.unlink(f"{building}/{name}")
         os.rename(building, folder)
 
 
