@@ -15,7 +15,8 @@ from edgeflock.v1 import aggregator_pb2_grpc as rpc
 from support import browser
 from support.browser import Page
 from support.commands import run
-from support.processes import Flock
+from support.large_run import LargeRun, large_run
+from support.processes import Flock, until
 
 EVIL = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
 SHOWN = ("--dashboard=127.0.0.1:0", "--clients=3")
@@ -234,6 +235,34 @@ def test_what_is_typed_is_not_overwritten_and_the_tab_is_right_while_nobody_look
     assert page.text("#bars") == shown_then  # nothing else is drawn for nobody
     server.kill()
     page.wait("() => /^no connection \\d+.100000 · 0.\\d\\d · fedavg$/.test(document.title)")
+
+
+def test_very_many_clients_are_shown_page_by_page_and_found(flock: Flock, context: Any) -> None:
+    """A run at rest of 10,000: rows that are shown do not grow with the clients."""
+    run_dir = large_run(flock.folder / "large", LargeRun(rounds=3))
+    lab = flock.start("fl-lab", "dashboard", str(run_dir), "--dashboard=127.0.0.1:0")
+    url = until(lambda: re.search(r"http://127\.0\.0\.1:\d+/", lab.text), lambda: lab.text).group()
+    page = Page(context, url)
+    found = "text => document.getElementById('found').textContent === text"
+    page.wait(found, "1 to 50 of 10,000")
+    assert page.page.locator("#members tbody tr").count() == 50
+    assert page.text("#versions").startswith("Versions: edgeflock 1.0.0 (7,")
+    assert "10,000 clients" in page.text("#run")
+    page.page.locator("#page-after").click()
+    page.wait(found, "51 to 100 of 10,000")
+    assert page.text("#members tbody th") == "c50"
+    page.page.locator("#members th.cpu button").click()
+    page.wait(found, "1 to 50 of 10,000")
+    page.page.locator("#search").fill("c999")
+    page.wait(found, "11 shown")
+    page.wait("() => document.querySelectorAll('#members tbody tr').length === 11")
+    page.page.locator("#spread-part summary").click()
+    assert page.text("#spread th") == "Of 10,000 clients"
+    page.page.locator("#round").scroll_into_view_if_needed()
+    page.wait("() => document.querySelectorAll('#timeline tbody tr').length === 50")
+    assert "Shown: the 50 that took longest of 500." in page.text("#round-note")
+    page.page.close()
+    assert page.wrong == []
 
 
 def test_hostile_names_are_shown_as_text(flock: Flock, shown: Any) -> None:

@@ -198,7 +198,7 @@ def test_a_client_is_what_the_journal_and_the_server_say_of_it() -> None:
     )
     picture.observe(status(member, open=pb.OpenRound(round=6, phase="open", remaining_s=3)), {})
     shown = clients(picture)["a"]
-    assert shown["device"] == {"machine": "aarch64", "cores": 4}
+    assert shown["device"] == {"machine": "aarch64", "cores": 4, "software": "1"}
     assert (shown["state"], shown["done"], shown["total"]) == ("training", 3, 12)
     assert (shown["up"], shown["cpu"], shown["rss"]) == (102, 4.0, 7)
     assert (shown["counted"], shown["late"], shown["missed"], shown["verdict"]) == (4, 1, 0, "late")

@@ -27,6 +27,7 @@ PAGES = (
     "/readyz",
     "/api/rounds/1",
     "/api/events",
+    "/api/clients",
     "/api/stream",
 )
 
@@ -219,7 +220,7 @@ def test_only_the_files_of_the_page_are_served(tmp_path: Path) -> None:
 def test_what_is_no_number_is_a_sentence(tmp_path: Path) -> None:
     async def talk(served: Served, shown: Web) -> None:
         for text in ("x", "-1", "1e3", "9" * 99, "%D9%A1", "%00", "0x10", "1;2"):
-            for path in ("/api/rounds/", "/api/events?before="):
+            for path in ("/api/rounds/", "/api/events?before=", "/api/clients?skip="):
                 status, answer = await shown.get(path + text)
                 assert (text, status, answer.count("\n")) == (text, 400, 1)
                 assert answer.endswith("a whole number\n")

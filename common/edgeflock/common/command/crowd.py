@@ -55,6 +55,11 @@ class Quantiles:
     most: float
     mean: float
 
+    @property
+    def places(self) -> tuple[float, ...]:
+        """Return what they are, ascending."""
+        return self.least, self.tenth, self.median, self.ninetieth, self.most
+
 
 def quantiles(values: Iterable[float | None]) -> Quantiles | None:
     """Return how these lie; None if nothing is known of anybody."""

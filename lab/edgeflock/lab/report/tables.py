@@ -208,8 +208,7 @@ def spreads(history: History) -> Table | None:
     rows = []
     for trait in _traits(history):
         if (found := quantiles(map(trait.of, history.clients))) is not None:
-            lies = (found.least, found.tenth, found.median, found.ninetieth, found.most, found.mean)
-            rows.append((trait.title, *map(trait.told, lies), f"{found.known:,}"))
+            rows.append((trait.title, *map(trait.told, (*found.places, found.mean)), f"{found.known:,}"))
     heads = ("least", "10 % up to", "median", "90 % up to", "most", "mean", "known of")
     return Table(("of each client", *heads), tuple(rows))
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from edgeflock.common.command.crowd import is_crowd
 from edgeflock.server.costs.catalogue import together
+from edgeflock.server.web.selection import gathered
 from edgeflock.server.web.tail import News
 from edgeflock.v1 import control_pb2 as pb
 
@@ -22,7 +24,7 @@ _LATEST = {
     "energy_source": "energy_source",
 }
 _LEFT: Shown = {"state": "left", "done": 0, "total": 0}
-DEVICE = ("machine", "system", "cores", "memory_bytes", "compute")
+DEVICE = ("machine", "system", "cores", "memory_bytes", "compute", "torch")
 
 
 DOINGS = (  # what a client can be doing
@@ -66,6 +68,8 @@ class Members:
     """All clients by id; every change gives one the next revision."""
 
     def __init__(self) -> None:
+        self.seats = 0  # of the run, as far as that is known
+        self.crowded = False  # there are, or were, too many to be told one by one
         self.revision = 0
         self.cut = 0  # how often all is to be told anew
         self.names: dict[int, str] = {}
@@ -75,13 +79,14 @@ class Members:
         self._joined: dict[str, Shown] = {}  # devices by id, of clients that may have no seat
         self._verdicts: dict[int, Counter[str]] = defaultdict(Counter)
         self._last: dict[int, tuple[int, str]] = {}  # round and verdict of the newest outcome
+        self._gathered: tuple[int, Shown] = (-1, {})  # at a revision
 
     # ------------------------------------------------------------------------- what the journal says
 
     def take(self, news: News) -> None:
         """Take what is new in the journal."""
         for event in news.events:
-            if event.name == "client_joined" and len(self._joined) < _MOST_STRANGERS:
+            if event.name == "client_joined" and len(self._joined) < self.seats + _MOST_STRANGERS:
                 self._joined[str(event.fields.get("client"))] = _device(event.fields)
         for seat, name, samples in news.seats:
             self.names[seat] = name
@@ -161,22 +166,32 @@ class Members:
             seen, before = now - member.unseen_s, self._shown.get(member.client_id, {}).get("seen", 0.0)
             shown["seen"] = before if abs(seen - before) < _SEEN_STEP_S else round(seen, 1)
         if member.HasField("device"):
-            shown["device"] = _device({name: getattr(member.device, name) for name in DEVICE})
+            said = {name: getattr(member.device, name) for name in DEVICE}
+            shown["device"] = _device({**said, "software": member.software})
         return shown
 
     # ------------------------------------------------------------------------- what viewers get
 
     def since(self, revision: int) -> list[Shown]:
-        """Return the clients that changed since then."""
+        """Return the clients that changed since then; of a crowd none."""
+        if self.crowded:
+            return []
         return [self._shown[name] for name, changed in self._revisions.items() if changed > revision]
 
-    def all(self) -> Iterable[Shown]:
+    def all(self) -> Collection[Shown]:
         return self._shown.values()
+
+    def gathered(self) -> Shown:
+        """Return what is told of all of them together."""
+        if self._gathered[0] != self.revision:
+            self._gathered = self.revision, {"each": not self.crowded, **gathered(self.all())}
+        return self._gathered[1]
 
     def _change(self, name: str, values: Shown) -> None:
         before = self._shown.get(name)
         if before is None:
             before = self._shown[name] = {"id": name, "state": "unknown"}
+            self.crowded = self.crowded or is_crowd(self._shown)
         elif values.items() <= before.items():
             return
         self.revision += 1
@@ -185,4 +200,4 @@ class Members:
 
 
 def _device(fields: Mapping[str, Any]) -> Shown:
-    return {name: fields[name] for name in DEVICE if fields.get(name)}
+    return {name: fields[name] for name in (*DEVICE, "software") if fields.get(name)}

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from aiohttp import web
 
-from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.errors import BadValue, EdgeflockError
 from edgeflock.server.web.guard import add_headers, guard, refuse
 from edgeflock.server.web.live import Live
 from edgeflock.server.web.metrics import CONTENT_TYPE, Metrics
+from edgeflock.server.web.selection import Wanted, selected
 from edgeflock.server.web.stream import Streams
 from edgeflock.server.web.timeline import read_events, read_round
 
@@ -74,6 +75,7 @@ class Pages:
         application.router.add_get("/api/stream", self.streams.serve, allow_head=True)
         application.router.add_get("/api/rounds/{round}", self.round)
         application.router.add_get("/api/events", self.events)
+        application.router.add_get("/api/clients", self.clients)
         application.router.add_get("/metrics", self.metrics)
         application.router.add_get("/healthz", self.healthz)
         application.router.add_get("/readyz", self.readyz)
@@ -101,7 +103,8 @@ class Pages:
         if number is None:
             return refuse(400, "a round is a whole number")
         try:
-            found = await asyncio.to_thread(read_round, self._run_dir, number)
+            find = request.query.get("find", "")
+            found = await asyncio.to_thread(read_round, self._run_dir, number, find)
         except EdgeflockError:
             return refuse(503, "the journal cannot be read")
         return _json(found) if found is not None else refuse(404, "there is no such round yet")
@@ -116,6 +119,18 @@ class Pages:
         except EdgeflockError:
             return refuse(503, "the journal cannot be read")
         return _json(found)
+
+    async def clients(self, request: web.Request) -> web.StreamResponse:
+        query = request.query
+        skip = _number(query.get("skip", "0"))
+        if skip is None:
+            return refuse(400, "skip is a whole number")
+        words = {name: query[name] for name in ("show", "find", "by") if name in query}
+        try:
+            wanted = Wanted(**words, down=query.get("down") == "1", skip=skip)
+        except BadValue as error:
+            return refuse(400, str(error))
+        return _json(selected(self._live.picture.members.all(), wanted))
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
         await self._live.look()

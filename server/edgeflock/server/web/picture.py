@@ -63,6 +63,7 @@ class Picture:
         self.sums: Counter[str] = Counter()  # over committed rounds: updates
         self.seconds: Mapping[str, float] = {}  # of the server, by what it did, of all rounds
         self._moments: dict[str, float] = {}
+        self._here: dict[str, int] = {}  # of the open round's clients
 
     @property
     def generation(self) -> str:
@@ -80,6 +81,7 @@ class Picture:
             self._take_line(round, line)
         self.curves.thin()
         self.seconds = news.seconds or self.seconds
+        self.members.seats = self.about.clients
         self.members.take(news)
 
     def _take_event(self, event: Event) -> None:
@@ -141,6 +143,7 @@ class Picture:
     def observe(self, status: pb.StatusResponse | None, server: dict[str, float]) -> None:
         """Take what the server says of this moment, and what its process takes."""
         self.status, self.server = status, server
+        self._here = _updates(status.members) if status is not None else {}
         self.members.observe(status, time.time(), over=self.state() == "finished")
 
     # -------------------------------------------------------------------------------- going out
@@ -155,6 +158,7 @@ class Picture:
             "thinned": thinned,
             "rounds": self.curves.since(0 if thinned else known.curves),
             "clients": self.members.since(known.members),
+            "crowd": self.members.gathered() if fresh or self.members.revision > known.members else {},
             "events": self.story.since(known.events),
             "refused": self.story.refused_since(known.events),
         }
@@ -209,7 +213,7 @@ class Picture:
             "budgets": budgets,
         }
         if status.HasField("open"):
-            told["open"] = self._open(status.open) | _updates(status.members)
+            told["open"] = self._open(status.open) | self._here
         return told
 
     def _open(self, open: pb.OpenRound) -> dict[str, Any]:

@@ -1,10 +1,14 @@
-// The table of clients: filtered, sorted, and only what has changed is written again.
+// The table of clients: filtered, sorted, and only what has changed is written again. Of a crowd the server
+// picks a page of those that are wanted.
 
 import { byId, make, mark, say } from "./dom.js";
 import * as format from "./format.js";
 import { isHere } from "./sentence.js";
+import { showSpread } from "./spread.js";
 
-const MOST_ROWS = 500;
+const PAUSE_MS = 300; // of whoever types
+const SPREAD = [["up", "Up", format.bytes], ["down", "Down", format.bytes], ["cpu", "CPU", format.seconds], ["rss", "Memory", format.bytes], ["temperature", "Heat", (value) => `${value.toFixed(0)} °C`], ["energy", "Energy", (value) => format.amount("energy", value)]];
+const VERSIONS = [["software", "edgeflock "], ["torch", "torch "], ["machine", ""]];
 const WORDS = { training: "training", uploading: "uploading", delivered: "delivered", overdue: "overdue", refused: "refused the task", quarantined: "in quarantine", away: "away", left: "left", waiting: "waits for a seat", preparing: "preparing", idle: "idle", unknown: "unknown" };
 const MOODS = { training: "busy", uploading: "busy", delivered: "good", overdue: "warn", refused: "warn", quarantined: "bad", away: "bad" };
 const VERDICTS = { counted: "", late: "warn" };
@@ -25,38 +29,109 @@ const share = (c) => (c.total ? c.done / c.total : 0);
 export class Clients {
   constructor() {
     this.rows = new Map();
+    this.skip = 0; // clients before the page
     this.sort = { column: 0, down: false };
     this.body = make("tbody", { role: "rowgroup" });
     this.heads = COLUMNS.map(([title], index) => make("th", { scope: "col", role: "columnheader", class: title.toLowerCase() }, make("button", { type: "button", onclick: () => this.sortBy(index) }, title)));
     byId("members").append(make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...this.heads)), this.body);
     this.views = VIEWS.map(([name], index) => {
       const many = make("span");
-      const input = make("input", { type: "radio", name: "view", value: String(index), checked: index === 0, onchange: () => this.draw() });
+      const input = make("input", { type: "radio", name: "view", value: String(index), checked: index === 0, onchange: () => this.begin() });
       const label = make("label", {}, input, `${name} `, many);
       byId("doing").append(label);
       return { input, label, many };
     });
-    byId("search").addEventListener("input", () => this.draw());
+    byId("search").addEventListener("input", () => {
+      clearTimeout(this.typing);
+      this.typing = setTimeout(() => this.begin(), this.store?.crowd.each ? 0 : PAUSE_MS);
+    });
+    byId("page-before").addEventListener("click", () => this.turn(-1));
+    byId("page-after").addEventListener("click", () => this.turn(1));
+  }
+
+  /** What is wanted is another thing: from its first page on. */
+  begin() {
+    this.skip = 0;
+    this.draw();
+  }
+
+  turn(pages) {
+    this.skip = Math.max(0, this.page.skip + pages * this.store.crowd.page);
+    this.draw();
   }
 
   sortBy(column) {
     this.sort = { column, down: this.sort.column === column && !this.sort.down };
-    this.draw();
+    this.begin();
   }
 
   draw(store = this.store) {
     if (!store) return;
     this.store = store;
+    const { crowd } = store;
     const all = [...store.clients.values()];
-    VIEWS.forEach(([, holds], index) => this.showView(this.views[index], all.filter(holds).length));
-    mark(byId("members"), "data-heat", all.some((client) => client.temperature !== undefined || client.throttled) ? "yes" : "");
-    const shown = this.chosen(all);
-    say(byId("found"), shown.length > MOST_ROWS ? `the first ${MOST_ROWS} of ${format.count(shown.length)} are shown` : `${format.count(shown.length)} shown`);
+    VIEWS.forEach(([name, holds], index) => this.showView(this.views[index], crowd.each ? all.filter(holds).length : crowd.views[name]));
+    const hot = crowd.each ? all.some((client) => client.temperature !== undefined || client.throttled) : crowd.spread?.temperature || crowd.throttled;
+    mark(byId("members"), "data-heat", hot ? "yes" : "");
     this.heads.forEach((head, index) => mark(head, "aria-sort", index !== this.sort.column ? "" : this.sort.down ? "descending" : "ascending"));
-    const rows = shown.slice(0, MOST_ROWS).map((client) => this.row(client));
-    if (rows.length !== this.body.children.length || rows.some((row, index) => this.body.children[index] !== row)) this.body.replaceChildren(...rows);
-    for (const id of this.rows.keys()) if (!store.clients.has(id)) this.rows.delete(id);
+    if (crowd.each) this.showEach(this.chosen(all));
+    else this.ask();
+    this.showTogether(crowd);
     this.showRefused(store);
+  }
+
+  showEach(shown) {
+    say(byId("found"), `${format.count(shown.length)} shown`);
+    this.showRows(shown);
+  }
+
+  showRows(clients) {
+    const rows = clients.map((client) => this.row(client));
+    if (rows.length !== this.body.children.length || rows.some((row, index) => this.body.children[index] !== row)) this.body.replaceChildren(...rows);
+    const shown = new Set(clients.map((client) => client.id));
+    for (const id of this.rows.keys()) if (!shown.has(id) && !this.store.clients.has(id)) this.rows.delete(id);
+  }
+
+  /** Ask for a page, if what is wanted or what is known has changed; once at a time. */
+  async ask() {
+    const [wanted, { crowd }] = [this.wanted(), this.store];
+    if (this.asking || (this.page?.wanted === wanted && this.page.crowd === crowd)) return;
+    this.asking = true;
+    try {
+      const answer = await fetch(`/api/clients?${wanted}`);
+      if (!answer.ok) return;
+      this.page = { wanted, crowd, ...(await answer.json()) };
+    } catch {
+      return; // what was seen last stays; the head of the page says that the link is lost
+    } finally {
+      this.asking = false;
+    }
+    this.showPage(this.page);
+    this.draw();
+  }
+
+  wanted() {
+    const show = VIEWS[Number(document.querySelector("input[name=view]:checked").value)][0];
+    const by = COLUMNS[this.sort.column][0].toLowerCase();
+    return new URLSearchParams({ show, by, down: this.sort.down ? "1" : "0", find: byId("search").value.trim(), skip: String(this.skip) }).toString();
+  }
+
+  showPage({ found, skip, clients }) {
+    this.skip = skip;
+    const last = skip + clients.length;
+    say(byId("found"), found > clients.length ? `${format.count(skip + 1)} to ${format.count(last)} of ${format.count(found)}` : `${format.count(found)} shown`);
+    byId("page-before").hidden = byId("page-after").hidden = found <= clients.length;
+    byId("page-before").disabled = !skip;
+    byId("page-after").disabled = last >= found;
+    this.showRows(clients);
+  }
+
+  /** What is told of all: their versions, and of a crowd how they spread. */
+  showTogether(crowd) {
+    const versions = VERSIONS.filter(([name]) => crowd.versions?.[name]?.length).map(([name, title]) => title + format.kinds(crowd.versions[name]));
+    say(byId("versions"), versions.length ? `Versions: ${versions.join("; ")}` : "");
+    byId("spread-part").hidden = !crowd.spread;
+    if (crowd.spread) showSpread(byId("spread"), `Of ${format.count(crowd.seated)} clients`, crowd.spread, SPREAD);
   }
 
   /** A choice of which there is none is hidden, but for the one that is chosen. */

@@ -79,3 +79,9 @@ export function amount(name, value) {
   if (name === "energy") return value >= 1000 ? `${(value / 1000).toFixed(1)} kJ` : `${value.toFixed(0)} J`;
   return duration(value);
 }
+
+/** Kinds with how many are of each; of one kind no number. */
+export const kinds = (found) => found.map(([word, many]) => (found.length > 1 ? `${word} (${count(many)})` : word)).join(", ");
+
+/** Heads of a table of how values lie. */
+export const PLACES = ["least", "10 % up to", "median", "90 % up to", "most"];

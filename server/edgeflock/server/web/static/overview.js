@@ -2,7 +2,7 @@
 
 import { byId, make, mark, say } from "./dom.js";
 import * as format from "./format.js";
-import { here, isHere, nowInWords } from "./sentence.js";
+import { here, nowInWords } from "./sentence.js";
 
 const MOODS = { running: "busy", gathering: "busy", paused: "warn", draining: "warn", finished: "good", unreachable: "bad" };
 const PACE_ROUNDS = 20;
@@ -103,22 +103,19 @@ function forgetBars(holds) {
 function showTiles(store) {
   const { run } = store;
   const row = store.newest();
-  const clients = [...store.clients.values()].filter((client) => "seat" in client);
-  const away = clients.filter((client) => !isHere(client)).length;
+  const { crowd } = store;
   const [best, bestRound, last] = judged(store);
-  const [up, down] = ["up", "down"].map((way) => clients.reduce((all, client) => all + (client[way] ?? 0), 0));
+  const [up, down] = [crowd.up ?? 0, crowd.down ?? 0];
   byId("tiles").hidden = !store.order.length && run.state === "gathering";
   tile(format.name(figureOf(run).name), last === undefined ? "none yet" : format.ratio(last), best === undefined ? "" : `best ${format.ratio(best)} in round ${bestRound}`);
   tile("Training loss", row.loss === undefined ? "none yet" : format.plain(row.loss), "");
   tile("Open round", openRound(run), openDetail(store));
-  const seats = run.seats ?? clients.length;
-  if (run.state === "finished") tile("Clients", `${seats}`, "the run is over");
-  else tile("Clients", `${clients.length - away} of ${seats} online`, doingNow(clients));
+  const seats = format.count(run.seats ?? crowd.seated ?? 0);
+  if (run.state === "finished") tile("Clients", seats, "the run is over");
+  else tile("Clients", `${format.count(crowd.seated_here ?? 0)} of ${seats} online`, doingNow(crowd.views));
   tile("Bytes moved", format.bytes(up + down), `${format.bytes(up)} up, ${format.bytes(down)} down`);
   tile("Time in rounds", format.duration(run.seconds ?? 0), row.seconds === undefined ? "" : `newest round ${format.seconds(row.seconds)}`);
-  const energy = clients.reduce((all, client) => all + (client.energy ?? 0), 0);
-  const sources = new Set(clients.map((client) => client.energy_source).filter(Boolean));
-  if (energy) tile("Energy of clients", format.amount("energy", energy), [...sources].map((source) => (source === "model" ? "stated watts, not measured" : `measured by ${source}`)).join("; "));
+  if (crowd.energy) tile("Energy of clients", format.amount("energy", crowd.energy), crowd.sources.map((source) => (source === "model" ? "stated watts, not measured" : `measured by ${source}`)).join("; "));
   const { server = {} } = run;
   if (server.rss || tiles.has("Server process")) tile("Server process", server.rss ? format.bytes(server.rss) : "–", server.rss ? `${format.plain(server.cpu_percent)} % of a core, ${format.duration(server.cpu_s)} CPU` : "");
 }
@@ -134,11 +131,9 @@ function openDetail(store) {
   return `${open.phase}, for ${format.duration(store.now() - open.began)}${left}`;
 }
 
-function doingNow(clients) {
-  const working = ["training", "uploading", "delivered", "overdue"];
-  const many = working.map((state) => [clients.filter((client) => client.state === state).length, state]);
-  many.push([clients.filter((client) => client.until).length, "in quarantine"]);
-  return many.filter(([number]) => number).map(([number, state]) => `${number} ${state}`).join(", ");
+function doingNow(views) {
+  const said = [...["training", "uploading", "delivered", "overdue"].map((state) => [views[state], state]), [views.quarantined, "in quarantine"]];
+  return said.filter(([number]) => number).map(([number, state]) => `${format.count(number)} ${state}`).join(", ");
 }
 
 const figureOf = (run) => run.figure ?? { name: "accuracy", higher: true };

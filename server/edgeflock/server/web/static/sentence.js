@@ -35,4 +35,4 @@ function updates({ here, cohort, away }) {
 /** Whether a client is connected. */
 export const isHere = (client) => !["away", "left", "unknown"].includes(client.state);
 
-export const here = (store) => [...store.clients.values()].filter(isHere).length;
+export const here = (store) => store.crowd.views.online ?? 0;

@@ -12,7 +12,8 @@ export class Store {
   forget() {
     this.forgetRounds();
     this.known = new Set(); // names of columns, as they came
-    this.clients = new Map();
+    this.clients = new Map(); // each; of a crowd none
+    this.crowd = { each: true, views: {} }; // all together
     this.refused = new Map();
     this.events = []; // by cursor, ascending
   }
@@ -34,13 +35,15 @@ export class Store {
     this.offset = picture.run.now - Date.now() / 1000;
     if (picture.thinned) this.forgetRounds();
     if (picture.rounds) this.takeRounds(picture.rounds);
+    if (picture.crowd) this.crowd = picture.crowd;
+    if (!this.crowd.each) this.clients.clear();
     for (const client of picture.clients ?? []) {
       if (client.state === "gone") this.clients.delete(client.id);
       else this.clients.set(client.id, client);
     }
     for (const entry of picture.refused ?? []) this.refused.set(`${entry.client}\n${entry.reason}`, entry);
     this.addEvents(picture.events ?? []);
-    return { rounds: picture.fresh || Boolean(picture.rounds), clients: picture.fresh || Boolean(picture.clients) };
+    return { rounds: picture.fresh || Boolean(picture.rounds), clients: picture.fresh || Boolean(picture.crowd) };
   }
 
   takeRounds(columns) {

@@ -2,6 +2,7 @@
 
 import { byId, make, say } from "./dom.js";
 import * as format from "./format.js";
+import { showSpread } from "./spread.js";
 
 const PHASES = [["fetch_s", "fetch"], ["train_s", "train"], ["deliver_s", "deliver"], ["wait_s", "wait"]];
 const SERVER = ["select_s", "open_s", "fold_s", "commit_s", "evaluate_s"];
@@ -17,6 +18,7 @@ export class Timeline {
     byId("number").addEventListener("change", (event) => this.go(event.target.valueAsNumber));
     byId("number").addEventListener("blur", () => this.showNumber());
     byId("follow").addEventListener("change", () => this.draw());
+    byId("member").addEventListener("change", () => this.load());
     new IntersectionObserver(([entry]) => { this.seen = entry.isIntersecting; this.draw(); }).observe(byId("round"));
   }
 
@@ -55,7 +57,7 @@ export class Timeline {
     this.showNumber();
     let answer;
     try {
-      answer = await fetch(`/api/rounds/${wanted}`);
+      answer = await fetch(`/api/rounds/${wanted}?${new URLSearchParams({ find: byId("member").value.trim() })}`);
     } catch {
       say(byId("round-note"), this.shown ? `The server is not reached; this is round ${this.shown}, which was seen last.` : "The server is not reached.");
       return;
@@ -70,10 +72,12 @@ export class Timeline {
 
   show(round) {
     this.shown = round.round;
-    this.complete = round.members.length > 0 && round.members.every((member) => member.wait_s !== undefined);
-    const open = round.members.length === 0;
+    this.complete = round.complete;
+    const open = round.count === 0;
     const epoch = round.epoch ? `, epoch ${round.epoch}` : "";
-    say(byId("round-note"), open ? `Round ${round.round} is not committed: its costs come with the commit.` : `Round ${round.round}${epoch}: ${round.members.length} members, and how they spent their time, as they state it${this.complete ? "" : "; what they have not told yet comes with the next round"}.`);
+    say(byId("round-note"), open ? `Round ${round.round} is not committed: its costs come with the commit.` : `Round ${round.round}${epoch}: ${format.count(round.count)} members, and how they spent their time, as they state it${this.complete ? "" : "; what they have not told yet comes with the next round"}.${crowdOf(round)}`);
+    byId("member-part").hidden = byId("round-spread-part").hidden = !round.spread;
+    if (round.spread) showSpread(byId("round-spread"), `Of ${format.count(round.count)} members`, round.spread, PHASES.map(([name, title]) => [name, title, format.seconds]));
     this.showServer(round.server);
     const whole = Math.max(1e-9, ...round.members.map(total));
     const titles = ["Member", "Update", "Time line", ...PHASES.map(([, name]) => name), "CPU", "Up", "Down"];
@@ -88,6 +92,14 @@ export class Timeline {
     const told = [make("p", { class: "title" }, `The server: ${format.seconds(sum)}`), line(parts.map(([index, , value]) => [`s${index}`, value]), sum), make("ul", { class: "legend" }, ...words)];
     byId("server-line").replaceChildren(...(parts.length ? told : []));
   }
+}
+
+/** What became of a crowd's updates, and who of it is shown. */
+function crowdOf({ spread, verdicts, found, members }) {
+  if (!spread) return "";
+  const said = verdicts.map(([verdict, many]) => `${format.count(many)} ${verdict.replaceAll("_", " ")}`).join(", ");
+  const who = members.length < found ? `the ${members.length} that took longest of ${format.count(found)}` : `${format.count(found)}`;
+  return ` Updates: ${said}. Shown: ${who}.`;
 }
 
 const total = (member) => PHASES.reduce((sum, [name]) => sum + (member[name] ?? 0), 0);
