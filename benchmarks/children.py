@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from edgeflock.lab import becoming
 from edgeflock.lab import children as lab
 
 ROOT = Path(__file__).resolve().parent.parent
 _POLL_S = 0.05
 Child = lab.Child
-program = lab.program
+program = becoming.program
 
 
 class Failed(Exception):

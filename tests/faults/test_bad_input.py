@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgeflock.lab.children import program
+from edgeflock.lab.becoming import program
 from support import processes
 from support.processes import Flock, Program, mounted
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.lab.children import program
+from edgeflock.lab.becoming import program
 from faults.conftest import RUN
 from support.lastwords import silent
 from support.processes import Flock, mounted, until

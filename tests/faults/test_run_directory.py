@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeflock.lab.children import program
+from edgeflock.lab.becoming import program
 from faults.conftest import RUN
 from support.processes import Flock, run_to_the_end
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from edgeflock.lab.children import program
+from edgeflock.lab.becoming import program
 from support.processes import Flock, Program
 
 

@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from edgeflock.lab.children import die_with_parent
+from edgeflock.lab.becoming import die_with_parent
 from support import lastwords
 from support.rows import rows
 

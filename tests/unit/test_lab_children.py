@@ -108,7 +108,7 @@ def test_an_interrupt_that_took_popens_lock_along_holds_nobody_up(tmp_path: Path
     """As it does between the lock's `acquire` and what follows it, in every `poll`."""
     with Children(patience_s=0.1) as children:
         child = start(children, tmp_path, "import time; time.sleep(600)")
-        lock = child.process._waitpid_lock  # type: ignore[attr-defined]  # it has no other name
+        lock = child.process._waitpid_lock  # type: ignore[union-attr]  # it has no other name
         assert lock.acquire()
     lock.release()
     assert child.process.wait(20) in (-signal.SIGTERM, -signal.SIGKILL)

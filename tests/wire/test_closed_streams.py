@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeflock.lab.children import program
+from edgeflock.lab.becoming import program
 from support.commands import clean_environ
 from support.processes import until
 

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from edgeflock.lab.children import program
+from edgeflock.lab.becoming import program
 from support.commands import clean_environ
 
 NOBODY = "127.0.0.1:1"

@@ -22,7 +22,7 @@ from typing import cast
 
 import pytest
 
-from edgeflock.lab.children import program
+from edgeflock.lab.becoming import program
 from edgeflock.lab.history import History
 from edgeflock.lab.operate.dashboard import of_its_server
 from edgeflock.server.files import run_dir as rundir

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from edgeflock.common.command import entry
-from edgeflock.lab.children import program
+from edgeflock.lab.becoming import program
 from edgeflock.lab.cli import group
 from support.told_run import told_run, writing
 

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import re
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-_PR_SET_PDEATHSIG = 1
+from edgeflock.lab.becoming import die_with_parent, program
+from edgeflock.lab.nursery import Born, Nursery
+
 _REFUSAL = re.compile(r"fl-\w+: error: (.+)")
 _GONE_S = 5.0  # after SIGKILL
 _POLL_S = 0.02
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 @dataclass
@@ -28,7 +26,7 @@ class Child:
     """One started process."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Born
     log: Path
     begin: int  # where this life's lines begin in the log
 
@@ -72,10 +70,23 @@ class Child:
 
 @dataclass
 class Children:
-    """All started processes; leaving the context ends those that live."""
+    """All started processes; leaving the context ends those that live, and the nursery."""
 
     patience_s: float = 15.0  # between SIGTERM and SIGKILL
     all: list[Child] = field(default_factory=list)
+    nursery: Nursery | None = None  # what our own programs are forked from
+
+    def begin(
+        self, name: str, command: str, arguments: Sequence[str], log: Path, environ: Mapping[str, str]
+    ) -> Child:
+        """Start one of our own programs: forked where there is a nursery, else by exec."""
+        if self.nursery is not None:
+            with log.open("ab") as file:
+                begin = file.tell()
+                born = self.nursery.start(command, arguments, file.fileno(), environ)
+            if born is not None:
+                return self._take(Child(name, born, log, begin))
+        return self.start(name, [*program(command), *arguments], log, environ)
 
     def start(self, name: str, arguments: Sequence[str], log: Path, environ: Mapping[str, str]) -> Child:
         """Start a process; what it says is appended to the log."""
@@ -90,9 +101,17 @@ class Children:
                 process_group=0,  # Ctrl-C of the terminal reaches only the lab, which then drains them
                 preexec_fn=die_with_parent,  # there is one thread here; covers kill -9 of the lab
             )
-        child = Child(name, process, log, begin)
+        return self._take(Child(name, process, log, begin))
+
+    def _take(self, child: Child) -> Child:
         self.all.append(child)
         return child
+
+    def close_nursery(self) -> None:
+        """Let the nursery go when nobody else is to be started; who is, starts by exec."""
+        if self.nursery is not None:
+            self.nursery.close()
+            self.nursery = None
 
     def living(self) -> list[Child]:
         return [child for child in self.all if child.code is None]
@@ -133,21 +152,10 @@ class Children:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.drain()
-
-
-def program(name: str) -> list[str]:
-    """Return how to start a console script with this interpreter, wherever the scripts lie."""
-    script = Path(sys.executable).with_name(name)
-    if script.exists():
-        return [str(script)]
-    end = name.removeprefix("fl-")
-    return [sys.executable, "-c", f"from edgeflock.{end}.cli import main; main()"]
-
-
-def die_with_parent() -> None:
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        try:
+            self.drain()
+        finally:
+            self.close_nursery()
 
 
 def _in_words(line: str) -> str:

@@ -16,6 +16,7 @@ from edgeflock.common.command import extras, signals
 from edgeflock.common.command.terminal import Terminal
 from edgeflock.common.errors import EdgeflockError, UsageError
 from edgeflock.lab.children import Child, Children
+from edgeflock.lab.nursery import Nursery
 from edgeflock.lab.report import browser
 from edgeflock.lab.run.config import LabConfig
 from edgeflock.lab.run.experiment import UNTOLD, Experiment, check, check_all, end, forget_if_empty
@@ -172,7 +173,7 @@ def _stage(
 ) -> Iterator[WatchedRun]:
     """Start a run's server; none of its processes outlives the block."""
     with (
-        Children() as children,
+        Children(nursery=Nursery.open("fl-client")) as children,
         contextlib.closing(Feed(run_dir)) as feed,
         contextlib.closing(Display(terminal, UNTOLD)) as shown,
     ):

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgeflock.common.command import flags
-from edgeflock.lab.children import Child, Children, environment_without, program
+from edgeflock.lab.children import Child, Children, environment_without
 from edgeflock.lab.grid.grid import Cell, run_dir
+from edgeflock.lab.nursery import Nursery
 from edgeflock.lab.run.config import LabConfig
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.journal.reader import Feed
@@ -81,7 +82,8 @@ def run_cells(
     """
     patience = max((cell.config.drain_timeout for cell in cells), default=0.0) + _GRACE_S
     waiting, living = deque(cells), list[LivingCell]()
-    with Children(patience_s=patience) as children:
+    nursery = Nursery.open("fl-lab") if cells else None  # all cells share what it has imported
+    with Children(patience_s=patience, nursery=nursery) as children:
         while waiting or living:
             while waiting and len(living) < jobs:
                 living.append(_start(children, out, waiting.popleft()))
@@ -99,9 +101,10 @@ def _start(children: Children, out: Path, cell: Cell) -> LivingCell:
     folder, log = run_dir(out, cell), out / _LOGS / f"{cell.folder}.log"
     for place in (folder.parent, log.parent):
         place.mkdir(parents=True, exist_ok=True)
-    child = children.start(
+    child = children.begin(
         cell.name,
-        [*program("fl-lab"), *command_line(out, cell)],
+        "fl-lab",
+        command_line(out, cell),
         log,
         {
             name: value

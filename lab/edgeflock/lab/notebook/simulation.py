@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # It ends with whoever asked for it, even if that is killed; what it imports is what is installed.
 _ENTRY = (
-    "from edgeflock.lab.children import die_with_parent as d; d(); from edgeflock.lab.cli import main; main()"
+    "from edgeflock.lab.becoming import die_with_parent as d; d(); from edgeflock.lab.cli import main; main()"
 )
 _ERROR = re.compile(r"fl-lab: error: (.+)")
 _PATIENCE_S = 90.0  # for processes that have a bound of their own to end in good order

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgeflock.common.command import flags
+from edgeflock.lab.nursery import Nursery
 from edgeflock.lab.run.config import LabConfig
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.start.hints import explain
@@ -32,9 +33,10 @@ _GUIDE = flags.Guide(
 
 
 def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
+    nursery = Nursery.open("fl-client")  # it imports while we look at what is asked
     from edgeflock.lab.run.experiment import run
 
-    return run(given, lab)
+    return run(given, lab, nursery)
 
 
 command = flags.command("fl-lab run", _HELP, {ServerConfig: "FL_SERVER", LabConfig: "FL_LAB"}, _run, _GUIDE)

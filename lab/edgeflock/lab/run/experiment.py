@@ -20,7 +20,8 @@ from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
 from edgeflock.common.plugins.loading import is_reference, named
 from edgeflock.common.wire.address import parse_address
 from edgeflock.common.wire.listen import OFF
-from edgeflock.lab.children import Child, Children, environment_without, program
+from edgeflock.lab.children import Child, Children, environment_without
+from edgeflock.lab.nursery import Nursery
 from edgeflock.lab.run.config import CLIENTS, LabConfig, recall, remember, usual
 from edgeflock.lab.run.glance import Glance
 from edgeflock.server.config import ServerConfig, default_run_dir, references
@@ -46,7 +47,7 @@ class ChildFailed(EdgeflockError):
         self.exit_code = 2 if refused else 1
 
 
-def run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
+def run(given: Mapping[str, Any], lab: Mapping[str, Any], nursery: Nursery | None = None) -> int:
     """Hold the run that was asked for, in view of people; return the exit code."""
     run_dir = given.get("run_dir") or default_run_dir(given.get("method", "fedavg"))
     rundir.require_place(run_dir)
@@ -57,7 +58,7 @@ def run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
     ours = [path for path in (run_dir, *run_dir.parents) if not path.exists()]
     terminal = Terminal(sys.stdout)
     try:
-        with Children() as children, closing(Display(terminal, UNTOLD)) as shown:
+        with Children(nursery=nursery) as children, closing(Display(terminal, UNTOLD)) as shown:
             _to_the_end(Experiment(run_dir, given, experiment, children, shown))
     except KeyboardInterrupt:
         click.echo(f"interrupted: {_again(run_dir)} goes on with it", err=True)
@@ -107,6 +108,7 @@ def _to_the_end(experiment: Experiment) -> None:
         feed.read()  # what earlier lives of the run have shown
         server = experiment.start_server()
         experiment.start_clients(server)
+        experiment.children.close_nursery()
         watch(server, feed, experiment)
         end(experiment.children)
 
@@ -141,9 +143,11 @@ class Experiment:
         (self.run_dir / "logs").mkdir(parents=True, exist_ok=True)
         asked = {"listen": "127.0.0.1:0", **self.given, "run_dir": self.run_dir, "log_format": "json"}
         before = _stamp(self.run_dir / "address")
-        server = self.children.start(
+        self.shown.wait("fl-server starts")
+        server = self.children.begin(
             "fl-server",
-            [*program("fl-server"), *flags.to_arguments(ServerConfig, asked)],
+            "fl-server",
+            flags.to_arguments(ServerConfig, asked),
             self.run_dir / "logs" / "server.jsonl",
             environment_without("FL_SERVER_"),
         )
@@ -178,7 +182,6 @@ class Experiment:
         ids = split(config.clients, lab.processes or usual(config.clients))[number]
         target = dialled((self.run_dir / "address").read_text("utf-8").strip())
         arguments = [
-            *program("fl-client"),
             f"--server={target}",
             f"--ids={','.join(ids)}",
             f"--state-dir={self.run_dir / CLIENTS / str(number)}",
@@ -186,9 +189,8 @@ class Experiment:
             *self._shared(config, lab),
         ]
         log = self.run_dir / "logs" / f"client-{number}.jsonl"
-        return self.children.start(
-            f"fl-client {_span(ids)}", arguments, log, environment_without("FL_SERVER_")
-        )
+        environ = environment_without("FL_SERVER_")
+        return self.children.begin(f"fl-client {_span(ids)}", "fl-client", arguments, log, environ)
 
     def _shared(self, config: ServerConfig, lab: LabConfig) -> list[str]:
         """Return the flags that every client gets of the run's."""

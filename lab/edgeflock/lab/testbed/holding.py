@@ -17,7 +17,8 @@ from edgeflock.common.command import flags
 from edgeflock.common.command.terminal import Terminal
 from edgeflock.common.command.units import counted
 from edgeflock.common.errors import EdgeflockError, UsageError
-from edgeflock.lab.children import Child, Children, environment_without, program
+from edgeflock.lab.becoming import program
+from edgeflock.lab.children import Child, Children, environment_without
 from edgeflock.lab.compare import time_left
 from edgeflock.lab.compare.comparison import held, require_data
 from edgeflock.lab.compare.ticker import Ticker, product
@@ -26,6 +27,7 @@ from edgeflock.lab.findings.results import CellResult, gather
 from edgeflock.lab.grid import grid_toml
 from edgeflock.lab.grid.grid import Cell, run_dir
 from edgeflock.lab.history import History, client_rows, read
+from edgeflock.lab.nursery import Nursery
 from edgeflock.lab.testbed import gauges, laying
 from edgeflock.lab.testbed.breakdown import breakdown, setting_of
 from edgeflock.lab.testbed.checks import HeldCell
@@ -143,7 +145,7 @@ class Trial:
         click.echo(f"{product(self.plan.grid.axes)} in {self.out}; {counted(ahead, 'run')} ahead")
         (self.out / "logs").mkdir(exist_ok=True)
         if self.plan.devices.external:
-            with Children() as children:
+            with Children(nursery=Nursery.open("fl-server")) as children:
                 yield lambda cell, out, watch: _serve_others(cell, out, children, watch)
             return
         with owned() as mark, Children() as children:
@@ -259,9 +261,12 @@ def serve(
     for needed in (folder.parent, log.parent):
         needed.mkdir(parents=True, exist_ok=True)
     options = {**cell.given, **place, "run_dir": folder, "log_format": "json"}
-    words = [*inside, *program("fl-server"), *flags.to_arguments(ServerConfig, options)]
+    words, environ = flags.to_arguments(ServerConfig, options), environment_without("FL_SERVER_")
     children.patience_s = max(children.patience_s, cell.config.drain_timeout + 5)
-    server = children.start("fl-server", words, log, environment_without("FL_SERVER_"))
+    if inside:
+        server = children.start("fl-server", [*inside, *program("fl-server"), *words], log, environ)
+    else:
+        server = children.begin("fl-server", "fl-server", words, log, environ)
     yield from _rounds(server, folder)
     children.all.remove(server)
     if server.code:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgeflock.common.errors import EdgeflockError
-from edgeflock.lab.children import Child, Children, environment_without, program
+from edgeflock.lab.becoming import program
+from edgeflock.lab.children import Child, Children, environment_without
 from edgeflock.lab.testbed import gauges, laying, quota
 from edgeflock.lab.testbed.gauges import CpuBook, Sent
 from edgeflock.lab.testbed.owner import Mark
