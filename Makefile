@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run demo test test-long faults hour promises papers mutants lint format bench stubs check-stubs check-wire lock sbom audit compose pi clean distclean
+.PHONY: help setup run demo test test-long faults hour promises papers mutants lint format bench bench-scale stubs check-stubs check-wire lock sbom audit compose pi clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -80,6 +80,9 @@ format: $(STAMP)  ## rewrite the code as ruff would have it
 
 bench: $(STAMP)  ## every benchmark beside its baseline: JSON and a table
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+bench-scale: $(STAMP)  ## half an hour: fleets of up to 10,000 clients, several processes, others beside us; renews docs/performance.md
+	$(BIN)/python -m benchmarks.scale --docs docs/performance.md $(SCALE_ARGS)
 
 stubs: $(STAMP)  ## generate common/edgeflock/v1 from proto/
 	$(BIN)/python proto/generate.py
