@@ -1,8 +1,12 @@
-"""Asks a gRPC server at HOST:PORT for its health: exit code 0 if it is serving, else 1 with the reason."""
+"""Asks a gRPC server at HOST:PORT for its health: healthcheck.py HOST:PORT [CA], over TLS with an authority.
+
+Exit code 0 if it is serving, else 1 with the reason.
+"""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health_pb2
@@ -10,8 +14,16 @@ from grpc_health.v1 import health_pb2
 TIMEOUT_S = 3.0
 
 
-def main(address: str) -> int:
-    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+def dial(address: str, authority: str | None) -> grpc.Channel:
+    options = [("grpc.enable_http_proxy", 0)]
+    if authority is None:
+        return grpc.insecure_channel(address, options=options)
+    trusted = grpc.ssl_channel_credentials(Path(authority).read_bytes())
+    return grpc.secure_channel(address, trusted, options=options)
+
+
+def main(address: str, authority: str | None = None) -> int:
+    with dial(address, authority) as channel:
         check = channel.unary_unary(
             "/grpc.health.v1.Health/Check",
             request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
@@ -27,4 +39,4 @@ def main(address: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -223,6 +223,22 @@ def test_the_processes_of_compose_are_told_what_they_understand(
     assert listen_at(asked["dashboard"], insecure=True) == wanted
     client = client_command().make_context("fl-client", flags_of_client(services)).params
     assert (client["server"], client["log_level"]) == ("server:9300", "warning")
+    assert (str(asked["tls_cert"]), asked["dashboard_host"]) == ("/keys/server.pem", "localhost")
+    assert str(client["tls_ca"]) == "/trust/ca.pem"
+    assert not asked["insecure"]
+    assert not client["insecure"]
+
+
+def test_containers_reach_what_they_need_and_take_what_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client sees neither the world nor the server's keys; nothing of it takes the machine's memory."""
+    services = composed(monkeypatch, FL_CLIENT_MEMORY="1g")
+    client, server = services["client"], services["server"]
+    assert (set(client["networks"]), set(server["networks"])) == ({"flock"}, {"flock", "outside"})
+    assert {mount["source"] for mount in client["volumes"]} == {"state", "trust"}
+    assert {mount["source"] for mount in server["volumes"] if mount.get("read_only")} == {"keys", "trust"}
+    assert (int(client["mem_limit"]), int(server["mem_limit"])) == (2**30, 4 * 2**30)
+    assert all(service["pids_limit"] == 256 for service in services.values())
+    assert {services[name]["network_mode"] for name in ("begin", "outcome")} == {"none"}
 
 
 @pytest.mark.parametrize(

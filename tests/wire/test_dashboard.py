@@ -237,7 +237,7 @@ def test_a_foreign_name_is_answered_only_if_that_was_asked_for(tmp_path: Path) -
         assert (await shown.get("/", headers={"Host": "board.example"}))[0] == 200
 
     watch(Home(tmp_path), strict)
-    watch(Home(tmp_path), open_to_all, "--any-host")
+    watch(Home(tmp_path), open_to_all, "--host=*")
 
 
 def test_requests_that_make_no_sense_do_not_end_it(tmp_path: Path) -> None:

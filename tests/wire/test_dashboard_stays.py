@@ -50,6 +50,16 @@ def state(url: str) -> str | None:
         return None
 
 
+def asked_as(url: str, host: str) -> int:
+    """Return how a dashboard answers who knows it by that name."""
+    asked = urllib.request.Request(f"{url}healthz", headers={"Host": host})
+    try:
+        with urllib.request.urlopen(asked, timeout=LIMIT_S) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
 def files(run_dir: Path) -> list[str]:
     """Return what lies there; readers of SQLite leave their own two files."""
     return sorted(path.name for path in run_dir.rglob("*") if not path.name.endswith(("-shm", "-wal")))
@@ -66,10 +76,23 @@ def test_a_finished_run_is_shown_until_ctrl_c(made: Flock) -> None:
     lab = made.start("fl-lab", "dashboard", str(made.run_dir), "--dashboard=127.0.0.1:0")
     assert until(lambda: state(where(lab)), lambda: lab.text) == "finished"
     assert f"{made.run_dir} is over, completed: all 2 rounds are done\n" in lab.text
+    assert [asked_as(where(lab), host) for host in ("localhost", "fl.example")] == [200, 421]
     lab.signal(signal.SIGINT)
     assert lab.ended() == 0
     assert state(where(lab)) is None
     assert files(made.run_dir) == before
+
+
+def test_who_may_be_asked_from_afar_answers_only_to_the_names_that_it_was_given(made: Flock) -> None:
+    assert made.begin_server("--method=centralized", "--rounds=2").ended() == 0
+    beyond = ("--dashboard=127.0.0.1:0", "--dashboard-insecure")
+    lab = made.start("fl-lab", "dashboard", str(made.run_dir), *beyond, "--dashboard-host=fl.example")
+    url = until(lambda: state(where(lab)) and where(lab), lambda: lab.text)
+    hosts = ("localhost:80", "FL.example:8080", "evil.example", "fl.example.evil.example")
+    assert [asked_as(url, host) for host in hosts] == [200, 200, 421, 421]
+    anybody = made.start("fl-lab", "dashboard", str(made.run_dir), *beyond)
+    url = until(lambda: state(where(anybody)) and where(anybody), lambda: anybody.text)
+    assert asked_as(url, "evil.example") == 200
 
 
 def test_a_run_without_its_server_is_shown_and_then_the_server_that_comes_back(made: Flock) -> None:

@@ -574,6 +574,13 @@ class ServerConfig:
     dashboard_insecure: bool = option(
         False, FLAG, "let everybody who reaches it beyond this machine read the dashboard", group=_VIEW
     )
+    dashboard_host: tuple[str, ...] = option(
+        (),
+        IDS,
+        "with --dashboard-insecure: answer who asks for it by one of these names or localhost, not by any",
+        group=_VIEW,
+        metavar="NAME,NAME...",
+    )
     metrics_clients: int = option(
         100,
         INTEGER,

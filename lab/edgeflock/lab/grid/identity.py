@@ -32,6 +32,7 @@ NO_MATTER: Mapping[str, str] = {
     "reflection": _SEEN,
     "dashboard": _SEEN,
     "dashboard_insecure": _SEEN,
+    "dashboard_host": _SEEN,
     "metrics_clients": _SEEN,
     "tensorboard": _SEEN,
     "track": _SEEN,

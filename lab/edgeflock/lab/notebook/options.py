@@ -187,6 +187,9 @@ class Options(TypedDict, total=False):
     off  [default: off]"""
     dashboard_insecure: bool | None
     """let everybody who reaches it beyond this machine read the dashboard  [default: off]"""
+    dashboard_host: str | None
+    """with --dashboard-insecure: answer who asks for it by one of these names or localhost, not by any
+    [default: none]"""
     metrics_clients: int | None
     """/metrics has series for each client in runs of at most so many  [default: 100]"""
     track: str | None

@@ -13,7 +13,7 @@ from edgeflock.lab import history
 from edgeflock.lab.history import History
 from edgeflock.lab.operate import at_rest
 from edgeflock.server.files import run_dir as rundir
-from edgeflock.server.web.standing import USUAL, claimed, standing
+from edgeflock.server.web.standing import USUAL, answered, claimed, standing
 
 _ANSWER_S = 2.0
 
@@ -32,7 +32,14 @@ _ANSWER_S = 2.0
     is_flag=True,
     help="Let everybody who reaches it beyond this machine read it.",
 )
-def dashboard(run: Path, address: str | None, insecure: bool) -> int:
+@click.option(
+    "--dashboard-host",
+    "hosts",
+    default="",
+    metavar="NAME,NAME...",
+    help="With --dashboard-insecure: answer who asks for it by one of these names or localhost, not by any.",
+)
+def dashboard(run: Path, address: str | None, insecure: bool, hosts: str) -> int:
     """Show the run in RUN, a run directory, to browsers: going on, over, or left by its server.
 
     Of a run whose server shows it already it says where; any other one it shows itself, until Ctrl-C.
@@ -43,7 +50,7 @@ def dashboard(run: Path, address: str | None, insecure: bool) -> int:
         click.echo(f"{run} is going on, and its server shows it at {there}")
         return 0
     listener, place = claimed(address, insecure)
-    with standing(run, listener, place, any_host=insecure) as board:
+    with standing(run, listener, place, answered(filter(None, hosts.split(",")), insecure=insecure)) as board:
         click.echo(_state(found, served))
         click.echo(f"dashboard at {board.url} until Ctrl-C")
         board.wait()

@@ -14,8 +14,8 @@ from edgeflock.server.config import ServerConfig
 _ELSEWHERE = {  # where a run was held says nothing of what it is
     *OF_THIS_MACHINE, "tls_cert", "tls_key", "tls_client_ca", "reflection", "data_root",
     "set", "drain_timeout", "linger", "grace", "min_updates", "public_fraction", "public_from_shards",
-    "central", "init", "dashboard", "dashboard_insecure", "metrics_clients", "tensorboard", "track",
-    "keep_every", "credit_mib",
+    "central", "init", "dashboard", "dashboard_insecure", "dashboard_host", "metrics_clients", "tensorboard",
+    "track", "keep_every", "credit_mib",
 }  # fmt: skip
 
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)")

@@ -43,7 +43,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--descriptor", type=int, required=True)
     parser.add_argument("--server", type=int, metavar="PID", help="The server, if it is known which.")
     parser.add_argument("--metrics-clients", type=int, default=100)
-    parser.add_argument("--any-host", action="store_true")
+    parser.add_argument(
+        "--host", action="append", default=[], help="Answer to this name, too; * for every one."
+    )
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-format", default="auto")
     return parser.parse_args()
@@ -54,7 +56,9 @@ async def serve(asked: argparse.Namespace) -> None:
     picture = Picture()
     live = Live(asked.run_dir, picture, asked.server)
     pages = Pages(live, asked.run_dir, Metrics(picture, asked.server, asked.metrics_clients))
-    runner = web.AppRunner(pages.application(any_host=asked.any_host), access_log=None)
+    runner = web.AppRunner(
+        pages.application(None if "*" in asked.host else frozenset(asked.host)), access_log=None
+    )
     gone = _end_of_input()
     looking = asyncio.create_task(live.run())
     await runner.setup()

@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Iterable
 from pathlib import Path
 
 import structlog
@@ -93,7 +94,8 @@ class Dashboard:
             "log-level": config.log_level,
             "log-format": config.log_format,
         }
-        words = command(self._run_dir, descriptor, any_host=config.dashboard_insecure, **options)
+        names = answered(config.dashboard_host, insecure=config.dashboard_insecure)
+        words = command(self._run_dir, descriptor, names, **options)
         return await asyncio.create_subprocess_exec(
             *words,
             stdin=PIPE,
@@ -103,12 +105,17 @@ class Dashboard:
         )
 
 
-def command(run_dir: Path, descriptor: int, *, any_host: bool, **options: object) -> list[str]:
+def answered(named: Iterable[str], *, insecure: bool) -> list[str]:
+    """Return the names beside this machine's that the dashboard is to answer to; * is every one."""
+    return [name.lower() for name in named] or (["*"] if insecure else [])
+
+
+def command(run_dir: Path, descriptor: int, hosts: Iterable[str] = (), **options: object) -> list[str]:
     """Return what starts the process on a listening socket."""
     # -P: the folder where this was started is no place to import from.
     given = {"run-dir": run_dir, "descriptor": descriptor, **options}
     return [
         *(sys.executable, "-P", "-m", "edgeflock.server.web"),
         *(f"--{name}={value}" for name, value in given.items()),
-        *(["--any-host"] if any_host else []),
+        *(f"--host={name}" for name in hosts),
     ]

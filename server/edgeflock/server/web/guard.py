@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Collection
 
 import structlog
 from aiohttp import web
@@ -25,15 +26,15 @@ HEADERS = {
 _READING = ("GET", "HEAD")
 
 
-def guard(*, any_host: bool) -> Middleware:
-    """Return the middleware that stands before every handler."""
+def guard(hosts: Collection[str] | None = ()) -> Middleware:
+    """Return what stands before handlers: it answers to this machine's names and to those; None is any."""
 
     @web.middleware
     async def stand(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.method not in _READING:
             return refuse(405, "this server only shows: GET and HEAD", {"Allow": ", ".join(_READING)})
-        if not any_host and not is_local(request.host):
-            return refuse(421, "this server answers to localhost only (--dashboard-insecure: to every name)")
+        if hosts is not None and not is_local(request.host) and name_of(request.host) not in hosts:
+            return refuse(421, "this server answers to localhost only (and to each --dashboard-host NAME)")
         try:
             return await handler(request)
         except web.HTTPException as error:
@@ -57,10 +58,15 @@ def refuse(status: int, sentence: str, headers: dict[str, str] | None = None) ->
     return web.Response(status=status, text=f"{sentence}\n", headers=headers)
 
 
+def name_of(host: str) -> str:
+    """Return a Host header without its port."""
+    return (host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host).lower()
+
+
 def is_local(host: str) -> bool:
     """Whether a Host header means this machine: a foreign name that leads here is an attack by DNS."""
-    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-    if name.lower() == "localhost":
+    name = name_of(host)
+    if name == "localhost":
         return True
     try:
         return ipaddress.ip_address(name.removeprefix("[").removesuffix("]")).is_loopback

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -67,8 +68,8 @@ class Pages:
         self.streams, self.scrapes = Streams(live), Scrapes()
         self._files = _packaged()
 
-    def application(self, *, any_host: bool) -> web.Application:
-        application = web.Application(middlewares=[guard(any_host=any_host)], client_max_size=1024)
+    def application(self, hosts: Collection[str] | None = ()) -> web.Application:
+        application = web.Application(middlewares=[guard(hosts)], client_max_size=1024)
         application.on_response_prepare.append(add_headers)
         application.router.add_get("/", self.index)
         application.router.add_get("/static/{name}", self.static)

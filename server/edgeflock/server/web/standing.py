@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from edgeflock.common.wire.address import Address
 from edgeflock.common.wire.listen import bound, listen_at
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.files import run_dir as rundir
-from edgeflock.server.web.child import FAREWELL_S, command
+from edgeflock.server.web.child import FAREWELL_S, answered, command
 
 USUAL = "127.0.0.1:8080"
 
@@ -55,12 +55,12 @@ def claimed(text: str | None, insecure: bool = False) -> tuple[socket.socket, Ad
 
 @contextlib.contextmanager
 def standing(
-    run_dir: Path, listener: socket.socket, place: Address, *, any_host: bool = False
+    run_dir: Path, listener: socket.socket, place: Address, hosts: Iterable[str] = ()
 ) -> Iterator[Standing]:
     """Show a run on that socket, which is closed here."""
     with listener:
         process = subprocess.Popen(
-            command(run_dir, listener.fileno(), any_host=any_host),
+            command(run_dir, listener.fileno(), hosts),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             pass_fds=(listener.fileno(),),
@@ -90,7 +90,8 @@ def stay(config: ServerConfig, run_dir: Path) -> None:
         if wanted is None or os.getppid() <= 1:  # nobody's shell has started the process of a container
             return
         listener, place = bound(wanted, rundir.read_small(run_dir / rundir.DASHBOARD))
-        with standing(run_dir, listener, place, any_host=config.dashboard_insecure) as board:
+        names = answered(config.dashboard_host, insecure=config.dashboard_insecure)
+        with standing(run_dir, listener, place, names) as board:
             click.echo(f"the run is over; the dashboard stays at {board.url} until Ctrl-C", err=True)
             board.wait()
     except KeyboardInterrupt:
