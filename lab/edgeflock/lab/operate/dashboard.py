@@ -13,7 +13,7 @@ from edgeflock.lab import history
 from edgeflock.lab.history import History
 from edgeflock.lab.operate import at_rest
 from edgeflock.server.files import run_dir as rundir
-from edgeflock.server.web.standing import USUAL, answered, claimed, standing
+from edgeflock.server.web.standing import USUAL, claimed, standing
 
 _ANSWER_S = 2.0
 
@@ -50,7 +50,7 @@ def dashboard(run: Path, address: str | None, insecure: bool, hosts: str) -> int
         click.echo(f"{run} is going on, and its server shows it at {there}")
         return 0
     listener, place = claimed(address, insecure)
-    with standing(run, listener, place, answered(filter(None, hosts.split(",")), insecure=insecure)) as board:
+    with standing(run, listener, place, filter(None, hosts.split(",")), insecure=insecure) as board:
         click.echo(_state(found, served))
         click.echo(f"dashboard at {board.url} until Ctrl-C")
         board.wait()

@@ -55,12 +55,17 @@ def claimed(text: str | None, insecure: bool = False) -> tuple[socket.socket, Ad
 
 @contextlib.contextmanager
 def standing(
-    run_dir: Path, listener: socket.socket, place: Address, hosts: Iterable[str] = ()
+    run_dir: Path,
+    listener: socket.socket,
+    place: Address,
+    hosts: Iterable[str] = (),
+    *,
+    insecure: bool = False,
 ) -> Iterator[Standing]:
     """Show a run on that socket, which is closed here."""
     with listener:
         process = subprocess.Popen(
-            command(run_dir, listener.fileno(), hosts),
+            command(run_dir, listener.fileno(), answered(hosts, insecure=insecure)),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             pass_fds=(listener.fileno(),),
@@ -90,8 +95,9 @@ def stay(config: ServerConfig, run_dir: Path) -> None:
         if wanted is None or os.getppid() <= 1:  # nobody's shell has started the process of a container
             return
         listener, place = bound(wanted, rundir.read_small(run_dir / rundir.DASHBOARD))
-        names = answered(config.dashboard_host, insecure=config.dashboard_insecure)
-        with standing(run_dir, listener, place, names) as board:
+        with standing(
+            run_dir, listener, place, config.dashboard_host, insecure=config.dashboard_insecure
+        ) as board:
             click.echo(f"the run is over; the dashboard stays at {board.url} until Ctrl-C", err=True)
             board.wait()
     except KeyboardInterrupt:
