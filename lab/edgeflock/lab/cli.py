@@ -50,6 +50,7 @@ _COMMANDS = {
     "certs": ("edgeflock.lab.certs.command:certs", "Make certificates for a server and its devices."),
     "dashboard": ("edgeflock.lab.operate.dashboard:dashboard", "Show a run to browsers: going on, or over."),
     "control": ("edgeflock.lab.operate.control:control", "Ask about, pause, resume or stop a run."),
+    "runs": ("edgeflock.lab.operate.runs:runs", "List runs, follow them, stop them."),
     "completion": ("edgeflock.lab.completion:completion", "Print what makes a shell complete the commands."),
     "events": ("edgeflock.lab.operate.events:events", "Print the events of a run as JSON lines."),
 }

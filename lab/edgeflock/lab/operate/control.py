@@ -18,6 +18,7 @@ from edgeflock.lab.operate.roll import Present, called
 from edgeflock.server.files import run_dir
 from edgeflock.v1 import aggregator_pb2, control_pb2, control_pb2_grpc
 
+STOPPED = "stopped by the operator"
 _TIMEOUT_S = 10.0
 
 
@@ -25,9 +26,7 @@ _TIMEOUT_S = 10.0
 @click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
 @click.argument("action", type=click.Choice(["status", "pause", "resume", "stop", "release"]))
 @click.option("--client", default="", metavar="ID", help="With release: who is let out of quarantine.")
-@click.option(
-    "--reason", default="stopped by the operator", help="With stop: why, for the journal.", show_default=True
-)
+@click.option("--reason", default=STOPPED, help="With stop: why, for the journal.", show_default=True)
 @click.option(
     "--find", default="", metavar="ID", help="With status: only clients whose id holds this, of however many."
 )
@@ -40,12 +39,16 @@ def control(run: Path, action: str, client: str, reason: str, find: str) -> int:
         raise UsageError("release needs --client ID, no other action takes it")
     if find and action != "status":
         raise UsageError("--find goes with status")
-    try:
-        said = _asked(run, action, client, reason, find)
-    except grpc.RpcError as error:
-        said = _without_server(run, action, f"does not answer: {_details(error)}", find)
-    click.echo(said)
+    click.echo(told(run, action, client=client, reason=reason, find=find))
     return 0
+
+
+def told(run: Path, action: str, *, client: str = "", reason: str = STOPPED, find: str = "") -> str:
+    """Return what comes of an action; raises EdgeflockError with the reason if nothing can."""
+    try:
+        return _asked(run, action, client, reason, find)
+    except grpc.RpcError as error:
+        return _without_server(run, action, f"does not answer: {_details(error)}", find)
 
 
 def _asked(run: Path, action: str, client: str, reason: str, find: str) -> str:

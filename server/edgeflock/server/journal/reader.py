@@ -271,6 +271,11 @@ class Reader:
         """Return the newest committed round of an epoch, 0 if there is none."""
         return self._one("SELECT max(round) FROM rounds WHERE epoch = ? AND committed = 1", epoch) or 0
 
+    def trained(self) -> int:
+        """Return the newest committed round of training, as the run stands now; 0 if there is none."""
+        question = "SELECT max(round) FROM rounds WHERE epoch = ? AND committed = 1 AND last IS NULL"
+        return self._one(question, self.epoch()) or 0
+
     def last_held(self, number: int) -> int | None:
         """Return the last epoch in which a round was opened, None if it never was."""
         found: int | None = self._one(
