@@ -18,7 +18,7 @@ from benchmarks.children import ROOT, Failed
 from benchmarks.scale import page
 from benchmarks.scale.asked import Asked, Family, Found, Held, Row, Skipped
 
-FAMILIES = ("hosted", "online", "herd")
+FAMILIES = ("hosted", "online", "herd", "idle", "start-up")
 QUICK = (100, 300)
 
 
@@ -28,7 +28,8 @@ def main() -> int:
     failures = [] if given.tell else _measure(given, results)
     if given.docs and not failures:
         page.write(given.docs, results)
-    print(page.markdown(results), *failures, f"from {given.json}", sep="\n")
+    asked = {name: results[name] for name in given.names or results if name in results}
+    print(page.markdown(asked), *failures, f"from {given.json}", sep="\n")
     return 1 if failures else 0
 
 

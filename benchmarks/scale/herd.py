@@ -37,9 +37,7 @@ def _killed(fleet: Fleet, folder: Path, limit_s: float) -> Row:
         children.wait_until(lambda: _done(folder) >= 1, limit_s)
         gathered, gathering = time.monotonic() - begun, _cpu_s(server) - used
         children.wait_until(lambda: _done(folder) >= 2, limit_s)
-        server.process.kill()
-        server.process.wait()
-        children.all.remove(server)
+        children.kill(server)
         before, begun = _done(folder), time.monotonic()
         again = _serve(children, folder, [])
         children.wait_until(lambda: _done(folder) > before, limit_s)
