@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import gc
+import mmap
+import os
 import random
 import re
 import sys
@@ -15,7 +20,7 @@ import torch
 from torch.utils.data import Dataset
 
 from edgeflock.client.training import lazy
-from edgeflock.common.datasets.kit import own
+from edgeflock.common.datasets.kit import own, stored
 from edgeflock.common.datasets.kit.base import Array, Scaling
 from edgeflock.common.datasets.kit.formats import npz
 from edgeflock.common.datasets.kit.own import Fit, OwnPart, check, fits, load_own, load_part
@@ -33,11 +38,12 @@ STANDARD = Scaling(mean=(0.1, 0.2, 0.3), std=(0.3, 0.2, 0.1))
 CPU = torch.device("cpu")
 
 
-def both(stored: Any, fit: Fit, monkeypatch: pytest.MonkeyPatch) -> tuple[Stock, Stock]:
+def both(found: Any, fit: Fit, monkeypatch: pytest.MonkeyPatch) -> tuple[Stock, Stock]:
     """Return the same samples made ready at once, and when they are needed."""
-    eager = lazy.stock(stored, fit, CPU)
+    eager = lazy.stock(found, fit, CPU)
     monkeypatch.setattr(lazy, "READY_BYTES", 0)
-    return eager, lazy.stock(stored, fit, CPU)
+    monkeypatch.setattr(lazy, "memory_bytes", lambda: 0)
+    return eager, lazy.stock(found, fit, CPU)
 
 
 def batches(stock: Stock, order: Order, steps: int) -> list[tuple[bytes, bytes]]:
@@ -138,6 +144,14 @@ class Rows:
         return self.mapped[0][row], 0
 
 
+@pytest.fixture
+def small_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process may have 700 MB."""
+    for module in (lazy, stored):
+        monkeypatch.setattr(module, "memory_bytes", lambda: 700 << 20)
+
+
+@pytest.mark.usefixtures("small_device")
 @pytest.mark.parametrize("as_dataset", [False, True])
 def test_of_a_large_mapped_file_little_stays_in_memory(tmp_path: Path, as_dataset: bool) -> None:
     """400 MB, looked through and trained on in shuffled order; in a sparse file, which is quickly made."""
@@ -151,6 +165,69 @@ def test_of_a_large_mapped_file_little_stays_in_memory(tmp_path: Path, as_datase
     for _ in BatchFeed().batches(late, Order(8000, 64, 0, 0), 1, 125):
         most = max(most, resident_files_mib() - before)
     assert most < 100
+
+
+@pytest.mark.usefixtures("small_device")
+def test_of_a_large_mapped_file_no_more_is_read_from_the_disk_than_is_asked_for(tmp_path: Path) -> None:
+    """By itself the system reads what lies around a sample, too: with little memory, again for each one."""
+    path = tmp_path / "x.npy"
+    np.lib.format.open_memmap(path, "w+", np.float32, (64_000, 784))
+    found = load_own(path).train
+    assert isinstance(found, Arrays)
+    found.rest()
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    rows = np.arange(500, 64_000, 1000)
+    before = in_cache(path)
+    assert np.array_equal(found.take(rows)[0], np.zeros((64, 784), np.float32))
+    assert before == 0
+    assert in_cache(path) <= 64 * 2 * mmap.PAGESIZE
+
+
+def in_cache(path: Path) -> int:
+    """Return how many bytes of a file the system holds in memory."""
+    libc, size = ctypes.CDLL(None, use_errno=True), path.stat().st_size
+    pages = -(-size // mmap.PAGESIZE)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        said, start = (ctypes.c_ubyte * pages)(), np.frombuffer(mapped, np.uint8)
+        address = ctypes.c_void_p(start.ctypes.data)
+        del start
+        assert libc.mincore(address, ctypes.c_size_t(size), said) == 0
+    return sum(one & 1 for one in said) * mmap.PAGESIZE
+
+
+def test_samples_are_made_ready_while_there_is_room_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sixteenth of the memory is given out once; what nobody has any more is given out again."""
+    monkeypatch.setattr(lazy, "READY_BYTES", 0)
+    monkeypatch.setattr(lazy, "memory_bytes", lambda: 16 * 1000)
+    arrays = Arrays("a", np.ones((40, 5), np.float32), LABELS)  # 800 bytes
+    room, fit = lazy.ReadyRoom(), Fit((5,), Scaling(), TASK(4))
+    first = lazy.stock(arrays, fit, CPU, room)
+    second = lazy.stock(arrays, fit, CPU, room)
+    assert isinstance(first, LocalData)
+    assert not isinstance(second, LocalData)
+    assert not isinstance(lazy.stock(Items("b", Jittered()), Fit((3,), Scaling(), TASK(3)), CPU), LocalData)
+    del first
+    gc.collect()
+    third = lazy.stock(arrays, fit, CPU, room)
+    assert isinstance(third, LocalData)
+    monkeypatch.setattr(lazy, "free_bytes", lambda: 3000)
+    del third
+    assert not isinstance(lazy.stock(arrays, fit, CPU, room), LocalData)
+
+
+def test_a_file_that_the_address_space_has_no_room_for_is_no_wrong_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", PICTURES)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(np.lib.format, "open_memmap", refuse)
+    with pytest.raises(EdgeflockError, match=r"x.npy cannot be read: Cannot allocate memory; ulimit -v must"):
+        load_own(tmp_path / "x.npy")
 
 
 class Jittered(Dataset[Any]):

@@ -17,7 +17,7 @@ import torch
 from edgeflock.client.config import EVERY_ROUND, ClientConfig, data_path
 from edgeflock.client.protocol import Extent
 from edgeflock.client.training.exam import TestSamples
-from edgeflock.client.training.lazy import on, stock
+from edgeflock.client.training.lazy import ReadyRoom, on, stock
 from edgeflock.common.datasets.kit import own
 from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.datasets.kit.base import Labels, Part, Scaling
@@ -73,6 +73,7 @@ class HostedData:
         # By what they hold: clients with the same samples (fedadm:3) have them once.
         self._shards: WeakValueDictionary[tuple[str, ...], Shard] = WeakValueDictionary()
         self._sharing = threading.Lock()
+        self._room = ReadyRoom()
 
     def own(self, client_id: str, *, again: bool = False) -> OwnPart | None:
         """Return the client's own data, if it has some; `again`: as they are now.
@@ -144,6 +145,7 @@ class HostedData:
         if begun is not None:
             return self._with_own(taken, _as_begun(mine, begun), seat, round)
         if last is None or last[0] is not mine or last[1] != key:
+            self._last.pop(client_id, None)  # its room is for what comes in its place
             last = self._last[client_id] = mine, key, self._with_own(taken, mine, seat, round)
         made = last[2]
         return replace(made, extent=made.extent and replace(made.extent, round=round))
@@ -164,7 +166,7 @@ class HostedData:
         return None if mine.test is None else self._stock(mine.test, taken)
 
     def _stock(self, stored: Stored, taken: DataTerms) -> Stock:
-        return stock(stored, taken.fit(stored), self._device)
+        return stock(stored, taken.fit(stored), self._device, self._room)
 
     def _tests(self, taken: DataTerms, seat: int, spec: DataDescription, shard: Shard) -> TestSamples:
         """Return what the client's own model is tested on: most runs never ask for it."""

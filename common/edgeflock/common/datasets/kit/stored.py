@@ -18,11 +18,14 @@ from edgeflock.common.datasets.kit.base import Array, Indices
 from edgeflock.common.datasets.kit.formats.npz import channels_first
 from edgeflock.common.errors import BadData
 from edgeflock.common.foreign import ForeignError, foreign
+from edgeflock.common.room import memory_bytes
 
 BLOCK_BYTES = 4 << 20  # read at once where everything is looked at
 KEPT_BYTES = 64 << 20  # labels of a Dataset, at most, that are remembered
 RESIDENT_BYTES = 64 << 20  # pages of a large mapped file, at most, that this process holds on to
-LARGE_BYTES = 256 << 20  # of mapped files together: pages that were given back cost a fault for each sample
+HELD_SHARE = 4  # mapped files of up to this part of the memory keep their pages: each that was given back is
+# faulted in again, and a fault for each sample is half of a small model's step
+AHEAD_BYTES = 128 << 10  # the system reads no more ahead for one asking, whatever it is asked for
 _LOOKED_INTO = 64  # attributes of a Dataset, or entries of a list there
 LOOKED_AT = 256  # samples of which a digest is made
 SCATTERED = 64  # samples from anywhere in a mapped file that are taken together: with each come megabytes
@@ -54,6 +57,10 @@ class Stored(Protocol):
 
     def first(self, count: int) -> Stored:
         """Return the first so many of them."""
+        ...
+
+    def rest(self) -> None:
+        """For a while nobody reads them: what this process holds of their files is given back."""
         ...
 
 
@@ -99,6 +106,7 @@ class Arrays:
     def take(self, rows: Indices, draw: int = 0) -> tuple[Array, Array]:
         if not self._pages:
             return self.x[rows], self.y[rows]
+        self._pages.announce((self.x, self.y), rows)
         if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
             part = slice(int(rows[0]), int(rows[-1]) + 1)
             taken = np.array(self.x[part]), np.array(self.y[part])
@@ -115,6 +123,7 @@ class Arrays:
     def labels(self) -> Iterator[Array]:
         size = max(1, BLOCK_BYTES // max(1, self.y[:1].nbytes))
         for start in range(0, len(self), size):
+            self._pages.announce((self.y,), np.arange(start, min(start + size, len(self))))
             found = np.array(self.y[start : start + size])
             self._pages.touch(found.nbytes)
             yield found
@@ -122,26 +131,66 @@ class Arrays:
     def first(self, count: int) -> Arrays:
         return Arrays(self.where, self.x[:count], self.y[:count])
 
+    def rest(self) -> None:
+        self._pages.give_back()
+
 
 class MappedPages:
-    """The pages of large mapped files that this process holds on to: they count as its memory."""
+    """The pages of mapped files that this process holds on to: they count as its memory.
+
+    True if the files are large. Of these only what is asked for is read, and now and then all pages are given
+    back: the system would read megabytes around each sample.
+    """
 
     def __init__(self, arrays: Iterable[Array]) -> None:
         found = (_mapping(array) for array in arrays)
-        mapped = list({id(one): one for one in found if one is not None}.values())
-        self._mapped = mapped if sum(map(len, mapped)) > LARGE_BYTES else []
+        self._mapped = list({id(one): one for one in found if one is not None}.values())
+        self._large = sum(map(len, self._mapped)) > memory_bytes() // HELD_SHARE
+        self._starts = [np.frombuffer(one, np.uint8).ctypes.data for one in self._mapped]
+        self._announced = False
         self._touched = 0
 
     def __bool__(self) -> bool:
-        return bool(self._mapped)
+        return self._large
+
+    def announce(self, arrays: Iterable[Array], rows: Indices) -> None:
+        """Say which rows will be read: the system reads them at once, and from now on nothing around them."""
+        if not self._large:
+            return
+        if not self._announced:
+            self._announced = True
+            self._advise(mmap.MADV_RANDOM)
+        for array in arrays:
+            for mapped, start in zip(self._mapped, self._starts, strict=True):
+                if start <= array.ctypes.data < start + len(mapped):
+                    for begin, end in _pages(array, rows, start, len(mapped)):
+                        mapped.madvise(mmap.MADV_WILLNEED, begin, end - begin)
 
     def touch(self, count: int) -> None:
-        """Note that so many bytes were read; now and then all pages are given back."""
+        """Note that so many bytes were read."""
         self._touched += count
-        if self._touched >= RESIDENT_BYTES:
-            self._touched = 0
-            for mapped in self._mapped:
-                mapped.madvise(mmap.MADV_DONTNEED)
+        if self._large and self._touched >= RESIDENT_BYTES:
+            self.give_back()
+
+    def give_back(self) -> None:
+        self._touched = 0
+        self._advise(mmap.MADV_DONTNEED)
+
+    def _advise(self, how: int) -> None:
+        for mapped in self._mapped:
+            mapped.madvise(how)
+
+
+def _pages(array: Array, rows: Indices, start: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield where in a mapping that begins there the pages of some rows lie, in pieces that are read."""
+    first = np.sort(array.ctypes.data - start + rows * array.strides[0])
+    begins = first // mmap.PAGESIZE * mmap.PAGESIZE
+    ends = np.minimum(np.maximum.accumulate(first + array[:1].nbytes), size)
+    apart = np.flatnonzero(begins[1:] > ends[:-1]) + 1
+    if len(rows):
+        for begin, end in zip(begins[[0, *apart]].tolist(), ends[[*(apart - 1), -1]].tolist(), strict=True):
+            for piece in range(begin, end, AHEAD_BYTES):
+                yield piece, min(piece + AHEAD_BYTES, end)
 
 
 def _mapping(array: Array) -> mmap.mmap | None:
@@ -223,6 +272,9 @@ class Items:
         found = copy(self)
         found._count, found._labels = count, None if self._labels is None else self._labels[:count]
         return found
+
+    def rest(self) -> None:
+        self._pages.give_back()
 
     def _length(self) -> int:
         with self._sentence("the length of the Dataset"):
@@ -314,6 +366,9 @@ class Chosen:
 
     def first(self, count: int) -> Chosen:
         return Chosen(self._stored, self._rows[:count])
+
+    def rest(self) -> None:
+        self._stored.rest()
 
 
 def as_array(what: str, value: Any) -> Array:

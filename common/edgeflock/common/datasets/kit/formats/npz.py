@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 import zipfile
 from pathlib import Path
@@ -35,6 +36,8 @@ def single(path: Path) -> Array:
         raise MissingData(f"{path} is not there or not a file")
     try:
         return npy.open_memmap(path, mode="r")
+    except OSError as error:
+        raise MissingData(_unmapped(path, error)) from error
     except Exception as error:  # NumPy raises many kinds for what is damaged
         objects = "Python objects" in str(error)
         fault = "holds Python objects, allowed are numbers" if objects else "is not an .npy file of NumPy"
@@ -55,6 +58,8 @@ def _array(path: Path, archive: np.lib.npyio.NpzFile, name: str) -> Array:
     try:
         mapped = _mapped(path, archive, name)
         array: Array = archive[name] if mapped is None else mapped
+    except OSError as error:
+        raise MissingData(_unmapped(path, error)) from error
     except Exception as error:  # as above: a damaged header may raise anything
         objects = "Object arrays" in str(error)
         fault = "holds Python objects, allowed are numbers" if objects else f"cannot be read ({error})"
@@ -62,6 +67,12 @@ def _array(path: Path, archive: np.lib.npyio.NpzFile, name: str) -> Array:
     if not isinstance(array, np.ndarray):
         raise BadData(f"{path}: {name!r} is not an array of NumPy")
     return array
+
+
+def _unmapped(path: Path, error: OSError) -> str:
+    """Say why a file is not read or mapped."""
+    limited = "; ulimit -v must be larger than what is mapped" if error.errno == errno.ENOMEM else ""
+    return f"{path} cannot be read: {error.strerror or error}{limited}"
 
 
 def _mapped(path: Path, archive: np.lib.npyio.NpzFile, name: str) -> Array | None:
