@@ -204,10 +204,14 @@ def test_who_is_cut_off_leaves_the_turn_to_the_next(victim: str) -> None:
 
 def test_who_is_cut_off_at_the_very_moment_of_its_turn_gives_it_on() -> None:
     async def scene() -> None:
+        class Cutting(Turns):
+            def _give_back(self) -> None:
+                super()._give_back()
+                stage._lives["c"].cancel()
+
         stage = Stage()
+        stage.turns = Cutting(2, look_s=FOREVER_S)
         await stage.begin("a", "b", "c", "d")
-        stage._over["a"].set()
-        stage._lives["a"].add_done_callback(lambda _: stage._lives["c"].cancel())
         await stage.end("a")
         assert await stage.until("d")
         assert "c" not in dict(stage.began)
@@ -232,13 +236,13 @@ def test_who_waits_goes_on_waiting_while_the_others_are_quick() -> None:
         looks, looked = 0, asyncio.Event()
 
         class Watched(Turns):
-            async def _all_are_quick(self, mine: asyncio.Future[None]) -> bool:
+            def _all_are_quick(self) -> bool:
                 nonlocal looks
                 looks += 1
                 if looks > 3:
                     looked.set()
-                asyncio.get_running_loop().call_soon(self.moved, 10)
-                return await super()._all_are_quick(mine)
+                self.moved(10)
+                return super()._all_are_quick()
 
         stage = Stage()
         stage.turns = Watched(2, look_s=0.01, quick=10)
@@ -247,6 +251,19 @@ def test_who_waits_goes_on_waiting_while_the_others_are_quick() -> None:
         assert "c" not in dict(stage.began)
         await stage.end("a")
         assert await stage.until("c")
+
+    played(scene)
+
+
+def test_thousands_who_wait_are_looked_after_by_one_timer() -> None:
+    async def scene() -> None:
+        stage = Stage(look_s=0.01)
+        timers = vars(asyncio.get_running_loop())["_scheduled"]
+        before = len(timers)
+        await stage.begin("a", "b")
+        await asyncio.gather(*(stage.begin(f"x{number}") for number in range(200)))
+        assert len(timers) <= before + 1
+        assert not await stage.until("x199")
 
     played(scene)
 

@@ -203,7 +203,7 @@ def test_a_view_names_where_the_clients_state_must_be_also_after_a_restart(tmp_p
         async with home.run() as run:
             assert [run.intake.view(name).outcomes for name in NAMES] == told
             assert standing(run) == [(1, True), None, (2, None)]
-            views = [view_to_wire(run.intake.view(name), with_payload=False) for name in NAMES]
+            views = [view_to_wire(run.intake.view(name)) for name in NAMES]
             assert [view.HasField("standing") for view in views] == [True, True, False]
             assert [views[0].standing.round, views[1].standing.round] == [1, 0]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
@@ -133,12 +133,15 @@ class Answers:
 
     Join = Report = Leave = call
 
-    async def Watch(self, request: pb.WatchRequest) -> AsyncIterator[Any]:  # noqa: N802
+    def Watch(self, request: pb.WatchRequest) -> Answers:  # noqa: N802
         self.asked.append(request)
-        for answer in self._answers:
-            if isinstance(answer, Exception):
-                raise answer
-            yield answer
+        return self
+
+    async def read(self) -> Any:
+        answer = self._answers.pop(0) if self._answers else grpc.aio.EOF
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 def broke() -> grpc.aio.AioRpcError:
@@ -194,8 +197,9 @@ def test_a_join_says_who_asks_and_in_which_revisions_it_can_speak(
         (pb.JoinResponse(), Unreached, True),
         (pb.JoinResponse(admission=pb.Admission(protocol=spoken()[1] + 1)), Unreached, True),
         (broke(), Unreached, False),
+        (None, Unreached, False),  # as gRPC may give, of a server that goes down
     ],
-    ids=["refused", "nonsense", "another revision", "broken"],
+    ids=["refused", "nonsense", "another revision", "broken", "nothing"],
 )
 def test_a_join_that_fails_says_how(answer: Any, error: type[Exception], foreign: bool) -> None:
     with pytest.raises(error) as caught:
@@ -229,7 +233,8 @@ def test_a_report_is_of_its_session_and_waits_as_long_as_it_may_take() -> None:
     ready = answers.asked[0].ready
     assert (ready.samples, [*ready.class_counts], ready.layout_digest) == (5, [2, 3], b"l" * 16)
     assert ready.augment == "flip"
-    for bad, error in ((pb.ReportResponse(refusal=NO), ServerRefused), (broke(), Unreached)):
+    failures = ((pb.ReportResponse(refusal=NO), ServerRefused), (broke(), Unreached), (None, Unreached))
+    for bad, error in failures:
         with pytest.raises(error):
             on(Answers(bad), lambda line: line.report(pb.ReportRequest()))
 

@@ -9,6 +9,7 @@ import itertools
 import os
 import sqlite3
 import struct
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from edgeflock.server.core.phases import Phase
 from edgeflock.server.engine.views import ClientView
 from edgeflock.server.files.spool import Arrival
 from edgeflock.server.service import sessions
+from edgeflock.server.service.flow import Turns
 from edgeflock.server.service.join import check_data
 from edgeflock.server.service.sessions import CONTEST_S, TAKEOVERS, Contests
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -417,6 +419,85 @@ def test_a_roster_beyond_the_number_of_strangers_forms(
         await served.run.open(1)
 
     serve(Home(tmp_path, clients=12), talk)
+
+
+def test_of_a_small_model_so_many_copies_at_a_time_go_along_and_who_has_no_turn_fetches_it(
+    tmp_path: Path,
+) -> None:
+    async def talk(served: Served) -> None:
+        small = served.service._fetching.small = Turns(2, look_s=0.01, quick=1 << 40, free=0)
+        peers = [served.peer(f"c{seat}") for seat in range(3)]
+        for peer in peers:
+            await peer.enter()
+        async with small.one(1), small.one(1):  # both turns are somebody's
+            for peer in peers:
+                await peer.ready()
+            tasks = [(await peer.view(lambda view: view.HasField("task"))).task for peer in peers]
+            assert [one.payload for task in tasks for one in task.downloads] == [b""] * 3
+        package = tasks[0].downloads[0].package
+        answers = await peers[0].fetch(round=1, scope=pb.SCOPE_SHARED, digest=package.digest)
+        payload = b"".join(answer.chunk.data for answer in answers)
+        assert extend(0, payload) == package.crc32c
+        peers[1].watch()
+        task = (await peers[1].view(lambda view: view.HasField("task"))).task
+        assert task.downloads[0].payload == payload, "there are turns again"
+        assert 0 < task.remaining_ms <= 600_000
+
+    serve(Home(tmp_path), talk)
+
+
+class OneStream:
+    """The server's side of a stream that keeps what it was given, or whose client is gone."""
+
+    def __init__(self, *, gone: bool = False) -> None:
+        self.wrote: list[Any] = []
+        self.written = asyncio.Event()
+        self._gone = gone
+
+    async def write(self, message: Any) -> None:
+        if self._gone:
+            raise grpc.aio.InternalError("Failed grpc_call_start_batch")
+        self.wrote.append(message)
+        self.written.set()
+
+    async def read(self) -> Any:
+        await asyncio.sleep(0)
+        return self.wrote.pop()
+
+
+def test_nobody_holds_the_model_that_went_with_a_task(tmp_path: Path) -> None:
+    """A stream that held its last message would be a copy of the model for every client."""
+
+    async def talk(served: Served) -> None:
+        (peer, *_), stream = await served.gather(), OneStream()
+        request = pb.WatchRequest(session=peer.session)
+        watching = asyncio.create_task(served.service.Watch(request, stream))  # type: ignore[arg-type]
+        await stream.written.wait()
+        for _ in range(5):  # now it waits for news
+            await asyncio.sleep(0)
+        references = sys.getrefcount(stream.wrote[0])
+        assert references == 2, "that of the test, and the question's"
+        assert pb.WatchResponse.FromString(stream.wrote[0]).view.task.downloads[0].payload
+        watching.cancel()
+
+    serve(Home(tmp_path), talk)
+
+
+def test_a_stream_whose_client_is_gone_ends_in_silence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def talk(served: Served) -> None:
+        (peer, *_), stream = await served.gather(), OneStream(gone=True)
+        await served.service.Watch(pb.WatchRequest(session=peer.session), stream)  # type: ignore[arg-type]
+        stream.wrote.append(pb.DeliverRequest(header=served.made(0).header(peer.session, 1)))
+        delivery = served.service.Deliver(stream, stream)  # type: ignore[arg-type]
+        await asyncio.create_task(delivery)
+        assert served.service.pool.outstanding == 0
+        await peer.view(lambda view: view.HasField("task"))
+        await served.check_alive()
+
+    serve(Home(tmp_path), talk)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_task_says_all_that_a_client_must_know(tmp_path: Path) -> None:

@@ -281,6 +281,7 @@ class Agent:
                 self._return_within_ms = view.return_within_ms
                 part.see(view, line)
                 over = view.ending is not None
+                del view  # it may hold a model
         except Exception as error:  # ours to judge who acts on the line: it must never wait for nobody
             over, why = False, error
         if not over:

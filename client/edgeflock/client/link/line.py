@@ -9,8 +9,10 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
+from typing import TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from edgeflock.client.config import ClientConfig
 from edgeflock.client.link import wire
@@ -32,6 +34,8 @@ from edgeflock.common.wire.transport import (
     spoken,
 )
 from edgeflock.v1 import aggregator_pb2 as pb
+
+M = TypeVar("M", bound=Message)
 
 # What must arrive may take as long as the largest message takes on the slowest line: the pings notice before
 # that whether the server is there.
@@ -113,7 +117,7 @@ class Channel:
         """
         with in_our_words(self._trust):
             request = wire.join_request(who, _software(), digests=not whole)
-            answer = await self.stub.Join(request, timeout=PATIENCE_S)
+            answer = answered(await self.stub.Join(request, timeout=PATIENCE_S))
         if answer.HasField("refusal"):
             raise wire.refused(answer.refusal)
         if not answer.HasField("admission"):
@@ -137,6 +141,14 @@ def in_our_words(trust: Trust) -> Iterator[None]:
         raise unreached(error, trust) from None
 
 
+def answered(answer: M | None) -> M:
+    """Return the answer to a call; raises Unreached if its server went away before it gave one: gRPC may take
+    a call for done that has none."""
+    if answer is None:
+        raise Unreached("the server went away before it answered")
+    return answer
+
+
 @dataclass
 class Line:
     """A session on a channel, from Join until it is lost."""
@@ -158,13 +170,17 @@ class Line:
 
     async def views(self) -> AsyncIterator[View]:
         """Watch: yield every view until the server ends the stream; raises ServerRefused or Unreached."""
+        call = self.stub.Watch(pb.WatchRequest(session=self.session))
         with in_our_words(self.trust):
-            async for answer in self.stub.Watch(pb.WatchRequest(session=self.session)):
+            while (answer := await call.read()) is not grpc.aio.EOF:
                 if answer.HasField("refusal"):
                     raise wire.refused(answer.refusal)
                 if not answer.HasField("view"):
                     raise Interrupted("a message of the watch makes no sense")
-                yield wire.view(answer.view)
+                view = wire.view(answer.view)
+                del answer  # it may hold a whole model, until there is more to read
+                yield view
+                del view
 
     async def ready(
         self,
@@ -186,7 +202,7 @@ class Line:
         """Send a report; raises ServerRefused or Unreached."""
         request.session = self.session
         with in_our_words(self.trust):
-            answer = await self.stub.Report(request, timeout=within_s)
+            answer = answered(await self.stub.Report(request, timeout=within_s))
         if answer.HasField("refusal"):
             raise wire.refused(answer.refusal)
 

@@ -36,7 +36,12 @@ def write(field: int, offset: int, data: Buffer, crc32c: int) -> bytes:
     inner = _varint_field(_OFFSET, offset) + bytes([_DATA]) + _varint(len(data))
     tail = bytes([_CRC32C]) + _FIXED32.pack(crc32c) if crc32c else b""
     size = len(inner) + len(data) + len(tail)
-    return b"".join((bytes([field << 3 | 2]), _varint(size), inner, data, tail))
+    return b"".join((head(field, size), inner, data, tail))
+
+
+def head(field: int, size: int) -> bytes:
+    """Return what comes before a field of so many bytes: a message within a message, or bytes."""
+    return bytes([field << 3 | 2]) + _varint(size)
 
 
 def read(field: int, message: bytes) -> Piece | None:

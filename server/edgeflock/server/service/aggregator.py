@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -36,7 +36,7 @@ from edgeflock.server.service.refusals import OFFENCES, UNKNOWN_SESSION, Refusal
 from edgeflock.server.service.sessions import DuplicateId, Session, Sessions
 from edgeflock.server.service.stated import of_device, of_progress, of_round
 from edgeflock.server.service.upload import Delivery, StreamEnded, Uploads, header_of, read_in_time
-from edgeflock.server.service.views import inline, view_to_wire
+from edgeflock.server.service.views import inline, view_to_wire, view_with_payload
 from edgeflock.v1 import aggregator_pb2 as pb
 
 log = structlog.get_logger()
@@ -125,12 +125,16 @@ class AggregatorService:
 
     # ------------------------------------------------------------------------------------ Watch
 
-    async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncGenerator[pb.WatchResponse]:
+    async def Watch(self, request: pb.WatchRequest, context: Context) -> None:
+        """Write what there is to tell. Nothing of it is held until there is more: a package in every stream
+        would be as many copies of the model as there are clients."""
         async with aclosing(self.watch(request)) as views:
-            async for view in views:
-                yield view
+            with suppress(grpc.aio.InternalError):  # its client is gone
+                async for view in views:
+                    await context.write(view)
+                    del view
 
-    async def watch(self, request: pb.WatchRequest) -> AsyncGenerator[pb.WatchResponse]:
+    async def watch(self, request: pb.WatchRequest) -> AsyncGenerator[pb.WatchResponse | bytes]:
         """Yield what a client is told of the run, until there is no more to tell."""
         session = self.session(request)
         if session is None:
@@ -144,10 +148,11 @@ class AggregatorService:
         try:
             async for view in self._views(session):
                 yield view
+                del view
         finally:
             self._unwatch(session)
 
-    async def _views(self, session: Session) -> AsyncIterator[pb.WatchResponse]:
+    async def _views(self, session: Session) -> AsyncIterator[pb.WatchResponse | bytes]:
         """The view now, and again whenever something in it has changed."""
         last: ClientView | None = None
         while not session.superseded:
@@ -156,18 +161,29 @@ class AggregatorService:
             if view != last:
                 known = bool(session.gate) or (last is not None and last.work is view.work)
                 payload = 0 if known else inline(view)  # a gate has it, for all of its clients
-                if payload and not self._intake.admits(payload):
-                    continue  # the round is over, and with it the task
-                response = pb.WatchResponse(view=view_to_wire(view, with_payload=bool(payload)))
-                package = view.work.shared.package if payload and view.work is not None else None
-                session.sent(response.ByteSize(), payload, package)
-                yield response
+                async with self._fetching.small.one(payload) as mine:
+                    if session.changed.is_set():
+                        continue  # while it waited for its turn there was news
+                    if (payload := payload if mine else 0) and not self._intake.admits(payload):
+                        continue  # the round is over, and with it the task
+                    yield self._answer(session, view, payload)
+                self._fetching.small.moved(payload)
                 last = view
             if view.ending is not None:
                 self._intake.told(session.client_id)
                 return
             await session.changed.wait()
         yield pb.WatchResponse(refusal=to_wire(_SUPERSEDED))
+
+    def _answer(self, session: Session, view: ClientView, payload: int) -> pb.WatchResponse | bytes:
+        """Return what a client is told, with so many bytes of a package."""
+        if not payload or view.work is None:
+            response = pb.WatchResponse(view=view_to_wire(view))
+            session.sent(response.ByteSize())
+            return response
+        whole = view_with_payload(view)
+        session.sent(len(whole), payload, view.work.shared.package)
+        return whole
 
     def _unwatch(self, session: Session) -> None:
         current = self._sessions.unwatch(session)
@@ -196,6 +212,10 @@ class AggregatorService:
     # ---------------------------------------------------------------------------------- Deliver
 
     async def Deliver(self, request_iterator: AsyncIterator[pb.DeliverRequest], context: Context) -> None:
+        with suppress(grpc.aio.InternalError):  # its client is gone: nobody is left to be answered
+            await self._deliver(context)
+
+    async def _deliver(self, context: Context) -> None:
         first = await self._first(context)
         if isinstance(first, Refused):
             self.refusals.add("?", first)

@@ -13,7 +13,7 @@ from edgeflock.common.wire.transport import CHUNK, MAX_CHUNK, SMALL_CHUNK
 from edgeflock.server.core.refusal import Refused
 from edgeflock.server.engine.intake import Intake
 from edgeflock.server.engine.transfer import Download, ResultDownload
-from edgeflock.server.service.flow import Turns
+from edgeflock.server.service.flow import Turns, small_turns
 from edgeflock.server.service.refusals import to_wire
 from edgeflock.server.service.sessions import Session
 from edgeflock.v1 import aggregator_pb2 as pb
@@ -56,6 +56,7 @@ class Fetching:
 
     def __init__(self) -> None:
         self._turns = Turns()
+        self.small = small_turns()
 
     async def messages(
         self, session: Session, request: pb.FetchRequest, download: Larder
@@ -68,16 +69,18 @@ class Fetching:
             described = pb.FetchResponse(package=package_to_wire(download.package))
             session.sent(described.ByteSize())
             yield described
-        async with self._turns.one(download.package.size_bytes) as mine:
+        whole = download.package.size_bytes
+        turns = self._turns if whole > SMALL_CHUNK else self.small
+        async with turns.one(whole) as mine:
             size = request.chunk_bytes or (CHUNK if mine else SMALL_CHUNK)
             try:
-                async for message in self._chunks(session, request.offset, download, size):
+                async for message in self._chunks(session, request.offset, download, size, turns):
                     yield message
             finally:
                 session.fetching = None
 
     async def _chunks(
-        self, session: Session, start: int, download: Larder, size: int
+        self, session: Session, start: int, download: Larder, size: int, turns: Turns
     ) -> AsyncGenerator[pb.FetchResponse | bytes]:
         whole = download.package.size_bytes
         for offset in range(start, whole, size):
@@ -88,4 +91,4 @@ class Fetching:
             payload = min(size, whole - offset)
             session.fetching = offset + payload, whole
             yield message
-            self._turns.moved(payload)
+            turns.moved(payload)

@@ -25,6 +25,9 @@ from edgeflock.common.wire.transport import CHUNK, SMALL_CHUNK
 TURNS = 4  # streams at a time
 LOOK_S = 0.05  # so often those who wait look how fast the others are
 QUICK = 16 << 20  # bytes in that time, in all: no slower than this machine
+AIR = 8 << 20  # bytes of small transfers that may be on their way at once,
+SMALL_LOOK_S = 0.25  # unless it takes longer than this until they are through: then networks are slow
+TINY = 16 << 10  # bytes that cost no more than the stream that they go on
 SLOWEST_BYTES_PER_S = 2048  # over twice a chunk's time, while credit is unused
 
 
@@ -96,10 +99,15 @@ class CreditPool:
 class Turns:
     """Hands out turns in the order in which they are asked for."""
 
-    def __init__(self, most: int = TURNS, *, look_s: float = LOOK_S, quick: int = QUICK) -> None:
-        self._free, self._look_s, self._quick = most, look_s, quick
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._moved = 0
+    def __init__(
+        self, most: int = TURNS, *, look_s: float = LOOK_S, quick: int = QUICK, free: int = SMALL_CHUNK
+    ) -> None:
+        """A transfer of so many `free` bytes needs none."""
+        self._left, self._look_s, self._quick, self._free = most, look_s, quick, free
+        self._waiting: deque[asyncio.Future[bool]] = deque()  # for a turn, or for going on without
+        self._seen = 0  # of those, who was there at the last look
+        self._moved = self._before = 0  # bytes, in all and at the last look
+        self._looking: asyncio.TimerHandle | None = None  # one for all who wait
 
     def moved(self, count: int) -> None:
         """Note bytes of any stream, with a turn or without."""
@@ -108,7 +116,7 @@ class Turns:
     @asynccontextmanager
     async def one(self, size_bytes: int) -> AsyncIterator[bool]:
         """Give the block a turn when one is free, or none, and say which; a small transfer needs none."""
-        if size_bytes <= SMALL_CHUNK:
+        if size_bytes <= self._free:
             yield True
             return
         mine = await self._take()
@@ -119,33 +127,55 @@ class Turns:
                 self._give_back()
 
     async def _take(self) -> bool:
-        if self._free:
-            self._free -= 1
+        if self._left:
+            self._left -= 1
             return True
-        mine = asyncio.get_running_loop().create_future()
+        mine: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append(mine)
+        self._look_later()
         try:
-            while not mine.done() and await self._all_are_quick(mine):
-                pass
+            return await mine
         except asyncio.CancelledError:
-            if mine.done():
+            if mine.done() and not mine.cancelled() and mine.result():
                 self._give_back()
             raise
-        finally:
-            if not mine.done():
-                self._waiting.remove(mine)
-        return mine.done()
 
-    async def _all_are_quick(self, mine: asyncio.Future[None]) -> bool:
-        before = self._moved
-        await asyncio.wait((mine,), timeout=self._look_s)
-        return self._moved - before >= self._quick
+    def _look_later(self) -> None:
+        if self._looking is None:
+            self._before = self._moved
+            self._looking = asyncio.get_running_loop().call_later(self._look_s, self._look)
+
+    def _look(self) -> None:
+        """Where the others were slow since the last look, who waited then goes on without a turn."""
+        self._looking = None
+        if not self._all_are_quick():
+            for _ in range(self._seen):
+                self._next(turn=False)
+        self._seen = len(self._waiting)
+        if self._waiting:
+            self._look_later()
+
+    def _all_are_quick(self) -> bool:
+        return self._moved - self._before >= self._quick
 
     def _give_back(self) -> None:
-        if self._waiting:
-            self._waiting.popleft().set_result(None)
-        else:
-            self._free += 1
+        while self._waiting:
+            if self._next(turn=True):
+                return
+        self._left += 1
+
+    def _next(self, *, turn: bool) -> bool:
+        """Let the first who waits go on; return whether it still did."""
+        mine, self._seen = self._waiting.popleft(), max(0, self._seen - 1)
+        if waits := not mine.done():
+            mine.set_result(turn)
+        return waits
+
+
+def small_turns() -> Turns:
+    """Return the turns of transfers of at most one small chunk: of all clients at once they would be as many
+    copies of the model as there are clients."""
+    return Turns(AIR // SMALL_CHUNK, look_s=SMALL_LOOK_S, quick=AIR, free=TINY)
 
 
 # ------------------------------------------------------------------------------- patience

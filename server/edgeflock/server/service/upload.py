@@ -20,7 +20,7 @@ from edgeflock.server.core.refusal import Refused
 from edgeflock.server.costs.budget import credible
 from edgeflock.server.engine.intake import Settled
 from edgeflock.server.engine.transfer import CLOSED, Header, Landing
-from edgeflock.server.service.flow import CreditPool, Patience, Stream, Turns
+from edgeflock.server.service.flow import CreditPool, Patience, Stream, Turns, small_turns
 from edgeflock.server.service.sessions import Session
 from edgeflock.server.service.stated import of_training
 from edgeflock.server.service.views import outcome_to_wire
@@ -60,7 +60,11 @@ class Uploads:
     """What all uploads share: memory for what is in the air, and turns."""
 
     def __init__(self, pool: CreditPool, bytes_left: Callable[[], float]) -> None:
-        self.pool, self.turns, self._bytes_left = pool, Turns(), bytes_left
+        self.pool, self._turns, self._small, self._bytes_left = pool, Turns(), small_turns(), bytes_left
+
+    def turns(self, size_bytes: int) -> Turns:
+        """Return the turns of updates of that size."""
+        return self._turns if size_bytes > SMALL_CHUNK else self._small
 
     @property
     def scarce(self) -> bool:
@@ -106,7 +110,7 @@ class Delivery:
             case slot:
                 if not slot.full:
                     await self._take_over()
-                    async with self._uploads.turns.one(slot.size):
+                    async with self._uploads.turns(slot.size).one(slot.size):
                         await self._fill(slot)
                     _go_on(await slot.complete())
                 await self.say(pb.DeliverResponse(received=pb.Received()))
@@ -144,7 +148,7 @@ class Delivery:
             raise MalformedMessage(f"a chunk of {size} bytes at {piece.offset} is beyond your credit")
         self._session.seen = time.monotonic()
         _go_on(await slot.append(piece.offset, piece.data, piece.crc32c, message_bytes=piece.message_bytes))
-        self._uploads.turns.moved(size)
+        self._uploads.turns(slot.size).moved(size)
         if (self._uploads.pool.spooled(stream, size) or self._uploads.scarce) and slot.held < slot.size:
             await self._offer(slot, stream, chunk)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import lru_cache
 
+from edgeflock.common.wire import chunks
 from edgeflock.common.wire.messages import choice_to_wire, kind_to_wire, package_to_wire, verdict_to_wire
 from edgeflock.server.core.decisions import Conduct, EndingKind, Outcome
 from edgeflock.server.engine.views import ClientView, RunState
@@ -21,8 +22,25 @@ _STATES = {state: pb.RunState.Value(f"RUN_STATE_{state.name}") for state in RunS
 _ENDINGS = {kind: pb.EndingKind.Value(f"ENDING_KIND_{kind.name}") for kind in EndingKind}
 
 
-def view_to_wire(view: ClientView, *, with_payload: bool) -> pb.View:
-    """Return a whole view as a message; a small package goes along if asked to."""
+def view_to_wire(view: ClientView) -> pb.View:
+    """Return a whole view as a message; what its task has to fetch is not in it."""
+    message = _beside_task(view)
+    if view.work is not None:
+        message.task.CopyFrom(_named(view.work))
+        message.task.remaining_ms = _remaining_ms(view)
+    return message
+
+
+def view_with_payload(view: ClientView) -> bytes:
+    """Return the whole answer with a view and the package of its task, written past protobuf's copies."""
+    assert view.work is not None  # `inline` has said so
+    task = (_complete(view.work), pb.Task(remaining_ms=_remaining_ms(view)).SerializeToString())
+    around = _beside_task(view).SerializeToString()
+    inner = (around, chunks.head(pb.View.TASK_FIELD_NUMBER, sum(map(len, task))), *task)
+    return b"".join((chunks.head(pb.WatchResponse.VIEW_FIELD_NUMBER, sum(map(len, inner))), *inner))
+
+
+def _beside_task(view: ClientView) -> pb.View:
     message = pb.View(round=view.round, state=state_to_wire(view.state), reason=view.pause)
     if view.state is RunState.DRAINING:
         message.return_within_ms = spread_ms(view.online)
@@ -36,11 +54,6 @@ def view_to_wire(view: ClientView, *, with_payload: bool) -> pb.View:
     _say_standing(message, view)
     if view.offer is not None:
         message.offer.CopyFrom(pb.Offer(round=view.offer.round, best=view.offer.best))
-    if view.work is not None:
-        message.task.CopyFrom(_task(view.work, view.deadline))
-        if not with_payload:
-            for download in message.task.downloads:
-                download.ClearField("payload")
     return message
 
 
@@ -76,17 +89,26 @@ def _say_standing(message: pb.View, view: ClientView) -> None:
         message.standing.round, message.standing.digest = view.standing[0], view.standing[1].digest
 
 
-def _task(work: RoundWork, deadline: float | None) -> pb.Task:
-    """The task of the open round; only the time left differs from view to view."""
-    remaining = 0.0 if deadline is None else max(0.0, deadline - time.monotonic())
-    task = pb.Task()
-    task.CopyFrom(task_of(work))
-    task.remaining_ms = int(remaining * 1000)
-    return task
+def _remaining_ms(view: ClientView) -> int:
+    """The one thing of a round's task that differs from view to view."""
+    return 0 if view.deadline is None else int(max(0.0, view.deadline - time.monotonic()) * 1000)
 
 
 @lru_cache(maxsize=2)
+def _complete(work: RoundWork) -> bytes:
+    return task_of(work).SerializeToString()
+
+
+@lru_cache(maxsize=2)
+def _named(work: RoundWork) -> pb.Task:
+    task = task_of(work)
+    for download in task.downloads:
+        download.ClearField("payload")
+    return task
+
+
 def task_of(work: RoundWork) -> pb.Task:
+    """Return the task of an open round, with the package that may go along."""
     plan = work.plan
     task = pb.Task(
         round=work.round.number,
