@@ -43,6 +43,8 @@ def test_a_client_killed_while_its_model_comes_goes_on_with_what_is_there(tmp_pa
         size = sum(tensor.numel() * 4 for tensor in result.values())
         ((fetched,),) = made.rows("SELECT sum(value) FROM round_costs WHERE name = 'result_bytes'")
     saved = load_file(shelf / "current" / "model.safetensors")
+    x = np.random.default_rng(0).random((20, 1, 8, 8), np.float32)
+    assert torch.equal(edgeflock.load(made.run_dir).outputs(x), edgeflock.load(shelf).outputs(x))
     assert all(torch.equal(saved[name], tensor) for name, tensor in result.items())
     assert fetched < 2 * size  # not all came twice
     assert (tmp_path / "told").exists()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from edgeflock.common.models.kit.base import Net
 
 MODEL_FILE = "model.safetensors"
+BESIDE_FILE = "model.json"  # beside the model of a run, whose bytes are its numbers alone: what it is of
 CURRENT = "current"  # the link in a folder of versions
 _AT_A_TIME = 256  # samples: memory does not grow with how many are asked for
 _TASK = "classification"  # of a file that names none
@@ -133,7 +134,8 @@ class SavedModel:
 
 
 def load(place: str | os.PathLike[str], model: str | None = None, task: str | None = None) -> SavedModel:
-    """Load a model: the folder that `fl-client --save-model` keeps, or a file of it or of `fl-lab export`.
+    """Load a model: the folder that `fl-client --save-model` keeps, a run's, or a file of them or of `fl-lab
+    export`.
 
     `model` and `task` are `package.module:NAME` of your own ones: a file alone never makes anything be
     imported. Raises an error with a sentence.
@@ -167,12 +169,22 @@ def recipe_of(path: Path) -> Recipe:
 def _about(path: Path) -> dict[str, str]:
     try:
         with path.open("rb") as file:
-            return dict(tensorheader.parse(tensorheader.read(file)).metadata)
+            said = dict(tensorheader.parse(tensorheader.read(file)).metadata)
+        return said if "model" in said else {**_said_beside(path), **said}
     except OSError as error:
         raise MissingData(f"{path} cannot be read: {error.strerror or error}") from None
     except ValueError as error:
         other = "" if path.suffix == ".safetensors" else ", the only format that is read here"
         raise BadData(f"{path} {error}{other}") from None
+
+
+def _said_beside(path: Path) -> dict[str, str]:
+    """Return what a run says of its model; nothing if the file is none of a run's."""
+    try:
+        found = json.loads((path.parent / BESIDE_FILE).read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
 def _file(place: Path) -> Path:
@@ -184,7 +196,8 @@ def _file(place: Path) -> Path:
         if found.is_file():
             return found
     raise MissingData(
-        f"{place} holds no model: allowed is the folder of fl-client --save-model or a .safetensors file"
+        f"{place} holds no model: allowed is the folder of fl-client --save-model, a run that is over, "
+        "or a .safetensors file"
     )
 
 

@@ -10,12 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from edgeflock.common.datasets.kit.registry import scaling
 from edgeflock.common.errors import BadData, CorruptCheckpoint, MissingData, UsageError
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.models.kit.base import Net
-from edgeflock.common.run import CUSTOM
-from edgeflock.common.saved import Recipe
 from edgeflock.common.tuning import adapters
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.files import run_dir as rundir
@@ -166,12 +163,4 @@ def _best(run_dir: Path, reader: Reader) -> int:
 
 def _about(config: ServerConfig, test: samples.TestSet, which: str, round: int) -> dict[str, str]:
     """Return what the file says of itself: enough to build the model again."""
-    model = build.describe_model(config, test)
-    own = config.model if model.name == CUSTOM else ""
-    return {
-        **Recipe(model, scaling(config.dataset), own=own).metadata(),
-        "dataset": config.dataset or "",
-        "method": config.method,
-        "which": which,
-        "round": str(round),
-    }
+    return {**build.told_of_model(config, test), "which": which, "round": str(round)}

@@ -14,12 +14,14 @@ from edgeflock.common import constants
 from edgeflock.common.command.kinds import ends
 from edgeflock.common.datasets.kit import augment
 from edgeflock.common.datasets.kit.augment import Augmentation
+from edgeflock.common.datasets.kit.registry import scaling
 from edgeflock.common.flat import Change, FlatModel
 from edgeflock.common.foreign import ForeignError, foreign
 from edgeflock.common.models.kit import registry as models
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.models.kit.flops import operations
 from edgeflock.common.run import CUSTOM, DataDescription, ModelDescription, RunDescription
+from edgeflock.common.saved import Recipe
 from edgeflock.common.scores import GLOBAL_TRAIN, LOSS, WISHES
 from edgeflock.common.tasks.kit import registry as tasks
 from edgeflock.common.tasks.kit.marking import Marking, figure_of
@@ -51,6 +53,13 @@ _YEAR_S = 365 * 86400.0
 def describe_model(config: ServerConfig, test: TestSet) -> ModelDescription:
     name = CUSTOM if ":" in config.model else config.model
     return ModelDescription(name, test.input_shape, test.classes, config.model_arg, config.task)
+
+
+def told_of_model(config: ServerConfig, test: TestSet) -> dict[str, str]:
+    """Return what a run's model is of, and how it is built again."""
+    model = describe_model(config, test)
+    recipe = Recipe(model, scaling(config.dataset), own=config.model if model.name == CUSTOM else "")
+    return {**recipe.metadata(), "dataset": config.dataset or "", "method": config.method}
 
 
 def build_marking(config: ServerConfig, net: Net, test: TestSet) -> Marking:

@@ -17,6 +17,7 @@ from edgeflock.common.command.settings_file import identity
 from edgeflock.common.errors import UsageError
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.run import RunDescription
+from edgeflock.common.saved import BESIDE_FILE
 from edgeflock.common.scores import ACCURACY, LOSS, Metric, measures_to_text
 from edgeflock.common.tasks.kit.marking import Marking
 from edgeflock.methods.kit.batches import LocalData
@@ -227,6 +228,9 @@ def _parts(built: Built, run_dir: Path, journal: Journal) -> Parts:
         _require_init(config, run_dir)
     begin_or_recover(resumed, journal, learner, files, asked)
     rundir.write_small(run_dir / rundir.RUN_TOML, to_toml(config))
+    if learner.half.has_result:
+        said = {**assembly.told_of_model(config, built.test), "run": resumed.meta["run_id"]}
+        rundir.write_small(run_dir / BESIDE_FILE, json.dumps(said, indent=1) + "\n")
     run = assembly.describe_run(config, resumed.meta["run_id"], resumed.epoch, built.test, built.flat)
     untested = _cut_off(config, resumed, checkpoints)
     return Parts(built, run_dir, journal, resumed, files, run, untested)
