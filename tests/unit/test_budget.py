@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from edgeflock.common.command.kinds import size
 from edgeflock.common.errors import BadValue, UnknownName
 from edgeflock.server.config import ServerConfig
-from edgeflock.server.costs.budget import Budget, Spent, parse, raised, size, unmeasured
+from edgeflock.server.costs.budget import Budget, Spent, parse, raised, unmeasured
 from edgeflock.server.files.run_toml import to_toml
 from edgeflock.server.start.resolve import combine, resolve
 

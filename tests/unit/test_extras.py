@@ -67,6 +67,7 @@ def test_no_module_of_an_extra_is_imported_where_a_command_would_need_it() -> No
         (("mlflow",), "mlflow", ["lab", "track", "mlflow", "RUN"]),
         (("mlflow",), "mlflow", ["server", "--track", "mlflow"]),
         (("wandb",), "wandb", ["server", "--track", "wandb"]),
+        (("ray",), "ray", ["lab", "compare", "examples/digits.toml", "--on", "ray"]),
     ],
 )
 def test_a_missing_package_is_one_sentence_with_the_line_that_installs_it(

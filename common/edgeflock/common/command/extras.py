@@ -33,6 +33,7 @@ EXTRAS = {
     "pandas": "pandas",
     "polars": "polars",
     "pyarrow": "parquet",
+    "ray": "ray",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
 }

@@ -14,6 +14,8 @@ from edgeflock.common.errors import UsageError
 
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|m|h|d|)")
+_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(|[KMGT]i?)B?", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _WORDS = {
     "1": True,
     "true": True,
@@ -93,6 +95,16 @@ def seconds(text: str) -> float:
     if not match:
         raise ValueError(text)
     return _number(match[1]) * _UNITS[match[2]]
+
+
+def size(text: str) -> float:
+    """Read a number of bytes: 1500, 800KB, 1.5MB (powers of 1000), 2GiB (powers of 1024)."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise ValueError(text)
+    unit = match[2].lower()
+    base = 1024.0 if unit.endswith("i") else 1000.0
+    return float(match[1]) * float(base ** _POWERS[unit[:1]])
 
 
 def duration(number: float) -> str:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from edgeflock.common.command import flags
 from edgeflock.lab.children import Child, Children, environment_without
@@ -16,9 +17,9 @@ from edgeflock.lab.run.config import LabConfig
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.journal.reader import Feed
 
-_LOGS = "logs"  # of fl-lab run: not beside a run's directory, and not in it, since a refused run leaves none
+LOGS = "logs"  # of fl-lab run: not beside a run's directory, and not in it, since a refused run leaves none
 _INTERVAL_S = 0.2
-_GRACE_S = 10.0  # above what a run takes to end its own processes
+GRACE_S = 10.0  # above what a run takes to end its own processes
 
 
 @dataclass
@@ -26,8 +27,6 @@ class LivingCell:
     """A cell that runs."""
 
     cell: Cell
-    child: Child
-    feed: Feed
     begin: float = field(default_factory=time.monotonic)
     round: int = 0  # the last committed one
     seen: tuple[int, float] | None = None  # the first round that was seen to be committed, and when
@@ -50,12 +49,24 @@ class LivingCell:
         pace = (self.seconds - self.seen[1]) / (self.round - self.seen[0])
         return self.seconds + pace * (self.cell.config.rounds - self.round)
 
-    def look(self) -> None:
-        for event in self.feed.read():
-            if event.name == "round_committed":
-                self.round = int(event.number("round") or 0)
+    def committed(self, round: int) -> None:
+        """Note its last round."""
+        self.round = round
         if self.seen is None and self.round:
             self.seen = (self.round, self.seconds)
+
+
+@dataclass
+class _Started:
+    """A cell that runs as a process of this machine."""
+
+    living: LivingCell
+    child: Child
+    feed: Feed
+
+    def look(self) -> None:
+        committed = [event for event in self.feed.read() if event.name == "round_committed"]
+        self.living.committed(int(committed[-1].number("round") or 0) if committed else self.living.round)
 
 
 @dataclass(frozen=True)
@@ -69,19 +80,67 @@ class EndedCell:
 
 def command_line(out: Path, cell: Cell) -> list[str]:
     """Return the arguments of fl-lab that run, or go on with, a cell."""
-    given = {**cell.given, "run_dir": run_dir(out, cell)}
-    return ["run", *flags.to_arguments(ServerConfig, given), *flags.to_arguments(LabConfig, cell.lab)]
+    return [*anywhere(cell), *flags.to_arguments(ServerConfig, {"run_dir": run_dir(out, cell)})]
 
 
-def run_cells(
-    cells: Sequence[Cell], out: Path, jobs: int, watch: Callable[[Sequence[LivingCell]], None]
-) -> Generator[EndedCell]:
+def anywhere(cell: Cell) -> list[str]:
+    """Return the arguments of fl-lab that run a cell in whatever directory is named beside them."""
+    return ["run", *flags.to_arguments(ServerConfig, cell.given), *flags.to_arguments(LabConfig, cell.lab)]
+
+
+Watch = Callable[[Sequence[LivingCell]], None]
+
+
+class Farm(Protocol):
+    """Where cells run."""
+
+    def require(self, cells: Sequence[Cell], out: Path) -> None:
+        """Refuse cells that cannot run there, before the first one is started."""
+        ...
+
+    def grow(
+        self, cells: Sequence[Cell], out: Path, jobs: int, watch: Watch, say: Callable[[str], None]
+    ) -> Generator[EndedCell]:
+        """Run cells, so many at a time, and yield each as it ends; in between `watch` is called.
+
+        What people should know meanwhile is said. Leaving the iteration early ends the processes.
+        """
+        ...
+
+
+class Here:
+    """This machine."""
+
+    def require(self, cells: Sequence[Cell], out: Path) -> None:
+        require_data(cells)
+
+    def grow(
+        self, cells: Sequence[Cell], out: Path, jobs: int, watch: Watch, say: Callable[[str], None]
+    ) -> Generator[EndedCell]:
+        return run_cells(cells, out, jobs, watch)
+
+
+def require_data(cells: Sequence[Cell]) -> None:
+    """Refuse a grid whose data are not there, before the first cell is started."""
+    from edgeflock.common.datasets.kit import registry as datasets
+
+    for name, root in data_of(cells):
+        datasets.load(name, root)
+
+
+def data_of(cells: Sequence[Cell]) -> set[tuple[str, Path | None]]:
+    """Return the data sets that cells are trained on, each with its root."""
+    every = {(cell.config.dataset, cell.config.data_root) for cell in cells}
+    return {(name, root) for name, root in every if name is not None}
+
+
+def run_cells(cells: Sequence[Cell], out: Path, jobs: int, watch: Watch) -> Generator[EndedCell]:
     """Run cells, so many at a time, and yield each as it ends; `watch` is called in between.
 
     Leaving the iteration early ends the processes.
     """
-    patience = max((cell.config.drain_timeout for cell in cells), default=0.0) + _GRACE_S
-    waiting, living = deque(cells), list[LivingCell]()
+    patience = max((cell.config.drain_timeout for cell in cells), default=0.0) + GRACE_S
+    waiting, living = deque(cells), list[_Started]()
     nursery = Nursery.open("fl-lab") if cells else None  # all cells share what it has imported
     with Children(patience_s=patience, nursery=nursery) as children:
         while waiting or living:
@@ -90,15 +149,15 @@ def run_cells(
             for one in [one for one in living if one.child.code is not None]:
                 living.remove(one)
                 one.feed.close()
-                yield EndedCell(one.cell, one.seconds, _failure(one.child))
+                yield EndedCell(one.living.cell, one.living.seconds, _failure(one.child))
             for one in living:
                 one.look()
-            watch(living)
+            watch([one.living for one in living])
             time.sleep(_INTERVAL_S)
 
 
-def _start(children: Children, out: Path, cell: Cell) -> LivingCell:
-    folder, log = run_dir(out, cell), out / _LOGS / f"{cell.folder}.log"
+def _start(children: Children, out: Path, cell: Cell) -> _Started:
+    folder, log = run_dir(out, cell), out / LOGS / f"{cell.folder}.log"
     for place in (folder.parent, log.parent):
         place.mkdir(parents=True, exist_ok=True)
     child = children.begin(
@@ -112,7 +171,7 @@ def _start(children: Children, out: Path, cell: Cell) -> LivingCell:
             if not name.startswith("FL_LAB_")
         },
     )
-    return LivingCell(cell, child, Feed(folder))
+    return _Started(LivingCell(cell), child, Feed(folder))
 
 
 def _failure(child: Child) -> str:

@@ -13,6 +13,7 @@ import click
 from edgeflock.common.command import signals
 from edgeflock.common.command.options import Option, public, read_toml
 from edgeflock.common.errors import UsageError
+from edgeflock.lab.compare import where
 from edgeflock.lab.compare.ticker import product
 from edgeflock.server.config import ServerConfig
 
@@ -60,16 +61,20 @@ def _compare(
     commands: bool,
     tell: bool,
     full: bool,
+    **elsewhere: Any,
 ) -> int:
     """Run every cell of a grid and put what came of them side by side.
 
     Started again it keeps the cells that have finished and goes on with the others.
     """
+    if (commands or tell) and elsewhere["on"]:
+        raise UsageError("--on ray runs cells, --commands and --tell run none: give one of them")
     if commands and tell:
         raise UsageError("--commands prints what is to be run, --tell what came of it: give one of them")
     table, out = read_toml(grid), out or Path("runs") / f"compare-{grid.stem}"
     if not commands and sys.stdout.isatty() and (words := size(table)):
         click.echo(f"{grid.name}: {words}")
+    from edgeflock.lab.compare.cells import Here
     from edgeflock.lab.compare.comparison import Comparison, spare
     from edgeflock.lab.compare.figure_spec import read_figures, table_of
     from edgeflock.lab.grid.grid import figure_of, make_grid, read_baseline, read_measure, read_targets
@@ -96,12 +101,14 @@ def _compare(
         baseline=asked.baseline if baseline is None else read_baseline(baseline, asked.axes, "--baseline"),
         cells=tuple(cell if data_root is None else cell.with_data(data_root) for cell in asked.cells),
     )
-    signals.on_leaving(signals.interrupt)
-    made = Comparison(asked, out, jobs or spare(asked.cells), figures)
-    if commands:
-        return _print(made.commands(_placed(table, data_root)))
-    if not tell:
-        made.run(_placed(table, data_root))
+    with where.place(**elsewhere) as away:
+        signals.on_leaving(signals.interrupt)  # Ray has its own when it is joined
+        at_a_time = jobs or (away.room(asked.runs) if away else spare(asked.cells))
+        made = Comparison(asked, out, at_a_time, figures, away or Here())
+        if commands:
+            return _print(made.commands(_placed(table, data_root)))
+        if not tell:
+            made.run(_placed(table, data_root))
     return made.tell(full=full)
 
 
@@ -142,6 +149,7 @@ def _build() -> click.Command:
         parameters.append(
             click.Option([name], type=taken, metavar=metavar, help=words, multiple=name in _SEVERAL)
         )
+    parameters += where.parameters()
     parameters += [click.Option([name], is_flag=True, help=words) for name, words in _FLAGS.items()]
     return click.Command("compare", params=parameters, callback=_compare, help=_compare.__doc__)
 

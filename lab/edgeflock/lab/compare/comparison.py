@@ -22,7 +22,7 @@ from edgeflock.common.errors import EdgeflockError, Locked, UsageError
 from edgeflock.common.wire.listen import OFF
 from edgeflock.lab import history
 from edgeflock.lab.compare import time_left
-from edgeflock.lab.compare.cells import EndedCell, LivingCell, command_line, run_cells
+from edgeflock.lab.compare.cells import EndedCell, Farm, Here, LivingCell, command_line
 from edgeflock.lab.compare.figure_spec import FigureSpec
 from edgeflock.lab.compare.screen import COLUMNS, tell
 from edgeflock.lab.compare.ticker import Ticker, product
@@ -65,6 +65,7 @@ class Comparison:
     out: Path
     jobs: int
     figures: Sequence[FigureSpec] = ()  # beside the usual picture
+    farm: Farm = field(default_factory=Here)
     took: list[Took] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)  # by the cell's folder
     done: int = 0
@@ -74,7 +75,7 @@ class Comparison:
         runs, ahead = self.grid.runs, self._unfinished()
         if self.jobs > 1 and (shared := shared_address(ahead)):
             raise UsageError(f"{shared} is that of several cells: give --jobs 1, or port 0")
-        require_data(ahead)
+        self.farm.require(ahead, self.out)
         with held(self.out, "fl-lab compare"):
             grid_toml.keep(self.out, table, self.grid)
             click.echo(self._first_line(ahead))
@@ -127,7 +128,7 @@ class Comparison:
             rounds = [f"{one.cell.name} {one.round}/{one.cell.config.rounds}" for one in living]
             shown.show(self.done, ", ".join(rounds), _brief(self._estimate(left, living)))
 
-        with closing(run_cells(cells, self.out, self.jobs, watch)) as ends:
+        with closing(self.farm.grow(cells, self.out, self.jobs, watch, shown.say)) as ends:
             for end in ends:
                 del left[end.cell.folder]
                 self.done += 1
@@ -199,15 +200,6 @@ def _ahead(cell: Cell, share: float = 1.0) -> Ahead:
 def _kind(cell: Cell) -> str:
     """Return what cells have in common that differ in their seed alone."""
     return " ".join(cell.group.values())
-
-
-def require_data(cells: Sequence[Cell]) -> None:
-    """Refuse a grid whose data are not there, before the first cell is started."""
-    from edgeflock.common.datasets.kit import registry as datasets
-
-    for name, root in {(cell.config.dataset, cell.config.data_root) for cell in cells}:
-        if name is not None:
-            datasets.load(name, root)
 
 
 @contextmanager

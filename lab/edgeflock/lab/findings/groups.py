@@ -148,6 +148,8 @@ def _cell(result: CellResult, grid: Grid) -> Record:
             }.items()
         },
         "run_dir": result.run_dir,
+        "node": result.host.get("node"),
+        "cpu": result.host.get("cpu"),
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgeflock.common.command.options import read_toml
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.common.scores import ACCURACY, LOSS, Metric
 from edgeflock.lab.findings.outcome import RunOutcome, outcome
@@ -13,6 +14,7 @@ from edgeflock.lab.grid.grid import Cell, Grid, run_dir
 from edgeflock.lab.history import COMPLETED, FAILED, GLOBAL, History, read
 from edgeflock.server.files.run_dir import JOURNAL
 
+HOST = "host.toml"  # in the run directory of a cell that was held on another machine: its node, its cpu
 _NOT_FINITE = ("NaN or infinity", "sum is not", "not finite")  # as the server says it
 
 
@@ -27,6 +29,12 @@ class CellResult:
     history: History | None = None
     diverged: History | None = None  # of a run that failed because its numbers were not finite any more
     measure: str = GLOBAL  # the model that counts
+
+    @property
+    def host(self) -> Mapping[str, str]:
+        """The machine that held its run, where it was another one than that of the comparison."""
+        path = Path(self.run_dir, HOST)
+        return read_toml(path) if path.is_file() else {}
 
     @property
     def measures(self) -> tuple[Metric, ...]:

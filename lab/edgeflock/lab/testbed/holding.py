@@ -20,7 +20,8 @@ from edgeflock.common.errors import EdgeflockError, UsageError
 from edgeflock.lab.becoming import program
 from edgeflock.lab.children import Child, Children, environment_without
 from edgeflock.lab.compare import time_left
-from edgeflock.lab.compare.comparison import held, require_data
+from edgeflock.lab.compare.cells import require_data
+from edgeflock.lab.compare.comparison import held
 from edgeflock.lab.compare.ticker import Ticker, product
 from edgeflock.lab.compare.time_left import Ahead, Took
 from edgeflock.lab.findings.results import CellResult, gather

@@ -13,11 +13,9 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from edgeflock.common.command.kinds import seconds
+from edgeflock.common.command.kinds import seconds, size
 from edgeflock.common.errors import BadValue, UnknownName
 
-_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(|[KMGT]i?)B?", re.IGNORECASE)
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _ENERGY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([kK]?)(J|Wh|wh|)")
 _JOULES = {"J": 1.0, "": 1.0, "wh": 3600.0}
 
@@ -37,16 +35,6 @@ def _limit(name: str, text: str) -> float:
     if not 0 < limit < math.inf:
         raise BadValue(f"--budget {name}", text, RESOURCES[name].words)
     return limit
-
-
-def size(text: str) -> float:
-    """Read a number of bytes: 1500, 800KB, 1.5MB (powers of 1000), 2GiB (powers of 1024)."""
-    match = _SIZE.fullmatch(text.strip())
-    if not match:
-        raise ValueError(text)
-    unit = match[2].lower()
-    base = 1024.0 if unit.endswith("i") else 1000.0
-    return float(match[1]) * float(base ** _POWERS[unit[:1]])
 
 
 def joules(text: str) -> float:

@@ -1,0 +1,142 @@
+"""A Ray cluster while it is joined: its nodes, what they have, and tasks and actors placed on them."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from edgeflock.common.command import extras
+from edgeflock.common.errors import UsageError
+from edgeflock.common.wire.address import Address
+from edgeflock.lab.cluster.facts import Facts, look
+from edgeflock.lab.cluster.head import Head, find
+from edgeflock.lab.cluster.probe import NodeFound, Question
+
+_PROBE_S = 120.0
+_NOT_HERE = "edgeflock is missing there: install the same version on every node"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine of the cluster, or a part of one."""
+
+    id: str
+    address: str
+    resources: dict[str, float]
+
+    def holds(self, cpus: float, gpus: float, memory: int) -> int:
+        """Return how many tasks of that size it holds at a time."""
+        wanted = (("CPU", cpus), ("GPU", gpus), ("memory", float(memory)))
+        return int(min((self.resources.get(name, 0.0) / need for name, need in wanted if need), default=1.0))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The cluster of which this process is a driver."""
+
+    ray: Any
+    head: Head
+    here: Facts
+
+    def nodes(self) -> list[Node]:
+        return [
+            Node(one["NodeID"], one["NodeManagerAddress"], dict(one["Resources"]))
+            for one in self.ray.nodes()
+            if one["Alive"]
+        ]
+
+    def on(self, node: str) -> Any:
+        """Return how a task says that it is for that node and no other."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        return NodeAffinitySchedulingStrategy(node, soft=False)
+
+    def here_only(self) -> Any:
+        return self.on(self.ray.get_runtime_context().get_node_id())
+
+    def probe(self, question: Question) -> list[NodeFound]:
+        """Ask every node; one that goes meanwhile is left out. Raises UsageError with a sentence."""
+        ask = self.ray.remote(num_cpus=0, max_retries=0, max_calls=1)(_asking())
+        packed = pickle.dumps(question)
+        asked = {
+            ask.options(scheduling_strategy=self.on(node.id)).remote(packed): node for node in self.nodes()
+        }
+        done, late = self.ray.wait(list(asked), num_returns=len(asked), timeout=_PROBE_S)
+        found = [self._answer(reference, asked[reference]) for reference in done]
+        if late:
+            raise UsageError(f"node {asked[late[0]].address} has not answered within {_PROBE_S:.0f} s")
+        return [one for one in found if one is not None]
+
+    def _answer(self, reference: Any, node: Node) -> NodeFound | None:
+        try:
+            found = self.ray.get(reference)
+        except self.ray.exceptions.RayError as error:
+            if node.id not in {one.id for one in self.nodes()}:
+                return None
+            raise UsageError(f"node {node.address} cannot be looked at: {last_line(error)}") from None
+        if found is None:
+            raise UsageError(f"node {node.address}: {_NOT_HERE}")
+        assert isinstance(found, NodeFound)
+        return found
+
+
+def last_line(error: BaseException) -> str:
+    """Return what an error of Ray says, without the trace of another process."""
+    return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), repr(error))
+
+
+def _asking() -> Callable[[bytes], Any]:
+    """Return the task of the look at a node; it travels as a value, as edgeflock may be missing there."""
+
+    def ask(packed: bytes) -> Any:
+        try:
+            from edgeflock.lab.cluster.probe import answer
+        except ImportError:
+            return None
+        return answer(pickle.loads(packed))  # noqa: S301 - of the driver, whose code this is
+
+    return ask
+
+
+@contextmanager
+def joined(asked: str, insecure: bool) -> Iterator[Cluster]:
+    """Join the cluster at an address, or the one that is known here; leave it afterwards.
+
+    Nothing is started: a head of our own would listen to everybody. Raises UsageError with a sentence.
+    """
+    extras.require("--on ray", "ray")
+    head = find(asked)
+    head.require_trust(insecure)
+    import ray
+
+    try:
+        ray.init(head.address.target, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise UsageError(f"the Ray at {head.address.target} cannot be joined: {last_line(error)}") from None
+    try:
+        cluster = Cluster(ray, head, look())
+        for node in cluster.nodes():
+            Head(Address(node.address, head.address.port), head.guarded).require_trust(insecure)
+        yield cluster
+    finally:
+        ray.shutdown()
+
+
+def slots(nodes: Sequence[Node], cpus: float, gpus: float, memory: int) -> int:
+    """Return how many tasks of that size they hold at a time.
+
+    Raises UsageError with a sentence if no node holds one.
+    """
+    held = sum(node.holds(cpus, gpus, memory) for node in nodes)
+    if not held:
+        most = max((node.resources.get("CPU", 0.0) for node in nodes), default=0.0)
+        asks = f"{cpus:g} CPUs, {gpus:g} GPUs and {memory / 2**30:g} GiB"
+        raise UsageError(
+            f"no node has room for a cell that asks for {asks}: the largest has {most:g} CPUs "
+            "(--cell-cpus, --cell-gpus, --cell-memory say what a cell takes)"
+        )
+    return held
