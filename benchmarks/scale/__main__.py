@@ -18,7 +18,7 @@ from benchmarks.children import ROOT, Failed
 from benchmarks.scale import page
 from benchmarks.scale.asked import Asked, Family, Found, Held, Row, Skipped
 
-FAMILIES = ("hosted", "online", "herd", "idle", "start-up")
+FAMILIES = ("hosted", "online", "herd", "idle", "start-up", "beside")
 QUICK = (100, 300)
 
 
@@ -62,6 +62,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3, help="of what takes turns (default: 3)")
     parser.add_argument("--limit-s", type=float, default=900.0, help="of one run (default: 900)")
     parser.add_argument("--before", default="", help="folder with the commands of an earlier version")
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="interpreter that has flower or pfl_research (default: build/beside/NAME/bin/python)",
+    )
     parser.add_argument("--tell", action="store_true", help="measure nothing: write what the JSON holds")
     parser.add_argument("--scratch", type=Path, help="where runs lie while they last (default: TMPDIR)")
     default = ROOT / "build" / "scale.json"
@@ -81,7 +88,8 @@ def _asked(given: argparse.Namespace) -> Asked:
         sizes = QUICK
     if given.clients:
         sizes = tuple(int(text) for text in given.clients.split(","))
-    return Asked(sizes, given.quick, given.limit_s, 1 if given.quick else given.repeats, given.before)
+    python = dict(text.split("=", 1) for text in given.python)
+    return Asked(sizes, given.quick, given.limit_s, 1 if given.quick else given.repeats, given.before, python)
 
 
 def _told(found: Found) -> str:
@@ -99,7 +107,7 @@ def _stored(family: Family, found: Sequence[Found], begun: dict[str, Any]) -> di
         "title": family.title,
         "about": family.about,
         "columns": family.columns,
-        "rows": [one.cells for one in found if isinstance(one, Row)],
+        "rows": [family.checked(one).cells for one in found if isinstance(one, Row)],
         "held": [vars(one) for one in found if isinstance(one, Held)],
         "skipped": [one.sentence for one in found if isinstance(one, Skipped)],
         "machine": {**begun, "load": [begun["load"], os.getloadavg()[0]]},

@@ -62,6 +62,12 @@ class Family:
     measure: Callable[[Asked, Path], Iterator[Found]]  # in a folder of its own
     about: str = ""  # what the columns are, for the page
 
+    def checked(self, row: Row) -> Row:
+        """Return the row; raises ValueError if it does not have a cell for each column."""
+        if len(row.cells) != len(self.columns):
+            raise ValueError(f"{len(row.cells)} cells for {len(self.columns)} columns: {row.cells}")
+        return row
+
 
 def exponent(points: Sequence[tuple[float, float]]) -> float:
     """Return p of the y = c x^p that fits best: 1 is proportional."""
