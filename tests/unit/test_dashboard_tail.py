@@ -12,7 +12,7 @@ import pytest
 
 from edgeflock.common.sensors import SOURCES
 from edgeflock.common.verdict import Verdict
-from edgeflock.server.core.decisions import Outcome, Seated
+from edgeflock.server.core.decisions import Outcome, Samples, Seated
 from edgeflock.server.journal import costs
 from edgeflock.server.journal import decisions as records
 from edgeflock.server.journal.events import write_event
@@ -108,6 +108,29 @@ def test_settled_costs_come_once_and_recent_ones_as_they_grow(journal: Writer, t
     commit(journal, 5)
     news = look(tail)
     assert sums(news, "bytes_up") == (20, 30 + 40 + 50)
+
+
+def test_what_is_whole_is_read_once(journal: Writer, tail: Tail) -> None:
+    """Of ten thousand clients most rows are: how long a client has waited is what it says last of a round."""
+    for round in (1, 2):
+        commit(journal, round)
+    look(tail)
+    waited = {(2, 0): {"wait_s": 1.0}, (1, 1): {"wait_s": 2.0}, (2, 1): {"wait_s": 3.0}}
+    journal.submit(lambda c: costs.write_rows(c, 0, waited)).result()
+    news = look(tail)
+    assert news.settled[1].sums["wait_s"] == 5.0
+    assert {seat: growth.sums["bytes_up"] for seat, growth in news.recent.items()} == {0: 30}
+    journal.submit(lambda c: costs.write_rows(c, 0, {(1, 0): {"wait_s": 4.0}})).result()
+    news = look(tail)
+    assert (news.settled[0].sums["wait_s"], news.settled[0].newest["bytes_up"], news.recent) == (5.0, 20, {})
+
+
+def test_seats_come_again_when_one_has_changed(journal: Writer, tail: Tail) -> None:
+    assert len(look(tail).seats) == 2
+    commit(journal, 1)
+    assert look(tail).seats == []
+    journal.submit(lambda c: records.write(c, 0, Samples(1, 30))).result()
+    assert [(row.client, row.samples) for row in look(tail).seats] == [("a", None), ("b", 30)]
 
 
 def test_what_a_client_says_later_comes_also_where_cohorts_are_small(journal: Writer, tail: Tail) -> None:

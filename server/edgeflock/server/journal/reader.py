@@ -247,6 +247,11 @@ class Reader:
             SeatRow(*row) for row in self._ask("SELECT seat, client_id, samples FROM seats ORDER BY seat")
         ]
 
+    def seats_stamp(self) -> tuple[int, float]:
+        """Return what is another value after a seat has changed: their number and the sum of their seals."""
+        (found,) = self._ask("SELECT count(*), total(seal) FROM seats")
+        return found[0], found[1]
+
     def rounds(self) -> list[RoundRow]:
         """Return all rounds of all epochs."""
         columns = "epoch, round, cohort, extended, last, committed"
@@ -361,14 +366,19 @@ class Reader:
 
     def cells(self, epoch: int, number: int) -> list[CellRow]:
         """Return every client that has a part in a round, by seat."""
-        clients = {seat.number: seat.client for seat in self.seats()}
         which = "epoch = ? AND round = ?"
-        found: dict[int, CellRow] = {}
+        found: dict[int, tuple[str, Mapping[str, Value]]] = {}
         for seat, *values in self._costs(f"seat, {', '.join(_COLUMNS)}", which, epoch, number):
-            found[seat] = CellRow(seat, clients[seat], "", dict(zip(_COLUMNS, values, strict=True)))
+            found[seat] = "", dict(zip(_COLUMNS, values, strict=True))
         for seat, verdict, *_ in self._verdicts("seat", which, epoch, number):
-            found[seat] = CellRow(seat, clients[seat], verdict, found[seat].costs if seat in found else {})
-        return [found[seat] for seat in sorted(found)]
+            found[seat] = verdict, found[seat][1] if seat in found else {}
+        clients = self._names(found)
+        return [CellRow(seat, clients[seat], *found[seat]) for seat in sorted(found)]
+
+    def _names(self, seats: Iterable[int]) -> dict[int, str]:
+        """Return the ids of the clients that have these seats."""
+        which = "SELECT seat, client_id FROM seats WHERE seat IN (SELECT value FROM json_each(?))"
+        return dict(self._ask(which, json.dumps([*seats])))
 
     def costs_since(self, after: int, upto: int) -> dict[int, Growth]:
         """Return what rows of costs behind one and up to another add, by seat."""
@@ -384,6 +394,11 @@ class Reader:
     def cost_rows(self, after: int) -> list[tuple[int, int]]:
         """Return number and seat of every row of costs behind one."""
         return list(self._costs("rowid, seat", "rowid > ? ORDER BY rowid", after))
+
+    def whole_costs(self, rows: Collection[int]) -> set[int]:
+        """Return which of these rows of costs have what their clients say last: nothing is added to them."""
+        which = "rowid IN (SELECT value FROM json_each(?)) AND wait_s IS NOT NULL"
+        return {number for (number,) in self._costs("rowid", which, json.dumps([*rows]))} if rows else set()
 
     def _growth(self, which: str, *values: Value) -> dict[int, Growth]:
         columns = [f"sum({name})" for name in _ADDED] + [*_COLUMNS]
@@ -454,8 +469,8 @@ class Reader:
 
     def bundle_cells(self, epoch: int, number: int) -> list[BundleRow]:
         """Return the payload of every client in a round by what it held, by seat."""
-        clients = {seat.number: seat.client for seat in self.seats()}
-        rows = self._bundles("seat", "epoch = ? AND round = ?", epoch, number)
+        rows = list(self._bundles("seat", "epoch = ? AND round = ?", epoch, number))
+        clients = self._names({seat for seat, *_ in rows})
         return [BundleRow(seat, clients[seat], *rest) for seat, *rest in rows]
 
     def _bundles(self, by: str, which: str = "true", *values: int) -> Iterator[Any]:

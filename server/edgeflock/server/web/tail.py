@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,10 +12,10 @@ from edgeflock.server.journal.reader import Event, Growth, Reader, SeatRow, begu
 
 COMMITTED = ("round_committed", "last_round_committed")
 _PAGE = 5000  # events of one look; a long run is caught up with in several
-_UNSETTLED = 3  # rows of each client: that of the open round, and two to which it may still add
+_UNSETTLED = 3  # rows of each client, at most: that of the open round, and two to which it may still add
 _MOST_UNSETTLED = 20_000  # rows, the last ones: what is older than all of these is settled
 _UNSETTLED_LINES = 400  # rows of rounds: those of the last two, and more
-_AT_A_TIME = 3000  # clients whose rows are asked for
+_AT_A_TIME = 10_000  # rows that are asked for
 
 
 @dataclass
@@ -24,7 +24,7 @@ class News:
 
     events: list[Event] = field(default_factory=list)
     meta: dict[str, str] = field(default_factory=dict)
-    seats: list[SeatRow] = field(default_factory=list)
+    seats: list[SeatRow] = field(default_factory=list)  # all, if one has changed
     settled: dict[int, Growth] = field(default_factory=dict)  # costs to be added for good, by seat
     recent: dict[int, Growth] = field(default_factory=dict)  # costs that may still grow, by seat
     lines: dict[int, dict[str, float]] = field(default_factory=dict)  # whole time lines, by round
@@ -47,6 +47,7 @@ class Tail:
         self._seconds: dict[str, float] = {}  # settled
         self._row = 0  # up to that row
         self._epoch = self._line = 0  # the last round whose time line is whole, and its epoch
+        self._seats = 0, 0.0  # what they were like
         self._told = 0, 0  # epoch and newest committed round that the events were about
 
     def look(self) -> News | None:
@@ -73,13 +74,18 @@ class Tail:
         self._told = _told(self._told, news.events)
         self._read_lines(reader, *self._told, news)
         if not news.more:  # what follows is of use only with the newest events
-            news.seats = reader.seats()
+            news.seats = self._read_seats(reader)
             newest = reader.last_verdict(self._verdict)
             news.verdicts = reader.verdicts_since(self._verdict, newest)
             self._verdict = newest
             self._read_costs(reader, news)
             self._read_seconds(reader, news)
         return news
+
+    def _read_seats(self, reader: Reader) -> list[SeatRow]:
+        """Return all seats if one of them has changed."""
+        before, self._seats = self._seats, reader.seats_stamp()
+        return reader.seats() if self._seats != before else []
 
     def _read_lines(self, reader: Reader, epoch: int, told: int, news: News) -> None:
         """Read the time lines that are whole now, of rounds of which there were events.
@@ -102,23 +108,35 @@ class Tail:
         news.seconds = together((self._seconds, reader.time_line(border, newest)))
 
     def _read_costs(self, reader: Reader, news: News) -> None:
-        """Sum rows that nobody will change any more once, and the last ones of every client every time."""
+        """Sum rows that nobody changes any more once, and those that may grow every time."""
         border = max(self._cost, reader.last_cost(self._cost) - _MOST_UNSETTLED)
-        news.settled, settled = reader.costs_since(self._cost, border), list[int]()
+        news.settled = reader.costs_since(self._cost, border)
         for number, seat in reader.cost_rows(border):
-            mine = self._open.setdefault(seat, [])
-            mine.append(number)
-            if len(mine) > _UNSETTLED:
-                settled.append(mine.pop(0))
+            self._open.setdefault(seat, []).append(number)
             self._cost = number
-        for seat, more in reader.costs_of(settled).items():
-            before = news.settled.get(seat)
-            sums = together((before.sums, more.sums)) if before else more.sums
-            news.settled[seat] = Growth(sums, more.newest)
-        everybody = list(self._open.values())
-        for first in range(0, len(everybody), _AT_A_TIME):
-            some = everybody[first : first + _AT_A_TIME]
-            news.recent |= reader.costs_of([number for mine in some for number in mine])
+        settled = self._settle(
+            reader.whole_costs([number for mine in self._open.values() for number in mine])
+        )
+        _add(reader, news.settled, settled)
+        _add(reader, news.recent, [number for mine in self._open.values() for number in mine])
+
+    def _settle(self, whole: Collection[int]) -> list[int]:
+        """Take from the first rows of every client those that are whole, and all but the last few."""
+        settled = []
+        for seat, mine in list(self._open.items()):
+            while mine and (mine[0] in whole or len(mine) > _UNSETTLED):
+                settled.append(mine.pop(0))
+            if not mine:
+                del self._open[seat]
+        return settled
+
+
+def _add(reader: Reader, sums: dict[int, Growth], rows: Sequence[int]) -> None:
+    """Add what these rows have to the sums by seat."""
+    for first in range(0, len(rows), _AT_A_TIME):
+        for seat, more in reader.costs_of(rows[first : first + _AT_A_TIME]).items():
+            before = sums.get(seat)
+            sums[seat] = Growth(together((before.sums, more.sums)), more.newest) if before else more
 
 
 def _told(before: tuple[int, int], events: Iterable[Event]) -> tuple[int, int]:
