@@ -14,7 +14,14 @@ import pytest
 
 from edgeflock.client.config import ClientConfig, resolve
 from edgeflock.client.link.line import Link
-from edgeflock.common.wire.transport import MAX_CHUNK, MAX_MESSAGE, Options, channel_options, server_options
+from edgeflock.common.wire.transport import (
+    MAX_CHUNK,
+    MAX_MESSAGE,
+    MAX_STATUS,
+    Options,
+    channel_options,
+    server_options,
+)
 
 
 class Echo(grpc.GenericRpcHandler):
@@ -45,6 +52,20 @@ def test_the_largest_chunk_passes_and_more_than_a_message_does_not(server: tuple
         with pytest.raises(grpc.RpcError) as refused:
             echo(bytes(MAX_MESSAGE + 1), timeout=20)
         assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_the_operator_is_told_of_more_clients_than_a_chunk_has_bytes() -> None:
+    """As of 60,000 with their devices; on the clients' own port such a message is refused."""
+    told = bytes(MAX_MESSAGE + 1)
+    made = grpc.server(ThreadPoolExecutor(1), handlers=[Echo()], options=server_options(MAX_STATUS))
+    place = f"127.0.0.1:{made.add_insecure_port('127.0.0.1:0')}"
+    made.start()
+    try:
+        with grpc.insecure_channel(place, options=channel_options(largest=MAX_STATUS)) as channel:
+            echo: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/edgeflock.test/Echo")
+            assert echo(told, timeout=20) == told
+    finally:
+        made.stop(None).wait(10)
 
 
 def test_both_ends_ping_alike_and_the_server_tolerates_it() -> None:

@@ -11,7 +11,7 @@ from edgeflock.common.command.crowd import everybody
 from edgeflock.common.command.terminal import safe
 from edgeflock.common.command.units import decimals
 from edgeflock.common.errors import BadValue, EdgeflockError, UsageError
-from edgeflock.common.wire.transport import channel_options
+from edgeflock.common.wire.transport import MAX_STATUS, channel_options
 from edgeflock.lab import history
 from edgeflock.lab.operate import at_rest
 from edgeflock.lab.operate.roll import Present, called
@@ -56,7 +56,7 @@ def _asked(run: Path, action: str, client: str, reason: str, find: str) -> str:
     where = address(run)
     if not where:
         return _without_server(run, action, "is only just starting, or going: ask again in a moment", find)
-    with grpc.insecure_channel(where, options=channel_options()) as channel:
+    with grpc.insecure_channel(where, options=channel_options(largest=MAX_STATUS)) as channel:
         stub = control_pb2_grpc.ControlStub(channel)
         status = stub.Status(control_pb2.StatusRequest(), timeout=_TIMEOUT_S)
         if action == "status":

@@ -8,7 +8,7 @@ from types import TracebackType
 
 import grpc
 
-from edgeflock.common.wire.transport import channel_options
+from edgeflock.common.wire.transport import MAX_STATUS, channel_options
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.v1 import control_pb2 as pb
 from edgeflock.v1 import control_pb2_grpc
@@ -47,7 +47,7 @@ class Glance:
         if self._channel is None:
             if not (address := rundir.read_small(self._run_dir / rundir.CONTROL)):
                 return
-            self._channel = grpc.insecure_channel(address, options=channel_options())
+            self._channel = grpc.insecure_channel(address, options=channel_options(largest=MAX_STATUS))
         stub = control_pb2_grpc.ControlStub(self._channel)
         self._question = stub.Status.future(pb.StatusRequest(), timeout=_ANSWER_S)
 

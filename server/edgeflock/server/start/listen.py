@@ -14,7 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from edgeflock.common.errors import UsageError
 from edgeflock.common.wire.address import Address, parse_address
 from edgeflock.common.wire.listen import listening
-from edgeflock.common.wire.transport import server_options
+from edgeflock.common.wire.transport import MAX_STATUS, server_options
 from edgeflock.server.config import listen_address
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.service import certificates
@@ -147,7 +147,7 @@ def _wanted(run: RunInMotion) -> Address:
 
 
 def _control(run: RunInMotion) -> grpc.aio.Server:
-    server, parts = grpc.aio.server(options=server_options()), run.parts
+    server, parts = grpc.aio.server(options=server_options(MAX_STATUS)), run.parts
     run_id = parts.resumed.meta["run_id"]
     add_control(server, run.intake, run.sessions, parts.journal, run_id, parts.run_dir)
     return server

@@ -12,7 +12,7 @@ import psutil
 import structlog
 
 from edgeflock.common.errors import BadData
-from edgeflock.common.wire.transport import channel_options
+from edgeflock.common.wire.transport import MAX_STATUS, channel_options
 from edgeflock.server.files import run_dir as rundir
 from edgeflock.server.web import about
 from edgeflock.server.web.picture import Picture
@@ -120,7 +120,10 @@ class Live:
             return None  # not yet, or no more
         if self._channel is None or self._channel[0] != address:
             await self._hang_up()
-            self._channel = address, grpc.aio.insecure_channel(address, options=channel_options())
+            self._channel = (
+                address,
+                grpc.aio.insecure_channel(address, options=channel_options(largest=MAX_STATUS)),
+            )
         stub = control_pb2_grpc.ControlStub(self._channel[1])
         try:
             status: pb.StatusResponse = await stub.Status(pb.StatusRequest(), timeout=_ANSWER_S)
