@@ -10,7 +10,7 @@ import pytest
 from edgeflock.common.payload.choice import NAMES, SUITABLE
 from edgeflock.common.payload.package import Kind
 from edgeflock.common.wire import messages
-from edgeflock.common.wire.transport import MAX_CHUNK, MAX_MESSAGE, PROTOCOL
+from edgeflock.common.wire.transport import MAX_CHUNK, MAX_MESSAGE, MAX_STATUS, PROTOCOL
 from edgeflock.server.service.refusals import TEMPORARY
 from edgeflock.v1 import aggregator_pb2, bundle_pb2, control_pb2
 
@@ -63,6 +63,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     mebi = 1 << 20
     expected = {
         "one message": f"{MAX_MESSAGE // mebi} MiB",
+        "one answer to the operator": f"{MAX_STATUS // mebi} MiB",
         "data of a chunk": f"{MAX_CHUNK // mebi} MiB",
         "sections of a package": str(messages.MAX_SECTIONS),
         "scalars of a package; characters of a name": f"{messages.MAX_SCALARS}; {messages.MAX_SCALAR_NAME}",
