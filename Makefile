@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run demo test test-long faults hour promises papers mutants lint format bench bench-scale stubs check-stubs check-wire lock sbom audit compose pi clean distclean
+.PHONY: help setup run demo test test-long faults hour promises papers mutants lint format bench bench-scale stubs check-stubs check-wire check-manifests lock sbom audit compose pi clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -101,6 +101,9 @@ sbom: $(STAMP)  ## build/sbom.json: what the image holds, with licences, as Cycl
 
 audit: $(STAMP)  ## known holes of what is locked, as far as those who know of them can be reached
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python deploy/supply/audit.py deploy/supply/base.lock deploy/supply/torch.lock
+
+check-manifests: $(STAMP)  ## hold deploy/kubernetes against the schemas of Kubernetes (fetches kubernetes-validate, 21 MB)
+	$(BIN)/uv tool run kubernetes-validate --strict --quiet deploy/kubernetes/*.yaml
 
 compose:  ## a server and clients in containers (make fails with 2 whatever failed; deploy/compose.sh with its code)
 	@sh deploy/compose.sh

@@ -219,7 +219,8 @@ def _become(
     while gate is not None and not gate.exists():
         time.sleep(_POLL_S)
     sys.argv = [name, *arguments]
-    importlib.import_module(f"edgeflock.{name.removeprefix('fl-')}.cli").main()
+    room = {"fl-gate": "server.gate"}.get(name, name.removeprefix("fl-"))
+    importlib.import_module(f"edgeflock.{room}.cli").main()
 
 
 @contextlib.contextmanager

@@ -13,10 +13,11 @@ from random import Random
 import structlog
 
 from edgeflock.client.deciding.backoff import Backoff
+from edgeflock.client.deciding.route import Route
 from edgeflock.client.deciding.session import Finish
 from edgeflock.client.keeping.kept import Kept
 from edgeflock.client.keeping.models import Shelf
-from edgeflock.client.keeping.statedir import Unwritable
+from edgeflock.client.keeping.statedir import Unwritable, read_gates, write_gates
 from edgeflock.client.link.line import Channel, Line, Link
 from edgeflock.client.participation import Participation
 from edgeflock.client.protocol import Interrupted, Introduction, ServerRefused, Unreached
@@ -59,6 +60,10 @@ class AgentRules:
     life: bytes = field(default_factory=lambda: secrets.token_bytes(8))  # of this process
 
 
+class _Elsewhere(Exception):
+    """The server is reached, and this client has a better place to call."""
+
+
 class Agent:
     """One client's life in the network, over any number of connections."""
 
@@ -80,6 +85,7 @@ class Agent:
         self._log = structlog.get_logger(__name__).bind(client_id=client_id)
         # Seeded by the instance: devices that fail together do not come back together.
         self._backoff = Backoff(Random(f"{rules.instance.hex()}/{client_id}"))
+        self._route = Route(link.addresses, self._backoff.random, read_gates(folder))
         self._meter = trainer.meter(alone=rules.alone)
         self._part: Participation | None = None
         self._seated = False  # a server has shown this client a run: it had its id and a seat to itself
@@ -116,8 +122,10 @@ class Agent:
     async def _connection(self) -> Finish | None:
         """Live through one connection; return why the run ended, or None after a pause, to try again."""
         try:
-            async with self._link.channel() as channel:
+            async with self._link.channel(self._route.at) as channel:
                 return await self._over(await self._life(channel))
+        except _Elsewhere:
+            self._log.info("moved", to=self._route.at.target)
         except ServerRefused as refused:
             return await self._refused(refused)
         except Unreached as error:
@@ -135,13 +143,15 @@ class Agent:
         return None
 
     async def _unreached(self, error: Unreached) -> None:
-        """Say why, and wait; raises what waiting would not change, if no server was met before."""
-        if error.foreign:
-            await self._wait_out(Foreign(f"{self._link.target} is not an fl-server of this generation"))
-        elif error.distrusted:
-            await self._wait_out(Distrusted(f"the server at {self._link.target} is not trusted: {error}"))
+        """Say why, turn to another address, and wait; raises what waiting would not change, if no server was
+        met before."""
+        told, target = self._route.at in self._route.told, self._route.at.target
+        if error.foreign and not told:
+            await self._wait_out(Foreign(f"{target} is not an fl-server of this generation"))
+        elif error.distrusted and not told:
+            await self._wait_out(Distrusted(f"the server at {target} is not trusted: {error}"))
         else:
-            await self._pause(f"{error}{error.hint if self._part is None else ''}")
+            await self._pause(f"{error}{error.hint if self._part is None else ''}", turn=True)
 
     async def _refused(self, refused: ServerRefused) -> Finish | None:
         if refused.reason is Reason.FINISHED:
@@ -173,13 +183,19 @@ class Agent:
         await self._pause(unforeseen(error), met=True, said=True)
 
     async def _pause(
-        self, reason: str, retry_after_ms: int = 0, *, met: bool = False, said: bool = False
+        self,
+        reason: str,
+        retry_after_ms: int = 0,
+        *,
+        met: bool = False,
+        said: bool = False,
+        turn: bool = False,
     ) -> None:
         """Wait before the next attempt, and say so once; raises GaveUp when none was heard for too long."""
         quiet_s = time.monotonic() - self._heard
         left_s = self._rules.give_up_after_s - quiet_s
         if not self._rules.stay and left_s <= 0:
-            raise GaveUp(f"no server was reached at {self._link.target} for {quiet_s:.0f} s: {reason}")
+            raise GaveUp(f"no server was reached at {self._route.at.target} for {quiet_s:.0f} s: {reason}")
         if self._return_within_ms:  # a server that names a time for the return was there until now
             self._backoff.reset()
         delay_s = self._backoff.next_s(retry_after_ms=retry_after_ms, return_within_ms=self._return_within_ms)
@@ -187,7 +203,9 @@ class Agent:
         delay_s = delay_s if self._rules.stay else min(delay_s, left_s)
         fields = {"reason": reason, "next_attempt_s": round(delay_s, 2)} | ({"met": True} if met else {})
         if not said:
-            self._log.warning("server_not_reached", server=self._link.target, **fields)
+            self._log.warning("server_not_reached", server=self._route.at.target, **fields)
+        if turn:
+            self._route.fail(time.monotonic())
         await asyncio.sleep(delay_s)
 
     async def _over(self, ending: Finish) -> Finish:
@@ -206,7 +224,7 @@ class Agent:
     async def _life(self, channel: Channel) -> Finish:
         """Join, watch and act until the run is over; every trouble is an exception."""
         line, part = await self._join(channel)
-        self._log.info("connected", server=self._link.target)
+        self._log.info("connected", server=self._route.at.target)
         watcher = asyncio.create_task(self._watch(line, part))
         try:
             ending = await part.act(line)
@@ -237,11 +255,19 @@ class Agent:
         saves = self._shelf.saves if self._shelf is not None else ""
         me = Introduction(self.client_id, rules.instance, own, device, rules.life, rules.code, saves)
         line, run = await channel.join(me)
+        self._go_where_told(line)
         try:
             return line, await self._enter(run)
         except Undescribed:  # to say what differs takes the whole layouts
             line, run = await channel.join(me, whole=True)
             return line, await self._enter(run)
+
+    def _go_where_told(self, line: Line) -> None:
+        """Keep the addresses that the server told; raises _Elsewhere if another one is better."""
+        if line.gates != self._route.told:
+            write_gates(self._folder, line.gates)
+        if self._route.follow(line.gates, line.best, time.monotonic()):
+            raise _Elsewhere
 
     async def _enter(self, run: RunDescription) -> Participation:
         """Take part in the run, or go on with it."""

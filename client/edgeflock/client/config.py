@@ -28,7 +28,7 @@ from edgeflock.common.command.options import check, option
 from edgeflock.common.command.ranges import Range, above, between, one_of
 from edgeflock.common.errors import BadValue, MissingData, UsageError
 from edgeflock.common.plugins.loading import allow, is_reference
-from edgeflock.common.wire.address import parse_address, require_trust
+from edgeflock.common.wire.address import Address, parse_address, require_trust
 from edgeflock.common.wire.tls import Source, read_pair
 
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d{1,4})?", re.ASCII)
@@ -45,7 +45,13 @@ _BACK = "The model that comes back"
 class ClientConfig:
     """How one client process, hosting one or many clients, takes part in a run."""
 
-    server: str = option("127.0.0.1:9300", TEXT, "address of fl-server", group=_WHO, metavar="ADDRESS")
+    server: str = option(
+        "127.0.0.1:9300",
+        TEXT,
+        "address of fl-server; several, separated by commas, of it and its gates, are tried in turn",
+        group=_WHO,
+        metavar="ADDRESS,...",
+    )
     id: str | None = option(
         None,
         TEXT,
@@ -254,10 +260,10 @@ def _with_trust(config: ClientConfig) -> ClientConfig:
     tls = config.tls or bool(config.tls_ca or config.tls_cert or config.tls_key)
     if tls and config.insecure:
         raise UsageError("--insecure is for plain text: it contradicts --tls and the files of TLS")
-    address = parse_address(config.server, "--server")
-    require_trust(address, "--server", tls or config.insecure, _WAY_TO_TLS)
-    if config.proxy and address.path:
-        raise UsageError(f"--proxy has no use: {address.target} is a socket of this machine")
+    for address in addresses(config):
+        require_trust(address, "--server", tls or config.insecure, _WAY_TO_TLS)
+        if config.proxy and address.path:
+            raise UsageError(f"--proxy has no use: {address.target} is a socket of this machine")
     return replace(config, tls=tls)
 
 
@@ -268,6 +274,11 @@ def _with_certified_name(config: ClientConfig) -> ClientConfig:
     pair = read_pair(config.tls_cert, config.tls_key)
     names = (name for name in (pair.names if pair else ()) if is_client_id(name))
     return replace(config, id=next(names, None))
+
+
+def addresses(config: ClientConfig) -> tuple[Address, ...]:
+    """Return where the run is reached; raises BadValue."""
+    return tuple(parse_address(text.strip(), "--server") for text in config.server.split(","))
 
 
 def hosted_ids(config: ClientConfig) -> tuple[str, ...]:

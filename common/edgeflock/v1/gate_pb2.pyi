@@ -196,14 +196,12 @@ Global___GateGone: _TypeAlias = GateGone  # noqa: Y015
 
 @_typing.final
 class GateMoved(_message.Message):
-    """Bytes that crossed the wire between the gate and one client."""
+    """Messages that crossed the wire between the gate and one client in that call, since it was said last."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    SESSION_FIELD_NUMBER: _builtins.int
     DOWN_FIELD_NUMBER: _builtins.int
     UP_FIELD_NUMBER: _builtins.int
-    session: _builtins.bytes
     @_builtins.property
     def down(self) -> _containers.RepeatedCompositeFieldContainer[Global___Passed]: ...
     @_builtins.property
@@ -211,13 +209,12 @@ class GateMoved(_message.Message):
     def __init__(
         self,
         *,
-        session: _builtins.bytes = ...,
         down: _abc.Iterable[Global___Passed] | None = ...,
         up: _abc.Iterable[Global___Passed] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["down", b"down", "session", b"session", "up", b"up"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["down", b"down", "up", b"up"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -230,24 +227,20 @@ class Passed(_message.Message):
     MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     PAYLOAD_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
-    DIGEST_FIELD_NUMBER: _builtins.int
     message_bytes: _builtins.int
     payload: _builtins.int
     offset: _builtins.int
-    """of the payload in its package"""
-    digest: _builtins.bytes
-    """of that package; empty: the same as before"""
+    """of the payload in the call's package"""
     def __init__(
         self,
         *,
         message_bytes: _builtins.int = ...,
         payload: _builtins.int = ...,
         offset: _builtins.int = ...,
-        digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "message_bytes", b"message_bytes", "offset", b"offset", "payload", b"payload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_bytes", b"message_bytes", "offset", b"offset", "payload", b"payload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -354,12 +347,9 @@ class GateFound(_message.Message):
     PACKAGE_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     SHARED_FIELD_NUMBER: _builtins.int
-    SESSION_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     shared: _builtins.bool
     """the same for other clients"""
-    session: _builtins.bytes
-    """with which it is had by Supply"""
     @_builtins.property
     def package(self) -> _bundle_pb2.Package: ...
     def __init__(
@@ -368,11 +358,10 @@ class GateFound(_message.Message):
         package: _bundle_pb2.Package | None = ...,
         round: _builtins.int = ...,
         shared: _builtins.bool = ...,
-        session: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["package", b"package"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["package", b"package", "round", b"round", "session", b"session", "shared", b"shared"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["package", b"package", "round", b"round", "shared", b"shared"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -384,18 +373,22 @@ class GateWanted(_message.Message):
 
     SEAT_FIELD_NUMBER: _builtins.int
     LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     seat: _builtins.int
     limit_bytes: _builtins.int
     """of any update of the round"""
+    held: _builtins.int
+    """bytes of it that the coordinator has: Hand goes on there"""
     def __init__(
         self,
         *,
         seat: _builtins.int = ...,
         limit_bytes: _builtins.int = ...,
+        held: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit_bytes", b"limit_bytes", "seat", b"seat"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "limit_bytes", b"limit_bytes", "seat", b"seat"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -428,7 +421,7 @@ class SupplyRequest(_message.Message):
     FETCH_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     fetch: _builtins.bytes
-    """the client's FetchRequest, for a digest"""
+    """the FetchRequest of a client that was told of it"""
     def __init__(
         self,
         *,

@@ -7,7 +7,7 @@ import importlib
 import click
 from click.shell_completion import get_completion_class
 
-_COMMANDS = ("fl-server", "fl-client", "fl-lab")
+_COMMANDS = ("fl-server", "fl-client", "fl-gate", "fl-lab")
 _LINES = {
     "bash": 'eval "$(fl-lab completion bash)"     in ~/.bashrc',
     "zsh": 'eval "$(fl-lab completion zsh)"      in ~/.zshrc, behind compinit',

@@ -496,6 +496,30 @@ class ServerConfig:
         group=_NET,
         metavar="ADDRESS",
     )
+    gates: int = option(
+        0,
+        INTEGER,
+        "processes on this machine that take the clients' calls and bytes for this one; clients are told "
+        "where they are",
+        group=_NET,
+        allowed=between(0, 256, "an integer"),
+    )
+    gate_listen: str | None = option(
+        None,
+        TEXT,
+        "where fl-gate processes of other machines attend",
+        group=_NET,
+        metavar="ADDRESS",
+        shown="only gates of this server's own",
+    )
+    gate_key: Path | None = option(
+        None,
+        PATH,
+        "file with the secret by which gates are known",
+        group=_NET,
+        metavar="FILE",
+        shown="gate.key in the run directory, made there",
+    )
     same_code: bool = option(
         False,
         FLAG,
@@ -623,6 +647,17 @@ class ServerConfig:
     )
     log_level: str = log_level_option(_FILES)
     log_format: str = log_format_option(_FILES)
+
+
+def takes_gates(config: ServerConfig) -> bool:
+    """Whether clients may come by way of gates."""
+    return bool(config.gates) or config.gate_listen is not None
+
+
+def gate_address(config: ServerConfig) -> Address | None:
+    """Return where gates of other machines attend."""
+    safe = config.insecure or config.tls_cert is not None
+    return parse_address(config.gate_listen, "--gate-listen", everywhere=safe) if config.gate_listen else None
 
 
 def listen_address(config: ServerConfig) -> Address:

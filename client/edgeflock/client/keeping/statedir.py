@@ -23,12 +23,13 @@ from edgeflock.client.keeping.files import make_folder, replace_file
 from edgeflock.client.keeping.machine import machine_digest
 from edgeflock.common.client_id import checked_id
 from edgeflock.common.errors import BadValue, CorruptState, EdgeflockError, Locked
-from edgeflock.common.wire.address import Address
+from edgeflock.common.wire.address import Address, parse_address
 
 log = structlog.get_logger(__name__)
 
 INSTANCE_BYTES = 16
 IDENTITY = "identity.toml"
+GATES = "gates"  # file of a hosted client
 _SEAT = re.compile(r"default(?:-([2-9]|[1-9]\d{1,5}))?")
 _MACHINE = re.compile(r"[0-9a-f]{8}")
 _LAST = "server"  # file of a seat: where its client was last
@@ -91,6 +92,18 @@ class StateDir:
 
     def close(self) -> None:
         os.close(self._lock)
+
+
+def read_gates(folder: Path) -> tuple[Address, ...]:
+    """Return where else a hosted client's last run was reached, as its server told."""
+    try:
+        return tuple(parse_address(line, GATES) for line in (folder / GATES).read_text("utf-8").split())
+    except (OSError, ValueError, BadValue):
+        return ()
+
+
+def write_gates(folder: Path, gates: tuple[Address, ...]) -> None:
+    replace_file(folder / GATES, "".join(f"{gate.target}\n" for gate in gates).encode(), lasting=False)
 
 
 def _lock(lock: int, path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
 from typing import TypeVar
@@ -14,15 +14,16 @@ from typing import TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from edgeflock.client.config import ClientConfig
+from edgeflock.client.config import ClientConfig, addresses
 from edgeflock.client.link import wire
 from edgeflock.client.link.stub import Stub
 from edgeflock.client.link.trouble import unreached
 from edgeflock.client.link.trust import Trust
 from edgeflock.client.protocol import Interrupted, Introduction, ServerRefused, Unreached, View
-from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.errors import BadValue, EdgeflockError
 from edgeflock.common.run import RunDescription
 from edgeflock.common.tuning.tuning import NOTHING, Tuning
+from edgeflock.common.wire.address import Address, parse_address
 from edgeflock.common.wire.messages import augment_to_wire, run_from_wire, task_to_wire, tuning_to_wire
 from edgeflock.common.wire.transport import (
     MAX_MESSAGE,
@@ -50,12 +51,13 @@ _CAREFUL: Options = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes",
 
 
 class Link:
-    """Hands out the channel that is current."""
+    """Hands out the channel that is current, to each address."""
 
-    def __init__(self, trust: Trust, proxy: str = "") -> None:
+    def __init__(self, trust: Trust, proxy: str = "", addresses: Sequence[Address] = ()) -> None:
         self.address = trust.address
+        self.addresses = tuple(addresses) or (trust.address,)  # where the run is reached, as far as was given
         self._trust, self._proxy = trust, proxy
-        self._current: Channel | None = None
+        self._current: dict[Address, Channel] = {}
 
     @classmethod
     def of(cls, config: ClientConfig) -> Link:
@@ -63,20 +65,22 @@ class Link:
         if config.proxy:
             # What was typed counts more than `no_proxy`; gRPC reads the name as it is written here.
             os.environ["no_grpc_proxy"] = "none"  # noqa: SIM112
-        return cls(Trust.of(config), config.proxy or "")
+        return cls(Trust.of(config), config.proxy or "", addresses(config))
 
     @property
     def target(self) -> str:
         return self.address.target
 
     @asynccontextmanager
-    async def channel(self) -> AsyncIterator[Channel]:
+    async def channel(self, address: Address | None = None) -> AsyncIterator[Channel]:
         """Use the current channel; it is broken for who leaves because nothing was reached, or a stranger:
         another may answer who dials anew."""
-        channel = self._current
+        at = address or self.address
+        channel = self._current.get(at)
         if channel is None or channel.broken:
             careful = channel is not None and channel.stub.cut
-            channel = self._current = Channel(self._trust, self._proxy, careful=careful)
+            trust = replace(self._trust, address=at)
+            channel = self._current[at] = Channel(trust, self._proxy, careful=careful)
         channel.users += 1
         try:
             yield channel
@@ -89,8 +93,9 @@ class Link:
                 await channel.close()
 
     async def close(self) -> None:
-        if self._current and not self._current.users:
-            await self._current.close()
+        for channel in self._current.values():
+            if not channel.users:
+                await channel.close()
 
 
 class Channel:
@@ -126,7 +131,15 @@ class Channel:
         chosen = admission.protocol or 1
         if common_revision(spoken(), (chosen, chosen)) is None:
             raise Unreached("it speaks another revision than it was offered", foreign=True)
-        return Line(self.stub, admission.session, self._trust), run_from_wire(admission.run)
+        gates, best = (_near(self._trust.address, text) for text in admission.gates), admission.gate
+        line = Line(
+            self.stub,
+            admission.session,
+            self._trust,
+            gates=tuple(gate for gate in gates if gate is not None),
+            best=_near(self._trust.address, best),
+        )
+        return line, run_from_wire(admission.run)
 
     async def close(self) -> None:
         await self._channel.close()
@@ -156,6 +169,8 @@ class Line:
     stub: Stub
     session: bytes
     trust: Trust
+    gates: tuple[Address, ...] = ()  # where else the run is reached, as the server told
+    best: Address | None = None  # the one of them where this client had better be; None: here
     lost: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def lose(self, error: Exception) -> None:
@@ -211,6 +226,16 @@ class Line:
         request = pb.LeaveRequest(session=self.session, reason=reason[:_LONGEST])
         with suppress(grpc.aio.AioRpcError):
             await self.stub.Leave(request, timeout=LEAVE_TIMEOUT_S)
+
+
+def _near(here: Address, text: str) -> Address | None:
+    """Return an address that a server told; a port alone is at the host where it was reached. None: it makes
+    no sense."""
+    try:
+        there = parse_address(text, "gate") if text else None
+    except BadValue:
+        return None
+    return there.with_host(here.host) if there is not None and text.startswith(":") else there
 
 
 @cache

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import grpc
 
-from edgeflock.client.config import ClientConfig
-from edgeflock.common.wire.address import Address, parse_address
+from edgeflock.client.config import ClientConfig, addresses
+from edgeflock.common.wire.address import Address
 from edgeflock.common.wire.tls import Pair, read_authority, read_pair, system_authorities
 
 _CLOCK = "it has to be renewed, unless this device's clock is wrong: it says"
@@ -43,10 +43,7 @@ class Trust:
     @classmethod
     def of(cls, config: ClientConfig) -> Trust:
         """Read the files that the configuration names; raises UsageError with a sentence."""
-        address, authority = (
-            parse_address(config.server, "--server"),
-            read_authority(config.tls_ca, "--tls-ca"),
-        )
+        address, authority = addresses(config)[0], read_authority(config.tls_ca, "--tls-ca")
         if config.tls and authority is None:
             authority = system_authorities()
         return cls(address, config.tls, authority, read_pair(config.tls_cert, config.tls_key))

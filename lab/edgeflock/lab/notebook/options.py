@@ -155,6 +155,14 @@ class Options(TypedDict, total=False):
     listen: str | None
     """where clients connect; port 0 takes a free one; :9300 is every interface, with TLS or --insecure
     [default: 127.0.0.1:9300]"""
+    gates: int | None
+    """processes on this machine that take the clients' calls and bytes for this one; clients are told
+    where they are  [default: 0]"""
+    gate_listen: str | None
+    """where fl-gate processes of other machines attend  [default: only gates of this server's own]"""
+    gate_key: Place | None
+    """file with the secret by which gates are known  [default: gate.key in the run directory, made
+    there]"""
     same_code: bool | None
     """refuse a client whose plug-ins are other code than the server's; else a difference is only said
     [default: off]"""

@@ -15,10 +15,12 @@ from edgeflock.lab import markdown
 from edgeflock.lab.reference import typed_options
 from edgeflock.lab.run.config import LabConfig
 from edgeflock.server.config import ServerConfig
+from edgeflock.server.gate.config import GateConfig
 
 COMMANDS: dict[str, tuple[Any, str]] = {
     "fl-server": (ServerConfig, "FL_SERVER"),
     "fl-client": (ClientConfig, "FL_CLIENT"),
+    "fl-gate": (GateConfig, "FL_GATE"),
     "fl-lab run": (LabConfig, "FL_LAB"),
 }
 MARKED = re.compile(r"(<!-- options:(?P<name>[\w -]+?) -->\n)(?P<table>.*?)(<!-- /options -->)", re.DOTALL)

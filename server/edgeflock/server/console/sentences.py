@@ -20,6 +20,8 @@ _SENTENCES: dict[str, str] = {
     "client_leaving": "{client} leaves: {reason}",
     "client_ready": "{client} is ready with {samples} samples in seat {seat}",
     "clients_seated": "seats are given to {clients}",
+    "gate_came": "gate {gate} is here, at {address}",
+    "gate_left": "gate {gate} is gone: its clients go to others",
     "round_opened": "round {round} opens for {cohort}",
     "round_extended": "round {round} is short of updates: it gets another deadline, and {added}",
     "clients_missed": "round {round} goes on without {clients}, away for longer than {grace_s:g} s",

@@ -79,10 +79,7 @@ class OpenRound:
         """Take the updates that a previous process had received."""
         for seat, entry in self.entries.items():
             described = entry.description(self.number)
-            if described is None or not self.begat(described):
-                continue
-            package = described.package
-            if entry.held == package.size_bytes and entry.running == package.crc32c:
+            if described is not None and self.begat(described) and entry.whole(self.number):
                 self.complete(seat, described)
 
     def allow(self, budget: Budget, used: Mapping[str, float], *, spare: int) -> None:

@@ -92,6 +92,10 @@ class Slot:
         return self._seat
 
     @property
+    def package(self) -> Package:
+        return self._header.package
+
+    @property
     def limit(self) -> int:
         """The most bytes that an update of the round may have."""
         return self._opened.work.upload_limit

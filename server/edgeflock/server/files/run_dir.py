@@ -20,8 +20,15 @@ ADDRESS = "address"
 CONTROL = "control"
 CONTROL_SOCKET = "control.sock"
 DASHBOARD = "dashboard"
+GATES = "gates"  # a folder: of each gate that the server has started one
+GATES_SOCKET, GATE_KEY = "gates.sock", "gate.key"
 LOCK = "lock"
 _ASKED_S = 0.05  # far longer than `is_served` has the lock
+
+
+def gate_spools(run_dir: Path) -> tuple[Path, ...]:
+    """Return where gates of this machine keep updates."""
+    return tuple(sorted((run_dir / GATES).glob("*/spool")))
 
 
 def require_place(folder: Path, flag: str = "--run-dir") -> None:

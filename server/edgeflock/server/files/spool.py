@@ -243,6 +243,14 @@ class SpoolEntry:
             return None
         return found if found.round == round else None
 
+    def whole(self, round: int) -> bool:
+        """Whether an update of that round is here to its end."""
+        described = self.description(round)
+        if described is None:
+            return False
+        package = described.package
+        return self.held == package.size_bytes and self.running == package.crc32c
+
     def forget(self, arrival: Arrival | None = None) -> None:
         """Start again at 0 with the next header; what is complete and checked stays.
 
@@ -272,6 +280,8 @@ class Spool:
     """The `spool/` directory: one folder a round."""
 
     root: Path
+    reserves: bool = True  # else room is taken as bytes come: most come elsewhere
+    beside: tuple[Path, ...] = ()  # spools of gates that lived before: what is whole there is here
     _lent: dict[int, dict[int, SpoolEntry]] = field(default_factory=dict, init=False)  # by round and seat
 
     def prepare(self, round: int, members: Collection[int], size_bytes: int) -> dict[int, SpoolEntry]:
@@ -289,6 +299,8 @@ class Spool:
             entry.files.reserve()
             if begun:
                 entry.arrival.recover()
+        if begun and self.beside:
+            entries |= self._whole_beside(round, members)
         self._lent.setdefault(round, {}).update(entries)
         return entries
 
@@ -298,7 +310,19 @@ class Spool:
         for entry in entries.values():
             if os.path.exists(entry.data_path):
                 entry.arrival.recover()
-        return entries
+        return entries | self._whole_beside(round, members)
+
+    def _whole_beside(self, round: int, members: Collection[int]) -> dict[int, SpoolEntry]:
+        """Return what gates had of a round to its end."""
+        found = {}
+        for spool in map(Spool, self.beside):
+            for seat in members:
+                entry = spool._entry(round, seat)
+                if os.path.exists(entry.files.log):
+                    entry.arrival.recover()
+                if entry.whole(round):
+                    found[seat] = entry
+        return found
 
     def _remove_before(self, round: int) -> None:
         """Remove what belongs to earlier rounds, which no recovery can need."""
@@ -324,8 +348,8 @@ class Spool:
         return f"{self.root}/{round:06d}"
 
     def _entry(self, round: int, seat: int, size_bytes: int = 0) -> SpoolEntry:
-        folder = self._folder(round)
-        return SpoolEntry(SpoolFiles(f"{folder}/{seat:06d}.data", f"{folder}/{seat:06d}.log", size_bytes))
+        folder, size = self._folder(round), size_bytes if self.reserves else 0
+        return SpoolEntry(SpoolFiles(f"{folder}/{seat:06d}.data", f"{folder}/{seat:06d}.log", size))
 
     def _recycle(self, old: int, folder: str, members: Collection[int]) -> None:
         """Make the folder of a round out of an old one: its files are used again, by whomever."""

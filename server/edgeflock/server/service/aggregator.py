@@ -309,6 +309,10 @@ class AggregatorService:
 
     # -------------------------------------------------------------------------------------------
 
+    def known(self, token: bytes) -> Session | None:
+        """Return the session of that token."""
+        return self._sessions.find(token)
+
     def session(self, message: Any, size: int | None = None) -> Session | None:
         """Return whose message it is, and note that it came."""
         session = self._sessions.find(message.session)

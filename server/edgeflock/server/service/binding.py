@@ -17,6 +17,7 @@ from edgeflock.server.journal.journal import Journal
 from edgeflock.server.service.aggregator import AggregatorService
 from edgeflock.server.service.control import ControlService
 from edgeflock.server.service.flow import CreditPool
+from edgeflock.server.service.gate_book import GateBook
 from edgeflock.server.service.sessions import Sessions
 from edgeflock.v1 import aggregator_pb2 as pb
 from edgeflock.v1 import control_pb2_grpc
@@ -32,6 +33,7 @@ def add_aggregator(
     intake: Intake,
     sessions: Sessions,
     run: RunDescription,
+    gates: GateBook | None = None,
     *,
     credit_bytes: int,
     certified: bool = False,
@@ -39,9 +41,16 @@ def add_aggregator(
 ) -> AggregatorService:
     """Let the server answer clients; so many bytes of their uploads may be in the air."""
     pool = CreditPool(credit_bytes)
-    service = AggregatorService(intake, sessions, run, pool, certified=certified, same_code=same_code)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(AGGREGATOR, _handlers(service)),))
+    service = AggregatorService(
+        intake, sessions, run, pool, gates=gates, certified=certified, same_code=same_code
+    )
+    add_calls(server, _handlers(service))
     return service
+
+
+def add_calls(server: grpc.aio.Server, handlers: dict[str, Any]) -> None:
+    """Let the server answer the clients' calls, by the names of the methods."""
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(AGGREGATOR, handlers),))
 
 
 def add_control(
@@ -59,16 +68,16 @@ def _handlers(service: AggregatorService) -> dict[str, Any]:
         grpc.stream_stream_rpc_method_handler,
     )
     return {
-        "Join": unary(service.Join, _reader(pb.JoinRequest), serialise),
-        "Watch": down(service.Watch, _reader(pb.WatchRequest), serialise),
-        "Fetch": down(service.Fetch, _reader(pb.FetchRequest), serialise),
-        "Deliver": both(service.Deliver, _read_delivery, serialise),
-        "Report": unary(service.Report, _reader(pb.ReportRequest), serialise),
-        "Leave": unary(service.Leave, _reader(pb.LeaveRequest), serialise),
+        "Join": unary(service.Join, reader(pb.JoinRequest), serialise),
+        "Watch": down(service.Watch, reader(pb.WatchRequest), serialise),
+        "Fetch": down(service.Fetch, reader(pb.FetchRequest), serialise),
+        "Deliver": both(service.Deliver, read_delivery, serialise),
+        "Report": unary(service.Report, reader(pb.ReportRequest), serialise),
+        "Leave": unary(service.Leave, reader(pb.LeaveRequest), serialise),
     }
 
 
-def _reader(kind: type[M]) -> Callable[[bytes], M]:
+def reader(kind: type[M]) -> Callable[[bytes], M]:
     """Return the parser; bytes that are no message become an empty one, which the service refuses."""
 
     def read(message: bytes) -> M:
@@ -80,8 +89,8 @@ def _reader(kind: type[M]) -> Callable[[bytes], M]:
     return read
 
 
-def _read_delivery(message: bytes) -> pb.DeliverRequest | Piece:
+def read_delivery(message: bytes) -> pb.DeliverRequest | Piece:
     return chunks.read(chunks.IN_DELIVER, message) or _read_rare(message)
 
 
-_read_rare = _reader(pb.DeliverRequest)
+_read_rare = reader(pb.DeliverRequest)

@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import grpc
 
 from edgeflock.common.errors import UsageError
 from edgeflock.common.wire.tls import Pair, read_authority, read_pair
-from edgeflock.server.config import ServerConfig
 
 _LOOK_EVERY_S = 5.0
 _SOON = timedelta(days=14)
@@ -37,7 +37,20 @@ class Certificates:
         return "tls, with certificates of clients" if self.clients else "tls"
 
 
-def read(config: ServerConfig) -> Certificates | None:
+class Secured(Protocol):
+    """A configuration that says how clients are talked to."""
+
+    @property
+    def tls_cert(self) -> Path | None: ...
+    @property
+    def tls_key(self) -> Path | None: ...
+    @property
+    def tls_client_ca(self) -> Path | None: ...
+    @property
+    def insecure(self) -> bool: ...
+
+
+def read(config: Secured) -> Certificates | None:
     """Return what the configuration names, None for plain text; raises UsageError with a sentence."""
     pair = read_pair(config.tls_cert, config.tls_key)
     clients = read_authority(config.tls_client_ca, "--tls-client-ca")

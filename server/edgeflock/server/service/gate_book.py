@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 
@@ -10,6 +11,7 @@ class GateBook:
 
     def __init__(self) -> None:
         self._addresses: dict[str, str] = {}
+        self._heard: dict[str, float] = {}  # when, of a gate that is here
         self._home: dict[str, str] = {}  # the gate of a client
         self._taken: Counter[str] = Counter()  # Invariant: how many clients have that home
 
@@ -18,14 +20,25 @@ class GateBook:
         """Where clients reach those that are here."""
         return tuple(address for _, address in sorted(self._addresses.items()))
 
-    def __len__(self) -> int:
-        return len(self._addresses)
+    def address(self, name: str) -> str | None:
+        """Return where clients reach a gate; None: it is not here."""
+        return self._addresses.get(name)
 
     def come(self, name: str, address: str) -> None:
         self._addresses[name] = address
+        self.hear(name)
+
+    def hear(self, name: str) -> None:
+        """It has said something."""
+        self._heard[name] = time.monotonic()
+
+    def silent_s(self, name: str) -> float:
+        """Return for how long a gate that is here has said nothing."""
+        return time.monotonic() - self._heard[name]
 
     def go(self, name: str) -> None:
         self._addresses.pop(name, None)
+        self._heard.pop(name, None)
 
     def home(self, client_id: str, gate: str = "") -> str:
         """Return where a client had better be, empty if nowhere else than where it asks; who has come by way

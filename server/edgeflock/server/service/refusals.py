@@ -8,7 +8,7 @@ from collections.abc import Callable
 import structlog
 
 from edgeflock.common.reason import Reason
-from edgeflock.common.wire.messages import REASONS
+from edgeflock.common.wire.messages import REASONS, REASONS_BACK
 from edgeflock.server.core.refusal import Refused
 from edgeflock.v1 import aggregator_pb2 as pb
 
@@ -49,6 +49,12 @@ def to_wire(refused: Refused) -> pb.Refusal:
         temporary=refused.reason in TEMPORARY,
         retry_after_ms=refused.retry_after_ms,
     )
+
+
+def from_wire(message: pb.Refusal) -> Refused:
+    """Return what a message says of a refusal, without what this version does not know."""
+    reason = REASONS_BACK.get(message.reason, Reason.BUSY)
+    return Refused(reason, message.sentence, message.retry_after_ms)
 
 
 class RefusalCount:

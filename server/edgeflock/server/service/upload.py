@@ -29,7 +29,7 @@ from edgeflock.v1 import aggregator_pb2 as pb
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _STEP_ASIDE_S = 1.0  # for a replaced stream to say so; its connection may be dead
-_NEWER = "a newer stream of yours delivers this update"
+NEWER = "a newer stream of yours delivers this update"
 
 
 class StreamEnded(Exception):
@@ -91,7 +91,7 @@ class Delivery:
         except MalformedMessage as error:
             return Refused(Reason.MALFORMED, str(error))
         except asyncio.CancelledError as error:
-            if error.args not in ((_NEWER,), (CLOSED,)):
+            if error.args not in ((NEWER,), (CLOSED,)):
                 raise
             return Refused(Reason.BUSY, error.args[0])
         return None
@@ -120,7 +120,7 @@ class Delivery:
         me = asyncio.current_task()
         old, self._session.upload = self._session.upload, me
         if old is not None and old is not me and not old.done():
-            old.cancel(_NEWER)
+            old.cancel(NEWER)
             await asyncio.wait([old], timeout=_STEP_ASIDE_S)
 
     async def _fill(self, slot: Landing) -> None:

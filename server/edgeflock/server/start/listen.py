@@ -15,11 +15,15 @@ from edgeflock.common.errors import UsageError
 from edgeflock.common.wire.address import Address, parse_address
 from edgeflock.common.wire.listen import listening
 from edgeflock.common.wire.transport import MAX_STATUS, server_options
-from edgeflock.server.config import listen_address
+from edgeflock.server.config import gate_address, listen_address, takes_gates
 from edgeflock.server.files import run_dir as rundir
+from edgeflock.server.gates.hall import GatesService, add_gates
 from edgeflock.server.service import certificates
+from edgeflock.server.service.aggregator import AggregatorService
 from edgeflock.server.service.binding import AGGREGATOR, add_aggregator, add_control
 from edgeflock.server.service.certificates import Certificates
+from edgeflock.server.service.gate_book import GateBook
+from edgeflock.server.start.gatehouse import Gatehouse, key_of
 from edgeflock.server.start.motion import RunInMotion
 from edgeflock.server.start.resolve import here_only
 from edgeflock.server.start.room import when_there_is_room
@@ -54,25 +58,31 @@ class Doors:
     control: grpc.aio.Server
     control_address: Address
     trusted: Certificates | None  # None: plain text
+    hall: GatesService | None  # who answers gates, if there are to be any
+    gates: grpc.aio.Server | None
+    house: Gatehouse | None  # of this server's own gates
     _watching: asyncio.Task[None] | None = None  # the certificate's time
 
     @classmethod
     async def bound(cls, run: RunInMotion) -> Doors:
         """Bind the ports; nobody is answered before `open`."""
         trusted = certificates.read(run.parts.built.config)
-        clients, control = await _clients(run, trusted), _control(run)
+        book = GateBook()
+        (clients, service), control = await _clients(run, trusted, book), _control(run)
         credentials = trusted.credentials() if trusted else None
-        return cls(
-            run,
-            clients,
-            _bind(clients, _wanted(run), "--listen", credentials),
-            control,
-            _bind(control, _wanted_control(run), "--control"),
-            trusted,
-        )
+        address = _bind(clients, _wanted(run), "--listen", credentials)
+        there = _bind(control, _wanted_control(run), "--control")
+        hall, gates, house = None, None, None
+        if takes_gates(run.parts.built.config):
+            hall, gates, attended = _gates(run, service, book, credentials)
+            house = Gatehouse(run.parts.built.config, run.parts.run_dir, attended, address, book)
+        return cls(run, clients, address, control, there, trusted, hall, gates, house)
 
     async def open(self) -> None:
         """Answer from now on: the machine knows the seats when the first client comes."""
+        if self.gates is not None and self.house is not None:
+            await self.gates.start()
+            await self.house.open()
         await self.clients.start()
         await self.control.start()
         config = self.run.parts.built.config
@@ -99,6 +109,10 @@ class Doors:
         if self._watching is not None:
             self._watching.cancel()
         await _stop(self.clients)
+        if self.hall is not None and self.gates is not None and self.house is not None:
+            await self.hall.close()
+            await _stop(self.gates)
+            await self.house.close()
 
     async def close(self) -> None:
         await _stop(self.control)
@@ -107,14 +121,17 @@ class Doors:
 # --------------------------------------------------------------------------------------- for clients
 
 
-async def _clients(run: RunInMotion, trusted: Certificates | None) -> grpc.aio.Server:
+async def _clients(
+    run: RunInMotion, trusted: Certificates | None, book: GateBook
+) -> tuple[grpc.aio.Server, AggregatorService]:
     config = run.parts.built.config
     server = grpc.aio.server(options=server_options())
-    add_aggregator(
+    service = add_aggregator(
         server,
         run.intake,
         run.sessions,
         run.parts.run,
+        book,
         credit_bytes=config.credit_mib * 1024 * 1024,
         certified=trusted is not None and trusted.clients is not None,
         same_code=config.same_code,
@@ -125,7 +142,7 @@ async def _clients(run: RunInMotion, trusted: Certificates | None) -> grpc.aio.S
         _add_reflection(server)
     await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
     await healthy.set(AGGREGATOR, health_pb2.HealthCheckResponse.SERVING)
-    return server
+    return server, service
 
 
 def _add_reflection(server: grpc.aio.Server) -> None:
@@ -141,6 +158,28 @@ def _wanted(run: RunInMotion) -> Address:
     if address.path or address.port or not before:
         return address
     return address.with_port(parse_address(before, rundir.ADDRESS).port)
+
+
+# --------------------------------------------------------------------------------------- for gates
+
+
+def _gates(
+    run: RunInMotion, service: AggregatorService, book: GateBook, credentials: grpc.ServerCredentials | None
+) -> tuple[GatesService, grpc.aio.Server, Address]:
+    """Return what answers gates, and where those of this machine attend."""
+    config, run_dir = run.parts.built.config, run.parts.run_dir
+    key, path = key_of(config, run_dir)
+    server = grpc.aio.server(options=server_options())
+    hall = GatesService(service, run.intake, book, key, run.parts.resumed.meta["run_id"])
+    add_gates(server, hall)
+    socket = run_dir / rundir.GATES_SOCKET
+    short = len(os.fsencode(socket)) <= _LONGEST_SOCKET
+    here = Address(path=str(socket)) if short else parse_address("127.0.0.1:0", "--gates", any_port=True)
+    here = _bind(server, here, "--gates")
+    if (wanted := gate_address(config)) is not None:
+        there = _bind(server, wanted, "--gate-listen", credentials)
+        log.info("gates_expected", address=there.target, key=str(path))
+    return hall, server, here
 
 
 # --------------------------------------------------------------------------------------- for operators

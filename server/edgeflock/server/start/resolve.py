@@ -27,11 +27,19 @@ from edgeflock.common.tasks.kit import registry as tasks
 from edgeflock.common.tasks.kit.marking import figure_of
 from edgeflock.common.tuning import adapters, optimizer, schedule
 from edgeflock.common.wire.address import EVERYWHERE, Address, parse_address, require_trust
+from edgeflock.common.wire.key import read_key
 from edgeflock.common.wire.listen import listen_at
 from edgeflock.methods.kit.base import Method
 from edgeflock.methods.kit.options import parse, texts
 from edgeflock.methods.kit.registry import load, names
-from edgeflock.server.config import ServerConfig, default_run_dir, listen_address, references
+from edgeflock.server.config import (
+    ServerConfig,
+    default_run_dir,
+    gate_address,
+    listen_address,
+    references,
+    takes_gates,
+)
 from edgeflock.server.core import target
 from edgeflock.server.costs import budget, clock
 from edgeflock.server.files.run_dir import require_place
@@ -451,9 +459,33 @@ def _check_network(config: ServerConfig) -> None:
         extras.require("--reflection", "grpc_reflection")
     if config.reflection and not listen.local:
         raise UsageError(f"--reflection is for development on one machine: --listen is {listen.target}")
+    _check_gates(config, listen)
     listen_at(config.dashboard, config.dashboard_insecure)
     if config.control is not None:
         _check_control(parse_address(config.control, "--control", any_port=True))
+
+
+def _check_gates(config: ServerConfig, listen: Address) -> None:
+    if not takes_gates(config):
+        if config.gate_key is not None:
+            raise UsageError("--gate-key has no use without --gates or --gate-listen")
+        return
+    flag = "--gates" if config.gates else "--gate-listen"
+    if listen.path:
+        raise UsageError(
+            f"{flag} needs a --listen that others can be found beside: {listen.target} is a socket"
+        )
+    if config.central:
+        raise UsageError(f"{flag} has no use: {config.method} trains on the server")
+    if "bytes" in config.budget:
+        raise UsageError(
+            f"{flag} does not go with --budget bytes: what passes at a gate is known here only after it"
+        )
+    if config.gate_key is not None:
+        read_key(config.gate_key, "--gate-key")
+    if (address := gate_address(config)) is not None:
+        safe = config.insecure or config.tls_cert is not None
+        require_trust(address, "--gate-listen", safe, _way_to_tls(address))
 
 
 def here_only(config: ServerConfig) -> str:

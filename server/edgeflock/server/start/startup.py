@@ -21,7 +21,7 @@ from edgeflock.common.saved import BESIDE_FILE
 from edgeflock.common.scores import ACCURACY, LOSS, Metric, measures_to_text
 from edgeflock.common.tasks.kit.marking import Marking
 from edgeflock.methods.kit.batches import LocalData
-from edgeflock.server.config import ServerConfig
+from edgeflock.server.config import ServerConfig, takes_gates
 from edgeflock.server.core import target
 from edgeflock.server.core.decisions import Ended, EndingKind
 from edgeflock.server.core.effects import TestModel
@@ -107,9 +107,10 @@ def already_over(run_dir: Path, config: ServerConfig) -> Ended | None:
 
 def clear(run_dir: Path) -> None:
     """Remove what a run that is over needs no more."""
-    for name in (rundir.CONTROL, rundir.CONTROL_SOCKET):
+    for name in (rundir.CONTROL, rundir.CONTROL_SOCKET, rundir.GATES_SOCKET):
         rundir.remove_small(run_dir / name)
-    Spool(run_dir / "spool").clear()
+    for spool in (run_dir / "spool", *rundir.gate_spools(run_dir)):
+        Spool(spool).clear()
 
 
 def _over(resumed: Resumed, config: ServerConfig, run_dir: Path) -> Ended | None:
@@ -218,7 +219,7 @@ def _parts(built: Built, run_dir: Path, journal: Journal) -> Parts:
     resumed.finished = _over(resumed, config, run_dir) is not None
     merge = assembly.merging(config)
     checkpoints = Checkpoints(run_dir, learner.layouts, built.flat.lasting, merge)
-    spool = Spool(run_dir / "spool")
+    spool = Spool(run_dir / "spool", not takes_gates(config), rundir.gate_spools(run_dir))
     files = Files(checkpoints, spool, config.keep_every)
     if not resumed.finished:
         journal.forget_ending().result()
