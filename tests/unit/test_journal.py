@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from edgeflock.common.errors import CorruptCheckpoint, JournalBroken
-from edgeflock.server.core.decisions import Samples
+from edgeflock.server.core.decisions import RoundOpened, Samples, Seated
 from edgeflock.server.journal.journal import Journal
 from edgeflock.server.journal.schema import SCHEMA_VERSION, connect, read_only
 from edgeflock.server.journal.writer import Work
@@ -284,3 +284,28 @@ def test_what_is_asked_is_answered_while_another_program_has_locked_the_journal(
             written.result(WAIT_S)
     assert broken.value.hindrance == "another program has locked the journal"
     journal.decide([Samples(0, 10)]).result(WAIT_S)
+
+
+def test_who_has_a_seat_is_looked_at_again_only_when_somebody_has_changed(journal: Journal) -> None:
+    looks: list[str] = []
+
+    def trace(connection: sqlite3.Connection) -> None:
+        connection.set_trace_callback(lambda text: looks.append(text) if "FROM seats" in text else None)
+
+    def opened(round: int) -> tuple[int, dict[int, int]]:
+        journal.decide([RoundOpened(round, (0, 1))]).result()
+        (number,) = rows(journal.path, f"SELECT roster FROM rounds WHERE round = {round}")[0]
+        return number, dict(journal.ask(lambda past: past.roster(round)).result())
+
+    submit(journal, trace).result()
+    journal.decide([Seated(((0, "a"), (1, "b"))), Samples(0, 5)]).result()
+    first, before = opened(1)
+    assert (opened(2), len(looks)) == ((first, {0: 5}), 1)
+    journal.decide([Samples(1, 7)]).result()
+    second, _ = opened(3)
+    assert (opened(4), second > first, len(looks)) == ((second, {0: 5, 1: 7}), True, 2)
+    with pytest.raises(JournalBroken):  # what is taken back counts nowhere
+        journal.decide([Samples(1, 9), RoundOpened(5, (0,)), RoundOpened(5, (0,))]).result()
+    assert opened(5) == (second, {0: 5, 1: 7})
+    journal.decide([Samples(1, 9)]).result()
+    assert (opened(6)[1], before) == ({0: 5, 1: 9}, {0: 5})

@@ -7,12 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeflock.common.verdict import Verdict
+from edgeflock.server.core.conduct import ConductBook
 from edgeflock.server.core.decisions import Ended, EndingKind, Outcome
 from edgeflock.server.core.effects import Persist, PrepareRound
 from edgeflock.server.core.events import Offline, Online, Ready, ResumedRound, Started
 from edgeflock.server.core.phases import Phase
-from edgeflock.server.core.roster import natural_order, select
+from edgeflock.server.core.roster import Roster, natural_order, select
+from edgeflock.server.core.rules import Rules
 from support.desk import SEATS, Desk
+
+
+def empty(clients: int, *, online: bool = False) -> Roster:
+    rules = Rules(rounds=1, clients=clients, cohort=clients, min_updates=1, online=online, gather_s=600.0)
+    return Roster(rules, ConductBook(rules))
+
 
 IDS = st.lists(st.text("ab0129._-", min_size=1, max_size=6), unique=True, max_size=12)
 
@@ -156,3 +164,50 @@ def test_a_script_that_cannot_be_followed_ends_the_run_with_a_sentence(resumed: 
     reason = "--cohort-script names 'dora', who has no seat; seated are c0, c1, c2"
     discarded = (Outcome(0, b"", Verdict.DISCARDED),) if resumed else ()
     assert desk.exits() == [Ended(EndingKind.FAILED, reason, len(discarded), discarded)]
+
+
+def seat(roster: Roster, name: str, *, written: bool = True) -> int:
+    """Let somebody come; return the seat it is offered."""
+    roster.come(name)
+    seated = roster.offer(name)
+    assert seated is not None
+    if written:
+        roster.take(seated.seats)
+    return seated.seats[0][0]
+
+
+def test_each_newcomer_gets_the_lowest_free_seat_whatever_gaps_there_are() -> None:
+    roster = empty(6, online=True)
+    roster.take(((0, "a"), (2, "c")))  # the seat between was lost in a crash
+    assert [seat(roster, name, written=False) for name in ("b", "d")] == [1, 3]
+    roster.take(((3, "d"), (1, "b")))
+    del roster.names[0], roster.seat_of["a"]
+    assert [seat(roster, name) for name in ("e", "f", "g")] == [0, 4, 5]
+    assert roster.offer("h") is None
+
+
+def test_ten_thousand_seats_are_offered_and_looked_for_once_each() -> None:
+    looks = 0
+
+    class Counted(dict[int, str]):
+        def __contains__(self, seat: object) -> bool:
+            nonlocal looks
+            looks += 1
+            return super().__contains__(seat)
+
+    roster = empty(10_000, online=True)
+    roster.names = Counted()
+    assert [seat(roster, f"c{number}") for number in range(10_000)] == list(range(10_000))
+    assert looks < 3 * 10_000
+
+
+def test_of_thousands_who_do_not_come_a_few_are_named() -> None:
+    roster = empty(10_000)
+    for number in range(10_000):
+        roster.come(f"c{number}")
+    seated = roster.offer("c0")
+    assert seated is not None
+    roster.take(seated.seats)
+    roster.ready.update(range(5, 10_000, 2))
+    said = "; not ready: c0, c1, c2, c3 and 4,998 more"
+    assert roster.shortage() == f"4998 of 10000 clients came within 600 s{said}"

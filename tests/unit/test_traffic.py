@@ -20,6 +20,19 @@ PACKAGE = Package(
 )
 
 
+def test_of_thousands_only_those_are_asked_for_who_have_moved_anything() -> None:
+    book = TrafficBook()
+    for number in range(1000):
+        book.of(f"c{number}").sent(20)
+    book.of("c7").sent(20, 5)
+    book.of("c3").received(20, 5)
+    book.of("c9").received(20, 5)
+    book.strike("c9")
+    assert book.moving() == ["c3", "c7"]
+    book.of("c7").forget()
+    assert (book.moving(), book.moved) == (["c3"], 5)
+
+
 @pytest.mark.parametrize(
     ("offset", "size", "expected"),
     [

@@ -121,12 +121,23 @@ def _say_failure(life: Life) -> None:
 
 async def _all_or_everybodys(lives: set[Life]) -> None:
     """Wait until all have ended, or one has met what is not its own: the disk, or a bug of this process."""
-    left = lives
-    while left:
-        done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-        errors = [error for life in done if (error := life.exception())]
-        if any(isinstance(error, Unwritable) or not isinstance(error, EdgeflockError) for error in errors):
-            return
+    over = asyncio.Event()
+    left = len(lives)
+
+    def end(life: Life) -> None:
+        nonlocal left
+        left -= 1
+        error = None if life.cancelled() else life.exception()
+        if not left or (error is not None and _is_everybodys(error)):
+            over.set()
+
+    for life in lives:
+        life.add_done_callback(end)
+    await over.wait()
+
+
+def _is_everybodys(error: BaseException) -> bool:
+    return isinstance(error, Unwritable) or not isinstance(error, EdgeflockError)
 
 
 def _outcome(lives: set[Life]) -> int:

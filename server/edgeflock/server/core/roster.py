@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
+from edgeflock.common.command.crowd import everybody
 from edgeflock.common.seeds import numpy_generator
 from edgeflock.server.core.conduct import ConductBook
 from edgeflock.server.core.decisions import RoundOpened, Samples, Seated
@@ -32,6 +33,7 @@ class Roster:
         self.ready: set[int] = set()
         self.samples: dict[int, int] = {}  # n_i by seat, as the journal has it
         self._stated: dict[int, int] = {}  # the same as the clients have said it last
+        self._lowest, self._seated = 0, 0  # no seat is free below the first, as long as so many are taken
 
     def has_room_for(self, client_id: str) -> bool:
         """Whether the id has a seat or can still get one."""
@@ -82,21 +84,31 @@ class Roster:
         return Seated(seats)
 
     def _offer_one(self, client_id: str) -> Seated | None:
-        taken = {*self.names, *self.coming.values()}  # not without gaps, if one was lost in a crash
-        seat = next((seat for seat in range(self._rules.clients) if seat not in taken), None)
-        if seat is None:
+        self._notice_losses()
+        due = set(self.coming.values())
+        while self._lowest in self.names or self._lowest in due:  # with gaps, if one was lost in a crash
+            self._lowest += 1
+        if self._lowest >= self._rules.clients:
             return None
-        self.coming[client_id] = seat
+        seat = self.coming[client_id] = self._lowest
         return Seated(((seat, client_id),))
+
+    def _notice_losses(self) -> None:
+        """Who has lost a seat leaves it to the next."""
+        if len(self.names) < self._seated:
+            self._lowest = 0
+        self._seated = len(self.names)
 
     def take(self, seats: tuple[tuple[int, str], ...]) -> None:
         """The seats are in the journal."""
+        self._notice_losses()
         for seat, client_id in seats:
             self.names[seat] = client_id
             self.seat_of[client_id] = seat
             self.coming.pop(client_id, None)
             if client_id not in self.online:
                 self.left[seat] = self.now + RETURN_S * len(seats)
+        self._seated = len(self.names)
 
     def state(self, seat: int, samples: int) -> Samples | None:
         """A member has its data: return what is to be written of them before it is ready, if anything is."""
@@ -116,7 +128,7 @@ class Roster:
         """Return why the script's cohorts cannot be chosen, empty if they can."""
         script = self._rules.script
         unknown = next((name for ids in script for name in ids if name not in self.seat_of), "")
-        seated = ", ".join(self.seat_of)
+        seated = everybody(list(self.seat_of))
         return f"--cohort-script names {unknown!r}, who has no seat; seated are {seated}" if unknown else ""
 
     # -------------------------------------------------------------------------------- cohorts
@@ -125,13 +137,14 @@ class Roster:
         """Whether those are here who are needed to open the round after that one."""
         if self._rules.online:
             able = self._rules.clients - len(self._conduct.held(committed + 1))
-            return len(self._candidates(committed + 1)) >= min(self._rules.least or self._rules.cohort, able)
+            wanted = min(self._rules.least or self._rules.cohort, able)
+            return len(self.ready) >= wanted and len(self._candidates(committed + 1)) >= wanted
         if not self.names or (not committed and len(self.ready) < self._rules.clients):
             return False
+        if not self._rules.least:
+            return True
         candidates = self._candidates(committed + 1)
-        return not self._rules.least or len(candidates - self.away()) >= min(
-            self._rules.least, len(candidates)
-        )
+        return len(candidates - self.away()) >= min(self._rules.least, len(candidates))
 
     def choose(self, round: int) -> RoundOpened:
         """Return the round with its cohort."""
@@ -167,7 +180,7 @@ class Roster:
         """Return who did not come in time, for people."""
         here = len(self.ready) if self.names else len(self.online)
         missing = [name for seat, name in self.names.items() if seat not in self.ready]
-        names = f"; not ready: {', '.join(missing)}" if missing else ""
+        names = f"; not ready: {everybody(missing)}" if missing else ""
         return f"{here} of {self._rules.clients} clients came within {self._rules.gather_s:g} s{names}"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from edgeflock.common.command.crowd import everybody
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core import announcements
 from edgeflock.server.core.conduct import ConductBook
@@ -158,7 +159,7 @@ class RoundMachine:
         return [Announce("round_extended", fields), Publish(extended.added)]
 
     def _wait(self) -> list[Effect]:
-        missing = ", ".join(self._names(self.missing()))
+        missing = everybody(self._names(self.missing()))
         came = f"{len(self.received)} of at least {self.least} updates"
         self.deadline, self.shortage = None, f"round {self.number} has {came}; missing: {missing}"
         return [Announce("run_paused", {"round": self.number, "reason": self.shortage}), Publish()]
@@ -262,7 +263,8 @@ class RoundMachine:
 
     def outcomes(self) -> tuple[Outcome, ...]:
         """Return the final word on every member, once decided."""
-        return tuple(self._outcome(seat) for seat in self.cohort)
+        counted = frozenset(self.counted or ())
+        return tuple(self._outcome(seat, counted) for seat in self.cohort)
 
     def failed(self) -> tuple[Outcome, ...]:
         """Return the outcomes when nothing is committed: what is good is discarded."""
@@ -275,7 +277,7 @@ class RoundMachine:
         """Return the outcomes when the run ends in the midst of the round."""
         return tuple(Outcome(seat, self.received.get(seat, b""), Verdict.DISCARDED) for seat in self.cohort)
 
-    def _outcome(self, seat: int) -> Outcome:
+    def _outcome(self, seat: int, counted: frozenset[int]) -> Outcome:
         digest = self.received.get(seat, b"")
         if self.rejected and seat in self.rejected:
             return Outcome(seat, digest, self.rejected[seat])
@@ -283,5 +285,4 @@ class RoundMachine:
             return Outcome(seat, digest, Verdict.REFUSED_BY_CLIENT)
         if seat in self.barred:
             return Outcome(seat, digest, Verdict.QUARANTINED)
-        counted = seat in (self.counted or ())
-        return Outcome(seat, digest, Verdict.COUNTED if counted else Verdict.LATE)
+        return Outcome(seat, digest, Verdict.COUNTED if seat in counted else Verdict.LATE)

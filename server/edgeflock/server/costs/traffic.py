@@ -22,6 +22,7 @@ class Moved:
     """The payload of several clients together, both ways: a running total, asked for with every chunk."""
 
     payload: int = 0
+    whose: set[str] = field(default_factory=set)  # of whom there is any
     testing: bool = False  # what passes now is for tests of clients' own models: no cost
 
 
@@ -43,6 +44,7 @@ class Traffic:
     _down: list[_Note] = field(default_factory=list)
     _up: list[_Note] = field(default_factory=list)
     _moved: Moved = field(default_factory=Moved, compare=False)  # Invariant: this client's share is in it
+    _name: str = field(default="", compare=False)  # in that
 
     def sent(
         self, message_bytes: int, payload: int = 0, package: Package | None = None, offset: int = 0
@@ -52,7 +54,7 @@ class Traffic:
             self.exam_bytes += payload
             message_bytes, payload, package = message_bytes - payload, 0, None
         self.bytes_down += payload
-        self._moved.payload += payload
+        self._move(payload)
         self._down.append((message_bytes, payload, package, offset))
         if len(self._down) > _MOST:
             self._count()
@@ -62,10 +64,15 @@ class Traffic:
     ) -> None:
         """Note a message from the client."""
         self.bytes_up += payload
-        self._moved.payload += payload
+        self._move(payload)
         self._up.append((message_bytes, payload, package, offset))
         if len(self._up) > _MOST:
             self._count()
+
+    def _move(self, payload: int) -> None:
+        if payload:
+            self._moved.payload += payload
+            self._moved.whose.add(self._name)
 
     def _count(self) -> None:
         for size, payload, package, offset in self._down:
@@ -105,6 +112,7 @@ class Traffic:
     def forget(self) -> None:
         """Begin again at zero."""
         self._moved.payload -= self.bytes_down + self.bytes_up
+        self._moved.whose.discard(self._name)
         self.bytes_down = self.bytes_up = self.exam_bytes = 0
         self._message_bytes_down = self._message_bytes_up = 0
         self._wire_bytes_down = self._wire_bytes_up = 0
@@ -135,13 +143,13 @@ class TrafficBook:
 
     def moving(self) -> list[str]:
         """Return of whom there is payload."""
-        return [name for name, found in self._traffic.items() if found.bytes_down or found.bytes_up]
+        return sorted(self._moved.whose)
 
     def of(self, client_id: str) -> Traffic:
         """Return what one client moves, begun now if it is new."""
         found = self._traffic.get(client_id)
         if found is None:
-            found = self._traffic[client_id] = Traffic(_moved=self._moved)
+            found = self._traffic[client_id] = Traffic(_moved=self._moved, _name=client_id)
         return found
 
     def strike(self, client_id: str) -> None:

@@ -66,6 +66,7 @@ class Intake:
         self._engine, self._machine, self._means = engine, engine.machine, engine.means
         self._told: set[str] = set()  # who was told how the run ended, and may have heard
         self._parted = set(parted)  # who has heard: it said goodbye after that
+        self._heard = set[str]()  # of those, since somebody looked
         self._hearing = asyncio.Event()
         self._results = Results(self._machine, self._means)
 
@@ -128,6 +129,7 @@ class Intake:
         if client_id not in self._parted:
             self._engine.accompany(self._write_parting(self._machine.roster.seat_of[client_id]))
         self._parted.add(client_id)
+        self._heard.add(client_id)
         self._hearing.set()
 
     async def _write_parting(self, seat: int) -> None:
@@ -136,10 +138,12 @@ class Intake:
 
     async def farewell(self) -> None:
         """Wait until all who have a seat have heard how the run ended."""
-        names = set(self._machine.roster.names.values())
-        while names - self._parted:
+        left = set(self._machine.roster.names.values()) - self._parted
+        while left:
             await self._hearing.wait()
             self._hearing.clear()
+            left -= self._heard
+            self._heard.clear()
 
     def seated(self, client_id: str) -> bool:
         """Whether it has a seat."""

@@ -107,6 +107,7 @@ class Loop:
         self._handling = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._wake_at: float | None = None  # when that rings
         self._moved = asyncio.Event()  # the machine has heard something
 
     def post(self, event: Event) -> None:
@@ -183,17 +184,21 @@ class Loop:
             self.post(Broken(reason, now))
 
     def _set_timer(self) -> None:
+        if (wake := self._machine.wake_at) == self._wake_at:
+            return
         self._stop_timer()
-        if (wake := self._machine.wake_at) is not None:
+        if wake is not None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(0.0, wake - time.monotonic()), self._tick)
+            self._timer, self._wake_at = loop.call_later(max(0.0, wake - time.monotonic()), self._tick), wake
 
     def _stop_timer(self) -> None:
+        self._wake_at = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _tick(self) -> None:
+        self._timer = self._wake_at = None
         self.post(Ticked(time.monotonic()))
 
     async def settle(self) -> None:

@@ -70,7 +70,24 @@ def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
 
 
 def _write_roster(connection: sqlite3.Connection) -> int:
-    """Fix who is ready now and with how many samples; return the number of that roster."""
+    """Fix who is ready now and with how many samples; return the number of that roster.
+
+    It is looked for when a seat has changed since: what a round costs does not grow with who has a seat.
+    """
+    connection.execute("CREATE TEMP TABLE IF NOT EXISTS newest_roster (number INTEGER)")
+    for change in ("INSERT", "UPDATE", "DELETE"):
+        connection.execute(
+            f"CREATE TEMP TRIGGER IF NOT EXISTS seats_{change} AFTER {change} ON main.seats "
+            "BEGIN DELETE FROM newest_roster; END"
+        )
+    newest = connection.execute("SELECT number FROM newest_roster").fetchone()
+    number = _find_roster(connection) if newest is None else int(newest[0])
+    if newest is None:
+        connection.execute("INSERT INTO newest_roster (number) VALUES (?)", (number,))
+    return number
+
+
+def _find_roster(connection: sqlite3.Connection) -> int:
     known = connection.execute("SELECT seat, samples FROM seats WHERE samples IS NOT NULL ORDER BY seat")
     samples = json.dumps(dict(known.fetchall()))
     connection.execute("INSERT OR IGNORE INTO rosters (samples) VALUES (?)", (samples,))

@@ -6,7 +6,8 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from types import MappingProxyType
 
 from edgeflock.common.scores import Metric, Summary, measures_from_text
 from edgeflock.common.verdict import Verdict
@@ -22,6 +23,11 @@ _STANDING = (  # of each client the row of the highest round
     "SELECT max(round), seat, digest, verdict, moved FROM outcomes "
     "WHERE epoch = ? AND round > ? AND round <= ? AND verdict = 'counted' AND moved IS NOT 0 GROUP BY seat"
 )
+
+
+@lru_cache(maxsize=2)  # most rounds have the one of the round before
+def _read_roster(text: str) -> Mapping[int, int]:
+    return MappingProxyType({int(seat): samples for seat, samples in json.loads(text).items()})
 
 
 @dataclass
@@ -211,13 +217,13 @@ class Past:
         cohort = () if row is None else tuple(json.loads(row[0]))
         return PastRound(cohort, tuple(counted), self.roster(round), measured)
 
-    def roster(self, round: int) -> dict[int, int]:
+    def roster(self, round: int) -> Mapping[int, int]:
         """Return n_i of everybody who was ready when a round was opened, by seat."""
         row = self._connection.execute(
             "SELECT samples FROM rounds JOIN rosters ON number = roster WHERE epoch = ? AND round = ?",
             (self._held(round), round),
         ).fetchone()
-        return {} if row is None else {int(seat): samples for seat, samples in json.loads(row[0]).items()}
+        return {} if row is None else _read_roster(row[0])
 
     def digests(self, round: int) -> tuple[str, str] | None:
         """Return the digests of a committed round's model and state files, of this epoch or one before."""
