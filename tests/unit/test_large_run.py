@@ -43,6 +43,10 @@ def test_a_report_has_a_row_for_whoever_stands_out_and_says_how_all_spread(found
     slowest = max(found.clients, key=lambda client: client.costs.get("train_s", 0.0))
     (row,) = [row for row in clients.rows if row[0] == slowest.name]
     assert "train" in row[1].split(", ")
+    worst = min(
+        (one for one in found.clients if one.scores), key=lambda one: one.scores["client_local"].value
+    )
+    assert "worst accuracy, client local" in next(row[1] for row in clients.rows if row[0] == worst.name)
     samples = {row[0]: row for row in spreads.rows}["samples"]
     most = max(client.samples or 0 for client in found.clients)
     assert (samples[5], samples[-1]) == (f"{most}", f"{CLIENTS}")

@@ -5,6 +5,7 @@ What people read, on a page, in a terminal or in a picture, is bounded here, and
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,13 +77,12 @@ def standing_out(
 ) -> list[tuple[T, list[str]]]:
     """Return who has most of something, with the names of what; first those of the first thing.
 
-    Nobody stands out by what is nothing, or not known.
+    Nobody stands out by what is not known, or is nothing.
     """
     everyone = list(members)
     found: dict[int, list[str]] = {}
     for name, value_of in by.items():
-        values = [(value_of(one) or 0.0, -place) for place, one in enumerate(everyone)]
-        for value, place in sorted(values, reverse=True)[:each]:
-            if value > 0:
-                found.setdefault(-place, []).append(name)
+        known = [(value, place) for place, one in enumerate(everyone) if (value := value_of(one))]
+        for _, place in heapq.nsmallest(each, known, key=lambda one: (-one[0], one[1])):
+            found.setdefault(place, []).append(name)
     return [(everyone[place], names) for place, names in found.items()]

@@ -86,7 +86,7 @@ def lying(stack: Stack, rows: Sequence[Row], what: str) -> Figure | None:
 def together(count: int, what: str) -> str:
     """Return what so many rows are that have no names; neighbours of very many are drawn as one."""
     each = spans(count, STEPS)[0][1]
-    return f"{count:,} {what}{f' (means of {each})' if each > 1 else ''}"
+    return "\n".join([f"{count:,} {what}", *([f"(means of {each})"] if each > 1 else [])])
 
 
 def name_rows(axes: Axes, names: Sequence[str], instead: str) -> None:

@@ -106,7 +106,8 @@ def _field(axes: Axes, shares: Sequence[Sequence[float]], colour: str = BLUE) ->
     colours[..., :3], colours[..., 3] = to_rgb(colour), values
     rows, columns = values.shape
     if values.size > _RASTER:
-        axes.imshow(colours, aspect="auto", interpolation="nearest")
+        finer = columns > _RASTER  # than the picture: neighbours are mixed, not left out
+        axes.imshow(colours, aspect="auto", interpolation="antialiased" if finer else "nearest")
     else:
         x, y = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
         axes.pcolormesh(x, y, colours, linewidth=0)

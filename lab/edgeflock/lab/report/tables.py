@@ -175,9 +175,8 @@ class _Trait:
     of: Callable[[Client], float | None]
     told: Callable[[float | None], str]
     said: Callable[[Client], str] | None = None  # in place of the number
-    outstanding: str = (
-        ""  # what somebody is first in that has the most of it; empty: nobody is told apart by it
-    )
+    first_in: str = ""  # what those are first in that stand out by it; empty: nobody does
+    rank: Callable[[Client], float | None] | None = None  # who has most stands out; None: the number itself
 
     def words(self, client: Client) -> str:
         return self.said(client) if self.said is not None else self.told(self.of(client))
@@ -193,7 +192,7 @@ def clients(history: History) -> Table | None:
     if not is_crowd(everyone):
         rows = [(client.name, *(trait.words(client) for trait in traits)) for client in everyone]
         return Table(("client", *heads), tuple(rows))
-    first_in = {trait.outstanding: trait.of for trait in traits if trait.outstanding}
+    first_in = {trait.first_in: trait.rank or trait.of for trait in traits if trait.first_in}
     rows = [
         (client.name, ", ".join(why), *(trait.words(client) for trait in traits))
         for client, why in standing_out(everyone, first_in)
@@ -245,11 +244,18 @@ def _cost(column: catalogue.Column) -> _Trait:
     def of(client: Client) -> float | None:
         return client.costs.get(column.name)
 
-    return _Trait(column.heading, of, partial(amount, column.quantity), outstanding=column.heading)
+    return _Trait(column.heading, of, partial(amount, column.quantity), first_in=column.heading)
 
 
 def _score(history: History, model: str) -> _Trait:
+    """Return how a model of the clients' own does; those for whom it does worst stand out."""
+    figure, title = history.figure, f"{history.figure.name}, {model.replace('_', ' ')}"
+    worst_first = -1.0 if figure.higher else 1.0
+
     def of(client: Client) -> float | None:
         return client.scores[model].value if model in client.scores else None
 
-    return _Trait(f"{history.figure.name}, {model.replace('_', ' ')}", of, decimal)
+    def badness(client: Client) -> float | None:
+        return worst_first * client.scores[model].value if model in client.scores else None
+
+    return _Trait(title, of, decimal, None, f"worst {title}", badness)
