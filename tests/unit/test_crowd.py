@@ -9,6 +9,7 @@ from edgeflock.common.command.crowd import (
     KINDS,
     Quantiles,
     by_number,
+    each_with,
     everybody,
     is_crowd,
     quantiles,
@@ -25,6 +26,11 @@ def test_few_are_all_named_and_of_many_some() -> None:
     assert everybody(MANY) == "c0, c1, c2, c3 and 47 more"
     assert some(["a", "b", "c"], 2) == "a, b and 1 more"
     assert some(["a", "b"], 2) == "a, b"
+
+
+def test_what_is_said_of_each_of_many_is_counted() -> None:
+    assert each_with({"a": "late", "b": "malformed"}) == "a (late), b (malformed)"
+    assert each_with(dict.fromkeys(MANY, "late") | {"c0": "malformed"}) == "50 late, 1 malformed"
 
 
 def test_what_is_rare_among_many_kinds_is_told_together() -> None:

@@ -15,6 +15,8 @@ from edgeflock.lab.operate import at_rest
 from edgeflock.lab.report import tables
 from edgeflock.lab.report.command import report
 from edgeflock.server.console import sentences
+from edgeflock.server.start import startup
+from edgeflock.server.start.resolve import combine
 from support.large_run import LargeRun, large_run
 
 CLIENTS, FULL = 300, LargeRun()
@@ -89,6 +91,15 @@ def test_the_story_names_a_few_and_counts_the_rest(found: History) -> None:
 def test_the_story_of_few_tells_of_each(few: History) -> None:
     lines = list(sentences.lines(few.events))
     assert sum(" joins " in line for line in lines) == EVERYBODY
+
+
+def test_a_server_takes_a_large_run_up_where_it_was(tmp_path: Path) -> None:
+    run_dir = large_run(tmp_path, LargeRun(CLIENTS, cohort=100, rounds=3, ended=False))
+    with startup.taken_up(startup.build(combine({"run_dir": run_dir})), run_dir) as parts:
+        resumed = parts.resumed
+    assert (resumed.committed, len(resumed.seats), len(resumed.samples)) == (3, CLIENTS, CLIENTS)
+    assert resumed.open_round is not None
+    assert (resumed.open_round.round, len(resumed.open_round.cohort)) == (4, 100)
 
 
 @pytest.mark.long

@@ -36,6 +36,13 @@ def everybody(names: Sequence[str]) -> str:
     return some(names) if is_crowd(names) else ", ".join(names)
 
 
+def each_with(words: Mapping[str, object]) -> str:
+    """Name all of them with what is said of each, as `a (late)`; of a crowd count who has the same."""
+    if is_crowd(words):
+        return ", ".join(f"{times:,} {word}" for word, times in by_number(map(str, words.values())))
+    return ", ".join(f"{name} ({word})" for name, word in words.items())
+
+
 def by_number(words: Iterable[str]) -> list[tuple[str, int]]:
     """Return how often each word was said, the most frequent first; the rare ones of many together."""
     found = sorted(Counter(words).items(), key=lambda one: (-one[1], one[0]))

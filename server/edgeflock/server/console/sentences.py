@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from edgeflock.common.command.crowd import by_number, everybody, is_crowd, some
+from edgeflock.common.command.crowd import each_with, everybody, is_crowd, some
 from edgeflock.common.command.terminal import safe
 from edgeflock.common.scores import figure_told
 from edgeflock.server.journal.reader import Event
@@ -115,10 +115,8 @@ def _committed(done: str, fields: Mapping[str, Any]) -> str:
 
 def _word(value: Any) -> Any:
     """Return a value as it stands in a sentence; of a crowd some are named, or why is counted."""
-    if isinstance(value, Mapping) and is_crowd(value):
-        return ", ".join(f"{times:,} {why}" for why, times in by_number(map(str, value.values())))
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} ({why})" for name, why in value.items())
+        return each_with(value)
     if isinstance(value, list):
         return everybody([*map(str, value)]) or "nobody"
     return value

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from edgeflock.common.command.crowd import everybody
+from edgeflock.common.command.crowd import each_with, everybody
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core import announcements
 from edgeflock.server.core.conduct import ConductBook
@@ -248,7 +248,7 @@ class RoundMachine:
         if good >= self.least:
             return ""
         rejected = self.rejected or {}
-        refused = ", ".join(f"{self._roster.names[seat]} ({verdict})" for seat, verdict in rejected.items())
+        refused = each_with({self._roster.names[seat]: verdict for seat, verdict in rejected.items()})
         hint = _DIVERGED if set(rejected.values()) == {Verdict.NON_FINITE} else ""
         of = f" of {self._rules.method}" if self._rules.method else ""
         few = f"{good} good updates are fewer than the {self.least} needed"
