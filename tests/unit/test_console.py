@@ -41,6 +41,16 @@ def test_the_first_lines_say_what_is_served_and_where() -> None:
     assert screen.lines()[4].endswith("fl-client --server 127.0.0.1:9300")
 
 
+def test_a_round_that_was_not_tested_names_what_the_run_is_judged_by() -> None:
+    found, screen = console()
+    found.tell("info", "run_started", {"run_id": "x", "round": 0, "figure": "mae"})
+    found.tell("info", "listening", {"address": "127.0.0.1:9300", "transport": "plain text"})
+    done = {"bytes_up": 1, "bytes_down": 1, "seconds": 0.1, "loss": 0.5}
+    found.tell("info", "round_committed", {"round": 1, "counted": 2, **done})
+    found.close()
+    assert "mae      -  train loss 0.5000" in screen.lines()[-1]
+
+
 def test_of_a_model_that_is_trained_in_part_the_first_lines_say_how_much() -> None:
     found, screen = console()
     found.tell("info", "parts", {"trained": 87158, "frozen": 2257984, "kept_by_clients": 0})

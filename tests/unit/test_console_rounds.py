@@ -47,6 +47,13 @@ def summary(run_dir: Path, events: Sequence[Event], goal: Target | None = None) 
     return "\n".join(f"{name:<{width}}  {value}" for name, value in found)
 
 
+def test_where_nothing_is_trained_a_row_has_the_test_of_what_its_round_began_with() -> None:
+    rows = Rows(1, 1, "accuracy", behind=1)
+    assert shown(rows, committed(1), evaluated(0, 0.5)) == [
+        "round 1/1  accuracy 0.5000   test loss 0.4000     3.0 kB     0.25 s"
+    ]
+
+
 def test_a_row_waits_for_its_evaluation() -> None:
     rows = Rows(rounds=10, eval_every=1)
     assert shown(rows, committed(1)) == []

@@ -363,3 +363,31 @@ def test_without_data_on_the_server_the_word_of_the_devices_decides_over_the_tar
     assert ending is not None
     assert ending.reason == "the target is reached: accuracy 0.9500 of 0.9 in round 1"
     assert desk.machine.testing.best == (0.95, 1)
+
+
+def devices_without_samples(*, target: Target | None, clients: int = 2, cohort: int = 2) -> Desk:
+    tests = Tests(1, 99, target=target or Target(), here=False, devices=True)
+    desk = Desk(clients, rounds=99, tests=tests, cohort=cohort)
+    desk.holding = (CommitRound,)
+    desk.gather()
+    for round in (1, 2):
+        desk.deliver(*desk.machine.current.cohort)
+        desk.post(Committed(round, desk.now))
+    return desk
+
+
+def test_a_target_that_no_device_has_samples_for_ends_the_run_when_the_first_test_could_have_come() -> None:
+    desk = devices_without_samples(target=GOAL)
+    (ending,) = desk.exits()
+    assert ending is not None
+    assert (ending.kind, desk.machine.committed) == (EndingKind.FAILED, 2)
+    assert "fl-client --hold-out 0.2 keeps a share" in ending.reason
+
+
+@pytest.mark.parametrize(("target", "clients"), [(None, 2), (GOAL, 4)], ids=["no target", "others may"])
+def test_where_it_ends_nothing_it_is_said_as_soon_and_the_run_goes_on(
+    target: Target | None, clients: int
+) -> None:
+    desk = devices_without_samples(target=target, clients=clients)
+    said = [one.fields["round"] for one in desk.of(Announce) if one.name == "evaluation_failed"]
+    assert (said, desk.exits()) == ([1], [])

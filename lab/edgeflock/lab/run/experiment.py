@@ -244,7 +244,8 @@ def watch(server: Child, feed: Feed, experiment: Experiment) -> None:
         check(server)
         return
     config, shown = experiment.config(), experiment.shown
-    shown.expect(config.rounds, config.eval_every, feed.measures()[0].name)
+    figure = feed.measures()[0].name
+    shown.expect(config.rounds, config.eval_every, figure, untrained=bool(config.evaluate_only))
     shown.say([(title(config, experiment.run_dir), "bold")], indent=2)
     if (board := _dashboard(experiment.run_dir, config)) is not None:
         shown.say([(f"dashboard at {board}", "")], indent=2)

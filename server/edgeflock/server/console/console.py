@@ -14,6 +14,7 @@ from edgeflock.common.command.crowd import some
 from edgeflock.common.command.log import tell_plainly
 from edgeflock.common.command.terminal import Terminal
 from edgeflock.common.command.typed import typed
+from edgeflock.common.scores import ACCURACY
 from edgeflock.common.wire.address import parse_address
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.console.display import Display
@@ -54,8 +55,13 @@ class ServerConsole:
     def serve(self, config: ServerConfig) -> None:
         """The run will be of this configuration."""
         self._config = config
-        self._display.expect(config.rounds, config.eval_every)
+        self._expect(config.watch or ACCURACY.name)
         self._display.wait(f"{config.method}: data and model are made ready")
+
+    def _expect(self, figure: str) -> None:
+        config = self._config
+        assert config is not None
+        self._display.expect(config.rounds, config.eval_every, figure, untrained=bool(config.evaluate_only))
 
     def close(self) -> None:
         """Take the moment away; of a run that is over, write the table. Once is enough."""
@@ -82,6 +88,7 @@ class ServerConsole:
             case "run_started" | "dashboard_listening" | "parts":
                 self._notes |= fields
             case "listening":
+                self._expect(str(self._notes.get("figure", ACCURACY.name)))
                 self._head(str(fields["address"]), str(fields["transport"]))
             case "draining":
                 asked = "Ctrl-C" if fields["signal"] == "SIGINT" else fields["signal"]

@@ -72,9 +72,12 @@ class Display:
         self._status: pb.StatusResponse | None = None
         self._taken = self._began = self._drawn = self._spoke = clock()
 
-    def expect(self, rounds: int, eval_every: int, figure: str = ACCURACY.name) -> None:
-        """Take note of what rounds there will be, and by what their models are judged."""
-        self._rows = Rows(rounds, eval_every, figure)
+    def expect(
+        self, rounds: int, eval_every: int, figure: str = ACCURACY.name, *, untrained: bool = False
+    ) -> None:
+        """Take note of what rounds there will be, and by what their models are judged; `untrained`: of each
+        round what it begins with, for nothing more comes of it."""
+        self._rows = Rows(rounds, eval_every, figure, behind=int(untrained))
 
     # ------------------------------------------------------------------------------- lines that stay
 

@@ -97,14 +97,15 @@ class Rows:
     figure: str = ACCURACY.name
     waiting: dict[int, Row] = field(default_factory=dict)
     best: float | None = None  # value so far
+    behind: int = 0  # rounds: a row has the test of the model of so many before
 
     def take(self, name: str, fields: Mapping[str, Any]) -> Iterator[Row]:
         """Take one event and yield the rows that are complete now."""
         number = int(numeric(fields, "round") or 0)
         if name in COMMITTED:
             self.waiting[number] = self._row(number, name, fields)
-        elif name == "evaluated" and number in self.waiting and is_global(fields):
-            row = self.waiting[number]
+        elif name == "evaluated" and number + self.behind in self.waiting and is_global(fields):
+            row = self.waiting[number + self.behind]
             figure = figure_told(fields)
             row.figure = self.figure = figure.name
             row.value, row.loss = numeric(fields, figure.name), numeric(fields, "loss")

@@ -16,7 +16,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from edgeflock.common.scores import GLOBAL
+from edgeflock.common.scores import DEVICES, GLOBAL
+from edgeflock.common.verdict import Verdict
 from edgeflock.server.core import announcements, decisions, events
 from edgeflock.server.core.conduct import ConductBook
 from edgeflock.server.core.decisions import (
@@ -38,7 +39,7 @@ from edgeflock.server.core.roster import Roster
 from edgeflock.server.core.round import RoundMachine
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.core.space import Space, is_wanted_at_the_end
-from edgeflock.server.core.testing import Testing
+from edgeflock.server.core.testing import NO_SAMPLES, Testing
 from edgeflock.server.core.wishes import Wishes
 
 # What still matters once the end is decided.
@@ -480,12 +481,29 @@ class RunMachine:
     def _told_by_devices(self, scored: Scored | None) -> list[Effect]:
         """The journal holds how the devices found the model of the round before: it may be good enough."""
         if scored is None:
-            return []
+            return self._told_by_nobody()
         self.testing.take(scored)
         reason = self.testing.reached(scored)
         if not reason or self.over or self.phase in (Phase.ENDING, Phase.ENDED):
             return []
         return self._end(EndingKind.COMPLETED, reason)
+
+    def _told_by_nobody(self) -> list[Effect]:
+        """No device that was to make the first test has samples for it; if nobody has, a target that is only
+        looked for there never would be reached."""
+        tests, commit = self.rules.tests, self._commit
+        first = DEVICES in tests.wishes(self.committed, last=False) and self.committed == tests.every + 1
+        if tests.here or not first or self.phase in (Phase.ENDING, Phase.ENDED):
+            return []
+        said = Announce("evaluation_failed", {"round": self.committed - 1, "reason": NO_SAMPLES})
+        assert commit is not None
+        asked = sum(outcome.verdict is Verdict.COUNTED for outcome in commit.outcomes)
+        if not tests.decisive or asked < len(self.roster.names):
+            return [said]
+        return [
+            said,
+            *self._end(EndingKind.FAILED, f"nothing can be known of the run's target: {NO_SAMPLES}"),
+        ]
 
     def _after(self, commit: CommitRound, event: events.Committed) -> list[Effect]:
         if self.wishes.stopping and not self.over:

@@ -14,6 +14,10 @@ from edgeflock.server.core.decisions import Scored
 from edgeflock.server.core.effects import Announce, Effect, TestModel
 from edgeflock.server.core.target import Target
 
+NO_SAMPLES = (
+    "neither the server nor a client that was asked has test samples; fl-client --hold-out 0.2 keeps a share"
+)
+
 
 @dataclass(frozen=True)
 class Tests:

@@ -68,7 +68,8 @@ class RunInMotion:
         if code := self.parts.run.code:
             more["code"] = {str(one): one.digest.hex() for one in code}
         self.parts.journal.note("run_started", **fields, **more)
-        log.info("run_started", **fields, run_dir=str(self.parts.run_dir), method=config.method)
+        told = fields | {"method": config.method, "figure": self.parts.built.marking.measures[0].name}
+        log.info("run_started", **told, run_dir=str(self.parts.run_dir))
         self._say_uncounted()
         if (found := classes_held(config)) is not None:
             told = {"held": found.held, "classes": found.classes, "reason": str(found)}
