@@ -18,7 +18,7 @@ from benchmarks.children import ROOT, Failed
 from benchmarks.scale import page
 from benchmarks.scale.asked import Asked, Family, Found, Held, Row, Skipped
 
-FAMILIES = ("hosted", "online", "herd", "idle", "start-up", "compare-ray", "beside")
+FAMILIES = ("hosted", "online", "herd", "idle", "start-up", "compare-ray", "gates", "beside")
 QUICK = (100, 300)
 
 

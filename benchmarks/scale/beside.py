@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,10 +24,10 @@ from benchmarks.children import ROOT, Failed
 from benchmarks.live_run import Watched
 from benchmarks.scale.asked import KIB, MIB, Asked, Family, Found, Row, Skipped
 from benchmarks.scale.fleet import Fleet, Seen, watched
+from benchmarks.scale.processes import SAMPLE_S, Processes, with_children
 
 CLIENTS, ELEMENTS = (100, 1000), 65_536
 _SKIP = 1  # rounds: in the first a program starts its workers
-_SAMPLE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -53,33 +53,6 @@ class Measured:
     round_s: float
     cpu_ms: float  # of all processes, for each client
     peak_mib: float  # resident memory of all processes together
-
-
-@dataclass
-class Processes:
-    """A process with all that it has started, looked at again and again."""
-
-    cpu_of: dict[int, float] = field(default_factory=dict)
-    cpu_s: list[tuple[float, float]] = field(
-        default_factory=list
-    )  # seconds since the epoch, CPU of all so far
-    peak_rss: int = 0
-
-    def look(self, root: psutil.Process) -> None:
-        rss = 0
-        for process in [root, *root.children(recursive=True)]:
-            try:
-                used, held = process.cpu_times(), process.memory_info().rss
-            except psutil.Error:  # it has just ended: what it has used stays
-                continue
-            self.cpu_of[process.pid], rss = used.user + used.system, rss + held
-        self.cpu_s.append((time.time(), sum(self.cpu_of.values())))
-        self.peak_rss = max(self.peak_rss, rss)
-
-    def used(self, begin: float, end: float) -> float:
-        """Return the CPU seconds between two instants."""
-        first, last = (min(self.cpu_s, key=lambda one: abs(one[0] - at)) for at in (begin, end))
-        return last[1] - first[1]
 
 
 def measure(asked: Asked, folder: Path) -> Iterator[Found]:
@@ -149,11 +122,11 @@ def _look(process: subprocess.Popen[bytes], limit_s: float) -> Processes:
     seen, root, end = Processes(), psutil.Process(process.pid), time.monotonic() + limit_s
     while process.poll() is None:
         if time.monotonic() > end:
-            for one in [*root.children(recursive=True), root]:
+            for one in with_children(root):
                 one.kill()
         else:
             seen.look(root)
-            time.sleep(_SAMPLE_S)
+            time.sleep(SAMPLE_S)
     return seen
 
 
