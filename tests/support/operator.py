@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import grpc
 
@@ -38,3 +39,10 @@ def resume(flock: Flock) -> None:
 def stop(flock: Flock, reason: str) -> None:
     with _operator(flock) as stub:
         stub.Stop(control_pb2.StopRequest(reason=reason), timeout=_TIMEOUT_S)
+
+
+def change(flock: Flock, **asked: Any) -> str:
+    """Change the roster; return why it was not."""
+    with _operator(flock) as stub:
+        request = control_pb2.ChangeRosterRequest(**asked)
+        return stub.ChangeRoster(request, timeout=_TIMEOUT_S).fault

@@ -35,8 +35,8 @@ def test_a_new_journal_has_its_tables_and_says_its_version(tmp_path: Path) -> No
     connect(path).close()
     tables = {name for (name,) in rows(path, "SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert tables == {
-        "meta", "seats", "rosters", "rounds", "outcomes", "conduct", "costs", "bundle_bytes", "round_costs",
-        "evaluations", "client_scores", "events",
+        "meta", "seats", "rosters", "rounds", "outcomes", "conduct", "dismissed", "costs", "bundle_bytes",
+        "round_costs", "evaluations", "client_scores", "events",
     }  # fmt: skip
     assert rows(path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
 

@@ -83,7 +83,7 @@ def test_it_follows_a_stop_of_the_method_too() -> None:
 def test_a_method_that_is_done_when_a_round_is_opened_closes_and_may_have_nothing_to_ask() -> None:
     desk = Desk(3, closes=True, rounds=9)
     desk.holding = (Persist,)
-    desk.post(Started(0.0, SEATS, 1))
+    desk.post(Started(0.0, SEATS, 1, samples=dict.fromkeys(range(3), 10)))
     assert desk.post(Done("enough is learnt", 0.0)) == [
         Persist((RoundOpened(2, (0, 1, 2), "enough is learnt"),))
     ]

@@ -53,7 +53,7 @@ def test_runs_walk_every_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     for phase in (Phase.FOLDING, Phase.COMMITTING):
         desk_in(phase).post(Diverged(1, "the sum is not finite", 0.0))
     for known in (
-        Started(0.0, SEATS, 1),
+        Started(0.0, SEATS, 1, samples=dict.fromkeys(range(3), 10)),
         Started(0.0, SEATS, 1, ResumedRound(2, (0, 1), counted=())),
         Started(0.0, SEATS, 1, limit="the budget is used up"),
         Started(0.0, SEATS, 1, ended=Ended(EndingKind.STOPPED, "enough", 1)),

@@ -465,7 +465,7 @@ def test_a_method_that_wants_no_further_round_is_heard_when_one_is_opened() -> N
     """After a pause or a crash: the stop came with no commit."""
     desk = Desk(3)
     desk.holding = (Persist,)
-    desk.post(Started(0.0, SEATS, 1))
+    desk.post(Started(0.0, SEATS, 1, samples=dict.fromkeys(range(3), 10)))
     assert desk.held == [Persist((RoundOpened(2, (0, 1, 2)),))]
     desk.holding = ()
     desk.post(Done("enough is learnt", 0.0))

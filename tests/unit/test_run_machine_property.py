@@ -12,9 +12,11 @@ from edgeflock.common.scores import GLOBAL, Summary
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.decisions import (
     Conduct,
+    Dropped,
     Ended,
     EndingKind,
     Paused,
+    Placed,
     Record,
     Released,
     RoundClosed,
@@ -36,10 +38,12 @@ from edgeflock.server.core.effects import (
     TestModel,
 )
 from edgeflock.server.core.events import (
+    AddAsked,
     Committed,
     Diverged,
     Done,
     DrainAsked,
+    DropAsked,
     Event,
     Folded,
     LimitReached,
@@ -50,6 +54,7 @@ from edgeflock.server.core.events import (
     Persisted,
     Ready,
     ReleaseAsked,
+    ReplaceAsked,
     ResumeAsked,
     ResumedRound,
     RoundPrepared,
@@ -93,6 +98,7 @@ class World(RuleBasedStateMachine):
         good=st.integers(1, 8),
         grace=st.sampled_from([0.0, 4.0, 60.0]),
         least=st.integers(0, 2),
+        more=st.sampled_from(["", "there are so many shards"]),
     )
     def begin(
         self,
@@ -111,6 +117,7 @@ class World(RuleBasedStateMachine):
         good: int,
         grace: float,
         least: int,
+        more: str,
     ) -> None:
         self.run = Rules(
             rounds=rounds,
@@ -118,6 +125,7 @@ class World(RuleBasedStateMachine):
             cohort=cohort,
             min_updates=min(minimum, least or cohort, cohort),
             least=min(least, cohort),
+            no_more_seats=more,
             over_select=min(spare, 4 - cohort),
             deadline_s=10.0,
             grace_s=grace,
@@ -169,12 +177,13 @@ class World(RuleBasedStateMachine):
         committed = len(self.commits)
         going, over = self.open_round(committed + 1), self.last(committed)
         known = self.seats(), committed, going, over, self.limit(), self.ended(), self.conduct()
-        samples = {record.seat: record.samples for record in self.journal if isinstance(record, Samples)}
+        samples = self.samples()
         tested = [(name, one.round) for one in self.journal if isinstance(one, Scored) for name in one.models]
         newest = dict(sorted(tested))
         cut = tuple(test for test in sorted(self.due, key=str) if test.round < committed)
         asked = self.scores().get(committed), None, self.is_paused(), self.stop()
-        self.post(Started(self.now, *known, samples, newest, *asked, cut))
+        started = Started(self.now, *known, samples, newest, *asked, cut)
+        self.post(replace(started, dismissed=self.dismissed()))
 
     def scores(self) -> dict[int, Summary]:
         """How the models do, as the journal has it, by round."""
@@ -198,12 +207,38 @@ class World(RuleBasedStateMachine):
         for record in self.journal:
             if isinstance(record, Conduct):
                 found[record.seat] = record
-            if isinstance(record, Released):
+            if isinstance(record, Released) and record.seat in found:
                 found[record.seat] = replace(found[record.seat], row=0, until=0)
+            if isinstance(record, Placed) and record.before != record.client_id:
+                found.pop(record.seat, None)
         return tuple(found.values())
 
     def seats(self) -> tuple[tuple[int, str], ...]:
-        return tuple(seat for record in self.journal if isinstance(record, Seated) for seat in record.seats)
+        """Who has or had which seat last."""
+        found = dict(seat for record in self.journal if isinstance(record, Seated) for seat in record.seats)
+        found |= {one.seat: one.client_id for one in self.journal if isinstance(one, Placed)}
+        return tuple(sorted(found.items()))
+
+    def samples(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for record in self.journal:
+            if isinstance(record, Samples):
+                found[record.seat] = record.samples
+            if isinstance(record, Placed):
+                found.pop(record.seat, None)
+        return found
+
+    def dismissed(self) -> tuple[Dropped, ...]:
+        """Who was dropped or replaced, and is not back."""
+        found: dict[str, Dropped] = {}
+        for record in self.journal:
+            if isinstance(record, Dropped):
+                found[record.client_id] = record
+            if isinstance(record, Placed):
+                before = Dropped(record.seat, record.before, record.round)
+                found |= {record.before: before} if record.before else {}
+                found.pop(record.client_id, None)
+        return tuple(found.values())
 
     def cohorts(self, round: int) -> list[tuple[int, ...]]:
         """With whom a round was opened, and with whom extended, which it may have closed without."""
@@ -281,7 +316,7 @@ class World(RuleBasedStateMachine):
             assert over or seat not in roster.ready or roster.samples[seat] == samples
 
     @precondition(lambda self: not self.gone)
-    @rule(seat=st.integers(0, 3))
+    @rule(seat=st.integers(0, 4))
     def delivers(self, seat: int) -> None:
         if self.machine.phase is Phase.OPEN and seat in self.machine.current.cohort:
             digest = b"%d in %d" % (seat, self.machine.round)
@@ -291,7 +326,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: not self.gone)
     @rule()
     def everybody_delivers(self) -> None:
-        for seat in range(4):
+        for seat in range(5):
             self.delivers(seat)
 
     @precondition(lambda self: not self.gone)
@@ -361,7 +396,8 @@ class World(RuleBasedStateMachine):
             assert self.run.closes
             assert effect.next is None
             seated = tuple(sorted(seat for seat, _ in self.seats()))
-            assert self.cohorts(effect.round)[0] == seated or self.run.online  # some may have come since
+            changed = any(isinstance(one, Dropped | Placed) for one in self.journal)
+            assert self.cohorts(effect.round)[0] == seated or self.run.online or changed
         else:
             assert effect.round <= self.run.rounds
             assert len(counted) >= self.run.min_updates
@@ -442,6 +478,23 @@ class World(RuleBasedStateMachine):
         if ask == 1:
             self.post(DrainAsked(self.now))
 
+    @precondition(lambda self: not self.gone)
+    @rule(name=st.sampled_from(NAMES), ask=st.integers(0, 2))
+    def drops(self, name: str, ask: int) -> None:
+        if ask == 0:
+            self.post(DropAsked(name, self.now))
+
+    @precondition(lambda self: not self.gone)
+    @rule(name=st.sampled_from(NAMES))
+    def adds(self, name: str) -> None:
+        self.post(AddAsked(name, self.now))
+
+    @precondition(lambda self: not self.gone)
+    @rule(name=st.sampled_from(NAMES), by=st.sampled_from(NAMES), ask=st.integers(0, 1))
+    def replaces(self, name: str, by: str, ask: int) -> None:
+        if ask == 0:
+            self.post(ReplaceAsked(name, by, self.now))
+
     # ----------------------------------------------------------------------------- what always holds
 
     @invariant()
@@ -449,9 +502,12 @@ class World(RuleBasedStateMachine):
         machine, current = self.machine, self.machine.current
         assert machine.committed <= machine.round <= machine.committed + 1
         assert machine.committed == len(self.commits)
-        assert {name: seat for seat, name in machine.roster.names.items()} == machine.roster.seat_of
-        assert not set(machine.roster.coming) & set(machine.roster.seat_of)
-        assert len(machine.roster.names) + len(machine.roster.coming) <= self.run.clients
+        roster = machine.roster
+        seated = {name: seat for seat, name in roster.names.items() if seat not in roster.vacant}
+        assert seated == roster.seat_of
+        assert not set(roster.dismissed) & set(roster.seat_of)
+        assert not set(roster.coming) & set(roster.seat_of)
+        assert roster.names.keys() | set(roster.coming.values()) <= set(range(self.run.clients + 1))
         assert (machine.ending is not None) == (machine.phase is Phase.ENDED)
         assert machine.ending is None or machine.wake_at is None  # its loop would turn for ever
         assert not current.last or current.last == machine.over

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeflock.common.client_id import WORDS
 from edgeflock.server.journal.events import write_event
 from support.commands import run, start
 from support.processes import flock
@@ -113,17 +114,28 @@ def test_a_directory_without_a_run_is_one_sentence(tmp_path: Path) -> None:
     assert done.returncode == 2
 
 
+_WHOM = "release, add, drop, replace need --client ID, no other action takes it"
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
+        (["replace", "--client=pi7"], "replace needs --by ID, no other action takes it"),
+        (
+            ["drop", "--client=pi7"],
+            "the roster is not complete: until then a client takes a seat by coming",
+        ),
+        (["add", "--client=p i"], f"'p i' is no client id: allowed is {WORDS}"),
         (
             ["release", "--client=pi7"],
             "--client is 'pi7', allowed is an id that is in quarantine: none is now",
         ),
-        (["release"], "release needs --client ID, no other action takes it"),
-        (["pause", "--client=pi7"], "release needs --client ID, no other action takes it"),
+        (["release"], _WHOM),
+        (["pause", "--client=pi7"], _WHOM),
     ],
 )
-def test_a_release_of_nobody_is_one_sentence(run_dir: Path, arguments: list[str], sentence: str) -> None:
+def test_a_release_or_a_change_of_nobody_is_one_sentence(
+    run_dir: Path, arguments: list[str], sentence: str
+) -> None:
     done = lab("control", run_dir, *arguments)
     assert (done.returncode, done.stderr) == (2, f"fl-lab: error: {sentence}\n")

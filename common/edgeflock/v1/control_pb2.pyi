@@ -403,6 +403,79 @@ class ReleaseResponse(_message.Message):
 Global___ReleaseResponse: _TypeAlias = ReleaseResponse  # noqa: Y015
 
 @_typing.final
+class ChangeRosterRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADD_FIELD_NUMBER: _builtins.int
+    DROP_FIELD_NUMBER: _builtins.int
+    REPLACE_FIELD_NUMBER: _builtins.int
+    add: _builtins.str
+    """this client gets a seat: its own of before, a vacant one, or a new one"""
+    drop: _builtins.str
+    """this one's is vacant from now on"""
+    @_builtins.property
+    def replace(self) -> Global___Replacement: ...
+    def __init__(
+        self,
+        *,
+        add: _builtins.str = ...,
+        drop: _builtins.str = ...,
+        replace: Global___Replacement | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add", b"add", "change", b"change", "drop", b"drop", "replace", b"replace"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add", b"add", "change", b"change", "drop", b"drop", "replace", b"replace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["add", "drop", "replace"]  # noqa: Y015
+    _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
+
+Global___ChangeRosterRequest: _TypeAlias = ChangeRosterRequest  # noqa: Y015
+
+@_typing.final
+class Replacement(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    client_id: _builtins.str
+    by: _builtins.str
+    """has its seat from now on"""
+    def __init__(
+        self,
+        *,
+        client_id: _builtins.str = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "client_id", b"client_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Replacement: _TypeAlias = Replacement  # noqa: Y015
+
+@_typing.final
+class ChangeRosterResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FAULT_FIELD_NUMBER: _builtins.int
+    fault: _builtins.str
+    """why nothing was changed; empty: it was, and the journal says so"""
+    def __init__(
+        self,
+        *,
+        fault: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fault", b"fault"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeRosterResponse: _TypeAlias = ChangeRosterResponse  # noqa: Y015
+
+@_typing.final
 class EventsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -59,6 +59,11 @@ class ControlStub(object):
                 request_serializer=edgeflock_dot_v1_dot_control__pb2.ReleaseRequest.SerializeToString,
                 response_deserializer=edgeflock_dot_v1_dot_control__pb2.ReleaseResponse.FromString,
                 _registered_method=True)
+        self.ChangeRoster = channel.unary_unary(
+                '/edgeflock.v1.Control/ChangeRoster',
+                request_serializer=edgeflock_dot_v1_dot_control__pb2.ChangeRosterRequest.SerializeToString,
+                response_deserializer=edgeflock_dot_v1_dot_control__pb2.ChangeRosterResponse.FromString,
+                _registered_method=True)
         self.Events = channel.unary_stream(
                 '/edgeflock.v1.Control/Events',
                 request_serializer=edgeflock_dot_v1_dot_control__pb2.EventsRequest.SerializeToString,
@@ -102,6 +107,13 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ChangeRoster(self, request, context):
+        """Gives a client a seat, takes it out of its own, or gives that to another.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Events(self, request, context):
         """The journal's events from a cursor on, and every later one as it happens.
         """
@@ -136,6 +148,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Release,
                     request_deserializer=edgeflock_dot_v1_dot_control__pb2.ReleaseRequest.FromString,
                     response_serializer=edgeflock_dot_v1_dot_control__pb2.ReleaseResponse.SerializeToString,
+            ),
+            'ChangeRoster': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeRoster,
+                    request_deserializer=edgeflock_dot_v1_dot_control__pb2.ChangeRosterRequest.FromString,
+                    response_serializer=edgeflock_dot_v1_dot_control__pb2.ChangeRosterResponse.SerializeToString,
             ),
             'Events': grpc.unary_stream_rpc_method_handler(
                     servicer.Events,
@@ -278,6 +295,33 @@ class Control(object):
             '/edgeflock.v1.Control/Release',
             edgeflock_dot_v1_dot_control__pb2.ReleaseRequest.SerializeToString,
             edgeflock_dot_v1_dot_control__pb2.ReleaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeRoster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/edgeflock.v1.Control/ChangeRoster',
+            edgeflock_dot_v1_dot_control__pb2.ChangeRosterRequest.SerializeToString,
+            edgeflock_dot_v1_dot_control__pb2.ChangeRosterResponse.FromString,
             options,
             channel_credentials,
             insecure,

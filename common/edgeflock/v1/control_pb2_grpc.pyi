@@ -39,6 +39,8 @@ class ControlStub:
     """Ends the run: the open round is discarded, the last committed model is the result."""
     Release: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseResponse]
     """A client that is in quarantine takes part again."""
+    ChangeRoster: _grpc.UnaryUnaryMultiCallable[_control_pb2.ChangeRosterRequest, _control_pb2.ChangeRosterResponse]
+    """Gives a client a seat, takes it out of its own, or gives that to another."""
     Events: _grpc.UnaryStreamMultiCallable[_control_pb2.EventsRequest, _control_pb2.EventsResponse]
     """The journal's events from a cursor on, and every later one as it happens."""
 
@@ -53,6 +55,8 @@ class ControlAsyncStub(ControlStub):
     """Ends the run: the open round is discarded, the last committed model is the result."""
     Release: _aio.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseResponse]  # type: ignore[assignment]
     """A client that is in quarantine takes part again."""
+    ChangeRoster: _aio.UnaryUnaryMultiCallable[_control_pb2.ChangeRosterRequest, _control_pb2.ChangeRosterResponse]  # type: ignore[assignment]
+    """Gives a client a seat, takes it out of its own, or gives that to another."""
     Events: _aio.UnaryStreamMultiCallable[_control_pb2.EventsRequest, _control_pb2.EventsResponse]  # type: ignore[assignment]
     """The journal's events from a cursor on, and every later one as it happens."""
 
@@ -94,6 +98,14 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ReleaseResponse, _abc.Awaitable[_control_pb2.ReleaseResponse]]:
         """A client that is in quarantine takes part again."""
+
+    @_abc_1.abstractmethod
+    def ChangeRoster(
+        self,
+        request: _control_pb2.ChangeRosterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ChangeRosterResponse, _abc.Awaitable[_control_pb2.ChangeRosterResponse]]:
+        """Gives a client a seat, takes it out of its own, or gives that to another."""
 
     @_abc_1.abstractmethod
     def Events(

@@ -57,6 +57,7 @@ class ServerHalf(Generic[P]):
     closing_tests = False  # the closing task tests clients' own models and nothing else: no cost of the run
     closing_scalars: tuple[str, ...] = ()  # those that every answer to the closing task must hold
 
+    by_seat = False  # whether its state has a place for each seat, so that there can be no more of them
     going = True  # False when the process goes down: what is long ends early, the round will be repeated
 
     def __init__(self, params: P, setting: Setting, tools: Tools | None = None) -> None:

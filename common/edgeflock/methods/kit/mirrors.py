@@ -32,6 +32,7 @@ def own(work: Local, name: str) -> Tensor | None:
 class MirrorServer(ServerHalf[P]):
     """Counts the clients that came without the vector whose share the server holds."""
 
+    by_seat = True  # HELD
     moves = False  # whether `moved` is asked for
 
     def begin(self, state: State) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -20,38 +21,60 @@ from edgeflock.v1 import aggregator_pb2, control_pb2, control_pb2_grpc
 
 STOPPED = "stopped by the operator"
 _TIMEOUT_S = 10.0
+_OF_CLIENTS = ("release", "add", "drop", "replace")
+
+
+@dataclass(frozen=True)
+class Named:
+    """Whom an action is about."""
+
+    client: str = ""
+    by: str = ""  # who has its seat from now on
+
+
+NOBODY = Named()
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
-@click.argument("action", type=click.Choice(["status", "pause", "resume", "stop", "release"]))
-@click.option("--client", default="", metavar="ID", help="With release: who is let out of quarantine.")
+@click.argument("action", type=click.Choice(["status", "pause", "resume", "stop", *_OF_CLIENTS]))
+@click.option(
+    "--client",
+    default="",
+    metavar="ID",
+    help="Who is let out of quarantine (release), gets a seat (add), loses it (drop) or has it until now "
+    "(replace).",
+)
+@click.option("--by", default="", metavar="ID", help="With replace: who has the seat from now on.")
 @click.option("--reason", default=STOPPED, help="With stop: why, for the journal.", show_default=True)
 @click.option(
     "--find", default="", metavar="ID", help="With status: only clients whose id holds this, of however many."
 )
-def control(run: Path, action: str, client: str, reason: str, find: str) -> int:
-    """Ask the server of the run directory RUN for its status, to pause, resume, stop, or release a client.
+def control(run: Path, action: str, client: str, by: str, reason: str, find: str) -> int:
+    """Ask the server of the run directory RUN for its status, to pause, resume or stop; to release a client
+    from quarantine; to add or drop one, or replace it.
 
     The status of a run without a server is that of its journal.
     """
-    if (action == "release") != bool(client):
-        raise UsageError("release needs --client ID, no other action takes it")
+    if (action in _OF_CLIENTS) != bool(client):
+        raise UsageError(f"{', '.join(_OF_CLIENTS)} need --client ID, no other action takes it")
+    if (action == "replace") != bool(by):
+        raise UsageError("replace needs --by ID, no other action takes it")
     if find and action != "status":
         raise UsageError("--find goes with status")
-    click.echo(told(run, action, client=client, reason=reason, find=find))
+    click.echo(told(run, action, Named(client, by), reason=reason, find=find))
     return 0
 
 
-def told(run: Path, action: str, *, client: str = "", reason: str = STOPPED, find: str = "") -> str:
+def told(run: Path, action: str, named: Named = NOBODY, *, reason: str = STOPPED, find: str = "") -> str:
     """Return what comes of an action; raises EdgeflockError with the reason if nothing can."""
     try:
-        return _asked(run, action, client, reason, find)
+        return _asked(run, action, named, reason, find)
     except grpc.RpcError as error:
         return _without_server(run, action, f"does not answer: {_details(error)}", find)
 
 
-def _asked(run: Path, action: str, client: str, reason: str, find: str) -> str:
+def _asked(run: Path, action: str, named: Named, reason: str, find: str) -> str:
     """Return the server's answer. Raises grpc.RpcError if there is none."""
     where = address(run)
     if not where:
@@ -63,7 +86,9 @@ def _asked(run: Path, action: str, client: str, reason: str, find: str) -> str:
             return status_text(status, find)
         if status.state == aggregator_pb2.RUN_STATE_FINISHED:
             raise _over(run, action, status.reason)
-        return _release(stub, client) if client else _call(stub, action, reason)
+        if action == "release":
+            return _release(stub, named.client)
+        return _change(stub, action, named) if named.client else _call(stub, action, reason)
 
 
 def address(run: Path) -> str:
@@ -110,6 +135,22 @@ def _release(stub: control_pb2_grpc.ControlStub, client: str) -> str:
         held = [member.client_id for member in status.members if member.HasField("quarantine")]
         raise BadValue("--client", client, f"an id that is in quarantine: {everybody(held) or 'none is now'}")
     return f"{client} is out of quarantine: it takes part from the next round on"
+
+
+def _change(stub: control_pb2_grpc.ControlStub, action: str, named: Named) -> str:
+    client, by = named.client, named.by
+    request, done = control_pb2.ChangeRosterRequest(), ""
+    match action:
+        case "add":
+            request.add, done = client, f"{client} has a seat"
+        case "drop":
+            request.drop, done = client, f"{client} is dropped, its seat is vacant"
+        case _:
+            request.replace.client_id, request.replace.by = client, by
+            done = f"{by} has the seat of {client}"
+    if fault := stub.ChangeRoster(request, timeout=_TIMEOUT_S).fault:
+        raise UsageError(safe(fault))
+    return done
 
 
 def status_text(status: control_pb2.StatusResponse, find: str = "") -> str:

@@ -32,6 +32,9 @@ _SENTENCES: dict[str, str] = {
         "{client} is in quarantine up to round {until}: {refused} bad updates by now, the last one {reason}"
     ),
     "client_released": "{client} takes part again: {reason}",
+    "client_added": "{client} is given seat {seat} by an operator, in round {round}",
+    "client_dropped": "{client} is dropped from seat {seat} by an operator, in round {round}",
+    "client_replaced": "{client} is given seat {seat} of {before} by an operator, in round {round}",
     "refused": "{client} is refused ({times} so far): {sentence}",
     "evaluated": "round {round}: the {model} model has {judged}",
     "evaluation_failed": "round {round}: its models cannot be tested: {reason}",

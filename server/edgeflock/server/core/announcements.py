@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from edgeflock.common.scores import Metric
-from edgeflock.server.core.decisions import Conduct, Ended, Paused, Record, Released, RoundClosed, Scored
+from edgeflock.server.core.decisions import (
+    Conduct,
+    Dropped,
+    Ended,
+    Paused,
+    Placed,
+    Record,
+    Released,
+    RoundClosed,
+    Scored,
+)
 from edgeflock.server.core.effects import Announce
 from edgeflock.server.core.testing import evaluated
 
@@ -19,6 +29,13 @@ def of_record(record: Record, names: Names, trained: int, figure: Metric) -> tup
             return _quarantined((record,), names)
         case Released(seat=seat):
             return (_released(names[seat], "an operator trusts it again"),)
+        case Dropped(seat=seat, client_id=client_id, round=round):
+            return (_written("client_dropped", client=client_id, seat=seat, round=round),)
+        case Placed(seat=seat, client_id=client_id, round=round, before=before):
+            told = {"client": client_id, "seat": seat, "round": round}
+            if before in ("", client_id):
+                return (_written("client_added", **told),)
+            return (_written("client_replaced", before=before, **told),)
         case RoundClosed(round=round, limit=limit) if limit:
             counted = [names[seat] for seat in record.counted]
             return (_written("round_cut", round=round, counted=counted, reason=limit),)

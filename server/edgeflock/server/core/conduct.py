@@ -16,6 +16,7 @@ class ConductBook:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
+        self.seats = rules.clients  # that somebody has
         # Invariant: who has a durable conduct has a decided one, which is the same or a later one.
         self._decided: dict[int, Conduct] = {}  # what the next decision goes by
         self._durable: dict[int, Conduct] = {}  # what may be spoken of
@@ -61,7 +62,7 @@ class ConductBook:
         return now if row <= self._rules.quarantine_after or row & (row - 1) == 0 else None
 
     def _can_spare_one(self, round: int) -> bool:
-        return self._rules.clients - len(self.held(round)) > self._rules.min_updates
+        return self.seats - len(self.held(round)) > self._rules.min_updates
 
     def settle(self, round: int, outcomes: Iterable[Outcome]) -> tuple[Conduct, ...]:
         """Draw the conclusions from the final verdicts of a round; return what is to be written with them."""
@@ -81,6 +82,11 @@ class ConductBook:
         for known in (self._decided, self._durable):
             if (one := known.get(seat)) is not None:
                 known[seat] = _forgiven(one)
+
+    def forget(self, seat: int) -> None:
+        """Somebody else has it now."""
+        for known in (self._decided, self._durable):
+            known.pop(seat, None)
 
 
 def _forgiven(conduct: Conduct) -> Conduct:

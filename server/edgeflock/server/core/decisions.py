@@ -103,6 +103,26 @@ class Released:
 
 
 @dataclass(frozen=True)
+class Dropped:
+    """An operator takes a client out: its seat is vacant."""
+
+    seat: int
+    client_id: str
+    round: int  # at hand, or else the next
+    kept: bool = False  # its update of that round was here, and counts
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An operator gives a client a seat, with what is asked of that; whoever had it has none any more."""
+
+    seat: int
+    client_id: str
+    round: int  # at hand, or else the next
+    before: str = ""  # who had the seat last, it may be the same; empty: nobody did
+
+
+@dataclass(frozen=True)
 class Scored:
     """Models of a committed round were tested."""
 
@@ -127,6 +147,6 @@ class Stopping:
 
 
 Record = (
-    Seated | Samples | RoundOpened | RoundExtended | RoundClosed | Ended | Conduct | Released | Scored
-    | Paused | Stopping
+    Seated | Samples | RoundOpened | RoundExtended | RoundClosed | Ended | Conduct | Released | Dropped
+    | Placed | Scored | Paused | Stopping
 )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from edgeflock.common.scores import GLOBAL, Summary
 from edgeflock.common.verdict import Verdict
-from edgeflock.server.core.decisions import Conduct, Ended, Record, Scored
+from edgeflock.server.core.decisions import Conduct, Dropped, Ended, Record, Scored
 from edgeflock.server.core.effects import Effect, TestModel
 
 
@@ -42,6 +42,7 @@ class Started:
     stop: str = ""  # an operator's reason to end the run
     untested: tuple[TestModel, ...] = ()  # of earlier rounds: tests that were cut off
     since: int = 0  # tests since the best one
+    dismissed: tuple[Dropped, ...] = ()  # who was dropped or replaced, and is not back
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,31 @@ class ReleaseAsked:
     """An operator trusts a client again."""
 
     seat: int
+    now: float
+
+
+@dataclass(frozen=True)
+class AddAsked:
+    """An operator wants a client to have a seat."""
+
+    client_id: str
+    now: float
+
+
+@dataclass(frozen=True)
+class DropAsked:
+    """An operator wants a client to take no part any more."""
+
+    client_id: str
+    now: float
+
+
+@dataclass(frozen=True)
+class ReplaceAsked:
+    """An operator wants another client in a client's seat."""
+
+    client_id: str
+    by: str
     now: float
 
 
@@ -228,7 +254,8 @@ class DrainAsked:
 
 
 FromClient = Online | Offline | Ready | UpdateReceived | TaskRefused | Offended
-FromOperator = PauseAsked | ResumeAsked | StopAsked | DrainAsked | ReleaseAsked
+ForRoster = AddAsked | DropAsked | ReplaceAsked
+FromOperator = PauseAsked | ResumeAsked | StopAsked | DrainAsked | ReleaseAsked | ForRoster
 Event = (
     Started | FromClient | Ticked | Persisted | RoundPrepared | Folded | Committed | LimitReached
     | Tested | TestFailed | SpaceMissing | Done | Diverged | Broken | FromOperator

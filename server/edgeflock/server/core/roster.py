@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from edgeflock.common.command.crowd import everybody
 from edgeflock.common.seeds import numpy_generator
 from edgeflock.server.core.conduct import ConductBook
-from edgeflock.server.core.decisions import RoundOpened, Samples, Seated
+from edgeflock.server.core.decisions import Dropped, Placed, RoundOpened, Samples, Seated
 from edgeflock.server.core.rules import Rules
 
 RETURN_S = 0.002  # for each of many clients that come back to a server that was started
@@ -20,7 +20,7 @@ class Roster:
 
     def __init__(self, rules: Rules, conduct: ConductBook) -> None:
         self._rules, self._conduct = rules, conduct
-        # Invariant: names and seat_of are each other's inverse, and the journal holds them.
+        # Invariant: names without vacant seats and seat_of are each other's inverse; the journal holds them.
         self.names: dict[int, str] = {}  # client id by seat
         self.seat_of: dict[str, int] = {}
         self.coming: dict[str, int] = {}  # ids whose seats are on the way to the journal; none is in seat_of
@@ -34,11 +34,33 @@ class Roster:
         self.samples: dict[int, int] = {}  # n_i by seat, as the journal has it
         self._stated: dict[int, int] = {}  # the same as the clients have said it last
         self._lowest, self._seated = 0, 0  # no seat is free below the first, as long as so many are taken
+        self.vacant: dict[int, Dropped] = {}  # seats whose clients were dropped; names still has these
+        self.changing: dict[int, Dropped | Placed] = {}  # by seat: changes on their way to the journal
+        self.dismissed: dict[str, Dropped] = {}  # who was dropped or replaced, and is not back
+        self._fresh: set[int] = set()  # of a fixed roster: seats whose clients were never ready
+
+    @property
+    def seats(self) -> int:
+        """How many there are."""
+        return max(self._rules.clients, len(self.names))
 
     def has_room_for(self, client_id: str) -> bool:
-        """Whether the id has a seat or can still get one."""
+        """Whether the id has a seat or can still get one by itself."""
+        if client_id in self.dismissed:
+            return False
         known = client_id in self.seat_of or client_id in self.coming
-        return known or len(self.names) + len(self.coming) < self._rules.clients
+        return known or len(self.names) + len(self.coming) < self.seats
+
+    def seat_had(self, client_id: str) -> int | None:
+        """Return the seat that a client has, or had as the last one."""
+        if (seat := self.seat_of.get(client_id)) is not None:
+            return seat
+        one = self.dismissed.get(client_id)
+        return one.seat if one is not None and one.seat in self.vacant else None
+
+    def told(self) -> str:
+        """Return who has a seat, for people."""
+        return everybody(natural_order(self.seat_of)) or "none"
 
     # -------------------------------------------------------------------------------- presence
 
@@ -84,14 +106,18 @@ class Roster:
         return Seated(seats)
 
     def _offer_one(self, client_id: str) -> Seated | None:
+        if client_id in self.dismissed or (seat := self.free()) is None:
+            return None
+        self.coming[client_id] = seat
+        return Seated(((seat, client_id),))
+
+    def free(self) -> int | None:
+        """Return the lowest seat that nobody has had."""
         self._notice_losses()
         due = set(self.coming.values())
         while self._lowest in self.names or self._lowest in due:  # with gaps, if one was lost in a crash
             self._lowest += 1
-        if self._lowest >= self._rules.clients:
-            return None
-        seat = self.coming[client_id] = self._lowest
-        return Seated(((seat, client_id),))
+        return self._lowest if self._lowest < self._rules.clients else None
 
     def _notice_losses(self) -> None:
         """Who has lost a seat leaves it to the next."""
@@ -110,6 +136,68 @@ class Roster:
                 self.left[seat] = self.now + RETURN_S * len(seats)
         self._seated = len(self.names)
 
+    # -------------------------------------------------------------------------------- an operator's changes
+
+    def recall(self, dismissed: Iterable[Dropped]) -> None:
+        """The journal holds this of the lives before."""
+        self._fresh = set() if self._rules.online else self.names.keys() - self.samples.keys()
+        for one in dismissed:
+            self.dismissed[one.client_id] = one
+            if self.names[one.seat] == one.client_id:
+                self._empty(one)
+        self._conduct.seats = self.seats - len(self.vacant)
+
+    def begin(self, change: Dropped | Placed) -> None:
+        """A change is decided, and on its way to the journal."""
+        self.changing[change.seat] = change
+        if isinstance(change, Placed):
+            self.coming[change.client_id] = change.seat
+
+    def complete_change(self, change: Dropped | Placed) -> None:
+        """The journal holds a change."""
+        self.changing.pop(change.seat, None)
+        if isinstance(change, Dropped):
+            self.dismissed[change.client_id] = change
+            self._empty(change)
+        else:
+            self._place(change)
+        self._conduct.seats = self.seats - len(self.vacant)
+
+    def _empty(self, dropped: Dropped) -> None:
+        self.vacant[dropped.seat] = dropped
+        self.seat_of.pop(dropped.client_id, None)
+        self._forget(dropped.seat)
+
+    def _place(self, change: Placed) -> None:
+        seat, client_id = change.seat, change.client_id
+        if change.before not in ("", client_id):
+            self.dismissed[change.before] = Dropped(seat, change.before, change.round)
+            self.seat_of.pop(change.before, None)
+        self.dismissed.pop(client_id, None)
+        self.vacant.pop(seat, None)
+        self._forget(seat)
+        self._fresh |= set() if self._rules.online else {seat}
+        self.take(((seat, client_id),))
+
+    def _forget(self, seat: int) -> None:
+        """Whoever has it now has not said what it holds."""
+        self.ready.discard(seat)
+        self.samples.pop(seat, None)
+        self._stated.pop(seat, None)
+        self.left.pop(seat, None)
+        self._missed.discard(seat)
+
+    def without_client(self) -> dict[int, Dropped]:
+        """Return the seats that nobody has, or is about to have no more, with how that came."""
+        going = {seat: one for seat, one in self.changing.items() if isinstance(one, Dropped)}
+        return {**self.vacant, **going}
+
+    def able(self, round: int) -> set[int]:
+        """Return the seats of those who may take part in that round, when they are here and ready."""
+        return set(self.seat_of.values()) - self.without_client().keys() - self._conduct.held(round)
+
+    # -------------------------------------------------------------------------------- data
+
     def state(self, seat: int, samples: int) -> Samples | None:
         """A member has its data: return what is to be written of them before it is ready, if anything is."""
         self._stated[seat] = samples
@@ -121,7 +209,10 @@ class Roster:
 
     def note(self, written: Samples) -> Samples | None:
         """The journal holds this; return what is to be written after it, if it was overtaken meanwhile."""
+        if written.seat not in self._stated:  # its client was dropped since
+            return None
         self.samples[written.seat] = written.samples
+        self._fresh.discard(written.seat)
         return self.state(written.seat, self._stated[written.seat])
 
     def script_fault(self) -> str:
@@ -136,27 +227,31 @@ class Roster:
     def complete(self, committed: int) -> bool:
         """Whether those are here who are needed to open the round after that one."""
         if self._rules.online:
-            able = self._rules.clients - len(self._conduct.held(committed + 1))
+            able = self.seats - len(self.vacant) - len(self._conduct.held(committed + 1))
             wanted = min(self._rules.least or self._rules.cohort, able)
             return len(self.ready) >= wanted and len(self._candidates(committed + 1)) >= wanted
-        if not self.names or (not committed and len(self.ready) < self._rules.clients):
+        if not self.names or (not committed and len(self.ready) < len(self.seat_of)):
             return False
-        if not self._rules.least:
+        if not self._rules.least and not self._fresh:
             return True
         candidates = self._candidates(committed + 1)
-        return len(candidates - self.away()) >= min(self._rules.least, len(candidates))
+        here = candidates - self.away() if self._rules.least else candidates
+        needed = max(self._rules.least, self._rules.min_updates)
+        return len(here) >= min(needed, len(self.able(committed + 1)))
 
     def choose(self, round: int) -> RoundOpened:
         """Return the round with its cohort."""
         if self._rules.script:
             ids = self._rules.script[round - 1]
             return RoundOpened(round, tuple(sorted(self.seat_of[name] for name in ids)))
-        size = self._rules.cohort + self._rules.over_select
+        size = self.seats if self._rules.everybody else self._rules.cohort + self._rules.over_select
         return RoundOpened(round, self._draw(round, self._candidates(round), size))
 
     def everybody(self, round: int, reason: str) -> RoundOpened:
         """Return the last round: all who have a seat, here or not."""
-        return RoundOpened(round, tuple(sorted(self.names)), reason)
+        return RoundOpened(
+            round, tuple(sorted(self.names.keys() - self.without_client().keys() - self._fresh)), reason
+        )
 
     def spare(self, round: int, cohort: tuple[int, ...], wanted: int) -> tuple[int, ...]:
         """Return who can extend a short round."""
@@ -171,7 +266,7 @@ class Roster:
         return tuple(sorted({*here, *select(seed, round, able - here, size - len(here))}))
 
     def _candidates(self, round: int) -> set[int]:
-        able = set(self.names) - self._conduct.held(round)
+        able = self.able(round) - self._fresh
         if not self._rules.online:
             return able
         return {seat for seat in able if self.names[seat] in self.online} & self.ready
@@ -179,7 +274,7 @@ class Roster:
     def shortage(self) -> str:
         """Return who did not come in time, for people."""
         here = len(self.ready) if self.names else len(self.online)
-        missing = [name for seat, name in self.names.items() if seat not in self.ready]
+        missing = [name for name, seat in self.seat_of.items() if seat not in self.ready]
         names = f"; not ready: {everybody(missing)}" if missing else ""
         return f"{here} of {self._rules.clients} clients came within {self._rules.gather_s:g} s{names}"
 

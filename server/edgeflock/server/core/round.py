@@ -35,13 +35,14 @@ class RoundMachine:
         self.last = opened.last  # why training is over; empty in a round of training
         self.cohort = opened.cohort  # Invariant: ascending, each seat once
         self._members = frozenset(opened.cohort)  # the same
-        everybody = rules.script or opened.last
+        everybody = rules.script or opened.last or rules.everybody
         self.size = len(self.cohort) if everybody else min(rules.cohort, len(self.cohort))  # to wait for
         self.least = 0 if opened.last else rules.min_updates  # updates with which it may close
         # Invariant: received, refused and barred are members; who is in received is in neither of the others.
         self.received: dict[int, bytes] = {}  # digests by seat
         self.refused: set[int] = set()
-        self.barred: set[int] = set()  # in quarantine, and nothing of theirs is here
+        self.barred: set[int] = set()  # in quarantine or dismissed, and nothing of theirs is here
+        self.dismissed: set[int] = set()  # seats whose clients were dropped or replaced meanwhile
         # Invariant: while the round is open, it has a deadline or a shortage, and never both.
         self.deadline: float | None = None
         self.shortage = ""  # extended, and still too few: what is missing
@@ -61,9 +62,10 @@ class RoundMachine:
     def take(self, received: Iterable[tuple[int, bytes]]) -> None:
         """The spool is there, with these updates of a life before; a counted set that is torn is void."""
         self.received = {seat: digest for seat, digest in received if seat in self._members}
-        self._bar_held()
         if not set(self.counted or ()) <= set(self.received):
             self.counted = None
+        self._take_out()
+        self._bar_held()
 
     def open(self, now: float) -> list[Effect]:
         """Let the members work."""
@@ -110,6 +112,32 @@ class RoundMachine:
             return []
         self.barred.add(seat)
         return self._answered(now)
+
+    def dismiss(self, seat: int, now: float) -> list[Effect]:
+        """Wait no more for a client that an operator takes out; its update counts if it is here."""
+        if not self.waits_for(seat) and seat not in self.refused:
+            return []
+        self._dismiss({seat})
+        return self._answered(now)
+
+    def admit(self, seat: int) -> None:
+        """A seat has a client again, who may answer for it."""
+        if self._position.phase is Phase.OPEN:
+            self.dismissed.discard(seat)
+            self.barred.discard(seat)
+
+    def _dismiss(self, seats: set[int]) -> None:
+        self.dismissed |= seats
+        self.barred |= seats
+        self.refused -= seats
+
+    def can_spare(self, seat: int) -> bool:
+        """Whether enough can come without that member, as far as that is known."""
+        if seat not in self._members or seat in self.received or self._position.phase is not Phase.OPEN:
+            return True
+        others = self._members - self.refused - self.barred - {seat}
+        more = 0 if self.extended else len(self._roster.able(self.number) - self._members)
+        return len(others) + more >= self.least
 
     def _answered(self, now: float) -> list[Effect]:
         """Close if nothing is left to wait for; with nobody left to answer it is as at the deadline."""
@@ -218,7 +246,7 @@ class RoundMachine:
         if self._rules.central:
             return -1
         most = 0 if self.last or self.extended else self._rules.min_updates
-        return min(most, self._rules.clients - len(self.cohort))
+        return min(most, self._roster.seats - len(self.cohort))
 
     def missing(self) -> list[int]:
         """Return who has not delivered."""
@@ -228,9 +256,17 @@ class RoundMachine:
         self._members |= frozenset(members)
         self.cohort = tuple(sorted(self._members))
 
+    def _take_out(self) -> None:
+        """Nobody has these seats: what came from them counts as it did when their clients were dropped."""
+        vacant = self._roster.without_client()
+        kept = {seat for seat, one in vacant.items() if one.kept and one.round == self.number}
+        gone = (vacant.keys() - kept) & self._members - set(self.counted or ())
+        self.received = {seat: digest for seat, digest in self.received.items() if seat not in gone}
+        self._dismiss(gone | (vacant.keys() & self._members - self.received.keys()))
+
     def _bar_held(self) -> None:
         held = self._conduct.held(self.number) & self._members
-        self.barred = held - set(self.received)
+        self.barred = (held - set(self.received)) | self.dismissed
 
     def _names(self, seats: Iterable[int]) -> list[str]:
         return [self._roster.names[seat] for seat in seats]
@@ -284,5 +320,6 @@ class RoundMachine:
         if seat in self.refused:
             return Outcome(seat, digest, Verdict.REFUSED_BY_CLIENT)
         if seat in self.barred:
-            return Outcome(seat, digest, Verdict.QUARANTINED)
+            verdict = Verdict.DISCARDED if seat in self.dismissed else Verdict.QUARANTINED
+            return Outcome(seat, digest, verdict)
         return Outcome(seat, digest, Verdict.COUNTED if seat in counted else Verdict.LATE)

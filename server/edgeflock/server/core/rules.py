@@ -24,8 +24,14 @@ class Rules:
     online: bool = False  # cohorts come from who is online, seats are given one by one
     script: tuple[tuple[str, ...], ...] = ()  # cohorts by id, one per round
     central: bool = False  # the one member is the server itself
+    no_more_seats: str = ""  # why an operator cannot add any; empty: that can be done
     method: str = ""  # for people
     quarantine_after: int = 0  # bad updates in a row; 0: nobody is put into quarantine
     quarantine_rounds: int = 20
     closes: bool = False  # the method may ask everybody once more when training is over
     tests: Tests = field(default_factory=Tests)  # of committed models
+
+    @property
+    def everybody(self) -> bool:
+        """Whether rounds ask all who have a seat."""
+        return self.cohort >= self.clients and not self.least

@@ -40,7 +40,7 @@ from edgeflock.server.core.round import RoundMachine
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.core.space import Space, is_wanted_at_the_end
 from edgeflock.server.core.testing import NO_SAMPLES, Testing
-from edgeflock.server.core.wishes import Wishes
+from edgeflock.server.core.wishes import Change, Staffing, Wishes
 
 # What still matters once the end is decided.
 _LAST_EVENTS = (
@@ -56,6 +56,7 @@ class RunMachine:
         self._position = Position()
         self.conduct = ConductBook(rules)
         self.roster = Roster(rules, self.conduct)
+        self._staffing = Staffing(rules, self.roster)
         self.space = Space()
         self.testing = Testing(rules.tests)
         self.wishes = Wishes()
@@ -237,6 +238,8 @@ class RunMachine:
                 return self._drain()
             case events.ReleaseAsked(seat=seat):
                 return [Persist((Released(seat),))] if self.quarantined(seat) else []
+            case events.AddAsked() | events.DropAsked() | events.ReplaceAsked():
+                return self._change(event)
         assert_never(event)
 
     def _persisted(self, record: Record, now: float) -> list[Effect]:
@@ -259,6 +262,8 @@ class RunMachine:
             case Released(seat=seat):
                 self.conduct.release(seat)
                 return [*self.announcements(record), Publish((seat,)), *self._proceed()]
+            case decisions.Dropped() | decisions.Placed():
+                return self._changed(record)
             case Scored():
                 return self._scored(record)
             case Paused():
@@ -277,6 +282,7 @@ class RunMachine:
     def _start(self, event: events.Started) -> list[Effect]:
         self.roster.take(event.seats)
         self.roster.samples.update(event.samples)
+        self.roster.recall(event.dismissed)
         self.conduct.take(event.conduct)
         self.testing.resume(event.scored, event.best, event.since)
         self.wishes.recall(paused=event.paused, stop=event.stop)
@@ -333,6 +339,29 @@ class RunMachine:
         if unwritten is not None:
             return [Persist((unwritten,))]
         return [*self.current.offer_again((seat,)), *self._proceed()]
+
+    # ------------------------------------------------------------------------------------- who has a seat
+
+    def staffed(self, asked: Change) -> decisions.Dropped | decisions.Placed | str:
+        """Return what an operator's wish comes to, or why it cannot be done."""
+        return self._staffing.record(asked, self.current, self.committed + 1)
+
+    def _change(self, asked: Change) -> list[Effect]:
+        """Write down who has a seat from now on; nobody waits for who had one and was dropped."""
+        record = self.staffed(asked)
+        if isinstance(record, str):
+            return []
+        self.roster.begin(record)
+        dropped = isinstance(record, decisions.Dropped)
+        return [Persist((record,)), *(self.current.dismiss(record.seat, asked.now) if dropped else [])]
+
+    def _changed(self, record: decisions.Dropped | decisions.Placed) -> list[Effect]:
+        self.roster.complete_change(record)
+        if isinstance(record, decisions.Placed):
+            self.current.admit(record.seat)
+            if record.before != record.client_id:
+                self.conduct.forget(record.seat)
+        return [*self.announcements(record), Publish(), *self._proceed()]
 
     # -------------------------------------------------------------------------- between two rounds
 

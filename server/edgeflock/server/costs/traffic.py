@@ -152,6 +152,11 @@ class TrafficBook:
             found = self._traffic[client_id] = Traffic(_moved=self._moved, _name=client_id)
         return found
 
+    def pass_on(self, before: str, client_id: str) -> None:
+        """Another client has the seat that this one had, and what is written of it."""
+        if client_id not in self._traffic and (found := self._traffic.pop(before, None)) is not None:
+            self._traffic[client_id] = found
+
     def strike(self, client_id: str) -> None:
         """Forget a client without a seat: nobody will ask, and what it still moves is nobody's."""
         found = self._traffic.pop(client_id, None)

@@ -266,7 +266,7 @@ class Bookkeeping:
         names = machine.roster.names
         found = {seat: self._member(open_round, seat, names[seat]) for seat in machine.current.cohort}
         for client_id in self.traffic.moving():  # what came too late for its round is paid in this one
-            seat = machine.roster.seat_of.get(client_id)
+            seat = machine.roster.seat_had(client_id)
             if seat is not None and seat not in found:
                 found[seat] = MemberCosts(self.traffic.of(client_id))
         return found
@@ -318,8 +318,8 @@ class Bookkeeping:
         rows = self.open_rows(machine, open_round)
         if rows is not None or open_round is None:
             return rows
-        seat_of, moving = machine.roster.seat_of, self.traffic.moving()
-        seats = {seat_of[name]: name for name in moving if name in seat_of}
+        had = [(machine.roster.seat_had(name), name) for name in self.traffic.moving()]
+        seats = {seat: name for seat, name in had if seat is not None}
         return self.ledger.after({seat: self.traffic.of(name) for seat, name in seats.items()})
 
     async def write(self, machine: RunMachine, open_round: OpenRound | None) -> None:

@@ -18,7 +18,7 @@ from edgeflock.common.errors import JournalBroken
 from edgeflock.common.payload.package import Scope
 from edgeflock.common.reason import Reason
 from edgeflock.common.verdict import Verdict
-from edgeflock.server.core.decisions import Outcome
+from edgeflock.server.core.decisions import Outcome, Placed
 from edgeflock.server.core.events import (
     DrainAsked,
     Offended,
@@ -32,6 +32,7 @@ from edgeflock.server.core.events import (
     TaskRefused,
 )
 from edgeflock.server.core.refusal import Refused
+from edgeflock.server.core.wishes import Change
 from edgeflock.server.costs.rows import Row
 from edgeflock.server.costs.traffic import Traffic
 from edgeflock.server.engine import opening
@@ -85,11 +86,19 @@ class Intake:
         if machine.rules.central:
             words = f"{machine.rules.method} trains on the server: this run takes no clients"
             return Refused(Reason.ROSTER_FULL, words)
-        return self._roster_full(client_id)
+        return self.dismissed(client_id) or self._roster_full(client_id)
+
+    def dismissed(self, client_id: str) -> Refused | None:
+        """Whether an operator has taken it out of the run: for it that is over."""
+        roster = self._machine.roster
+        if (one := roster.dismissed.get(client_id)) is None:
+            return None
+        how = "you were dropped" if one.seat in roster.vacant else f"{roster.names[one.seat]} has your seat"
+        return Refused(Reason.FINISHED, f"the run is over for you: {how}, by its operator")
 
     def online(self, client_id: str) -> Refused | None:
         """It listens from now on, unless the seats went since it joined."""
-        if refused := self._roster_full(client_id):
+        if refused := self.dismissed(client_id) or self._roster_full(client_id):
             return refused
         self._engine.post(Online(client_id, time.monotonic()))
         return None
@@ -108,7 +117,8 @@ class Intake:
         log.info("client_leaving", **words)
         self.note("client_leaving", **words)
         if not self.seated(client_id):
-            self._means.bookkeeping.traffic.strike(client_id)
+            if client_id not in self._machine.roster.dismissed:
+                self._means.bookkeeping.traffic.strike(client_id)
         elif client_id in self._told and self._names_the_end(reason):
             self._part(client_id)
         self._engine.post(Offline(client_id, time.monotonic()))
@@ -138,7 +148,7 @@ class Intake:
 
     async def farewell(self) -> None:
         """Wait until all who have a seat have heard how the run ended."""
-        left = set(self._machine.roster.names.values()) - self._parted
+        left = set(self._machine.roster.seat_of) - self._parted
         while left:
             await self._hearing.wait()
             self._hearing.clear()
@@ -152,12 +162,12 @@ class Intake:
     @property
     def free(self) -> int:
         """How many seats nobody has yet."""
-        return self._machine.rules.clients - len(self._machine.roster.names)
+        return self._machine.roster.seats - len(self._machine.roster.names)
 
     def _roster_full(self, client_id: str) -> Refused | None:
         if self._machine.roster.has_room_for(client_id):
             return None
-        return Refused(Reason.ROSTER_FULL, f"all {self._machine.rules.clients} seats of this run are taken")
+        return Refused(Reason.ROSTER_FULL, f"all {self._machine.roster.seats} seats of this run are taken")
 
     # ------------------------------------------------------------------------------- rounds
 
@@ -358,6 +368,20 @@ class Intake:
             return False
         self._engine.post(ReleaseAsked(seat, time.monotonic()))
         return await self._engine.until(lambda: self._machine.quarantined(seat) is None)
+
+    async def change(self, asked: Change) -> str | bool:
+        """Change who has a seat; return why not, or whether the journal says so."""
+        if self._machine.is_over:
+            return "the run is over"
+        record = self._machine.staffed(asked)
+        if isinstance(record, str):
+            return record
+        self._engine.post(asked)
+        roster = self._machine.roster
+        written = await self._engine.until(lambda: record != roster.changing.get(record.seat))
+        if written and isinstance(record, Placed) and record.before:
+            self._means.bookkeeping.traffic.pass_on(record.before, record.client_id)
+        return written
 
     def status(self) -> RunStatus:
         """Return where the run is, and everybody in it."""

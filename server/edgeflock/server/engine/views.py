@@ -90,7 +90,7 @@ def view_of(engine: Engine, client_id: str, saves: str = "") -> ClientView:
         state=_state(machine),
         pause=machine.pause,
         seat=seat,
-        seats=machine.rules.clients,
+        seats=machine.roster.seats,
         conduct=None if seat is None else machine.quarantined(seat),
         outcomes=() if seat is None else tuple(engine.means.verdicts.last(seat)),
         standing=None if seat is None else engine.means.verdicts.standing(seat),
@@ -113,7 +113,7 @@ def status_of(engine: Engine) -> RunStatus:
         committed=machine.committed,
         trained=machine.trained,
         rounds=machine.rules.rounds,
-        clients=machine.rules.clients,
+        clients=machine.roster.seats - len(machine.roster.vacant),
         method=engine.means.learner.method.name,
         over=machine.over,
         began=opened.began if opened is not None and opened.number == machine.round else None,
@@ -151,6 +151,7 @@ def _members(machine: RunMachine, samples: Mapping[int, int]) -> tuple[MemberSta
             held=machine.quarantined(seat) is not None,
         )
         for seat, client_id in sorted(roster.names.items())
+        if seat not in roster.vacant
     ]
     waiting = sorted(roster.online - set(roster.seat_of))
     return (*seated, *(MemberStatus(name, online=True) for name in waiting))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 from collections.abc import Iterable
 
 from edgeflock.server.core.decisions import (
     Conduct,
+    Dropped,
     Ended,
     Outcome,
     Paused,
+    Placed,
     Record,
     Released,
     RoundClosed,
@@ -24,6 +27,8 @@ from edgeflock.server.core.decisions import (
 from edgeflock.server.journal.scores import remove_untested, write_score
 
 _CONDUCT = "seat, refused, in_row, until, reason"
+_VACANT = "SELECT seat FROM dismissed JOIN seats USING (seat, client_id)"
+READ_DISMISSED = "SELECT seat, client_id, round, kept FROM dismissed ORDER BY client_id"
 READ_CONDUCT = f"SELECT {_CONDUCT} FROM conduct ORDER BY seat"
 
 
@@ -55,6 +60,10 @@ def write(connection: sqlite3.Connection, epoch: int, record: Record) -> None:
             _write_conduct(connection, record)
         case Released(seat=seat):  # what it has sent stays counted
             connection.execute("UPDATE conduct SET in_row = 0, until = 0 WHERE seat = ?", (seat,))
+        case Dropped():
+            _dismiss(connection, record)
+        case Placed():
+            _place(connection, record)
         case Scored(round=round, scores=scores, models=models):
             for model, found in scores:
                 write_score(connection, epoch, round, model, found)
@@ -75,9 +84,9 @@ def _write_roster(connection: sqlite3.Connection) -> int:
     It is looked for when a seat has changed since: what a round costs does not grow with who has a seat.
     """
     connection.execute("CREATE TEMP TABLE IF NOT EXISTS newest_roster (number INTEGER)")
-    for change in ("INSERT", "UPDATE", "DELETE"):
+    for table, change in itertools.product(("seats", "dismissed"), ("INSERT", "UPDATE", "DELETE")):
         connection.execute(
-            f"CREATE TEMP TRIGGER IF NOT EXISTS seats_{change} AFTER {change} ON main.seats "
+            f"CREATE TEMP TRIGGER IF NOT EXISTS {table}_{change} AFTER {change} ON main.{table} "
             "BEGIN DELETE FROM newest_roster; END"
         )
     newest = connection.execute("SELECT number FROM newest_roster").fetchone()
@@ -89,7 +98,8 @@ def _write_roster(connection: sqlite3.Connection) -> int:
 
 def _find_roster(connection: sqlite3.Connection) -> int:
     known = connection.execute("SELECT seat, samples FROM seats WHERE samples IS NOT NULL ORDER BY seat")
-    samples = json.dumps(dict(known.fetchall()))
+    vacant = {seat for (seat,) in connection.execute(_VACANT)}
+    samples = json.dumps({seat: count for seat, count in known.fetchall() if seat not in vacant})
     connection.execute("INSERT OR IGNORE INTO rosters (samples) VALUES (?)", (samples,))
     found = connection.execute("SELECT number FROM rosters WHERE samples = ?", (samples,))
     return int(found.fetchone()[0])
@@ -101,6 +111,28 @@ def _write_conduct(connection: sqlite3.Connection, one: Conduct) -> None:
     connection.execute(
         f"INSERT INTO conduct ({_CONDUCT}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (seat) DO UPDATE SET {changes}",
         (one.seat, one.refused, one.row, one.until, one.reason),
+    )
+
+
+def _dismiss(connection: sqlite3.Connection, one: Dropped) -> None:
+    """Write down whom the run takes no more."""
+    connection.execute(
+        "INSERT INTO dismissed (client_id, seat, round, kept) VALUES (?, ?, ?, ?)",
+        (one.client_id, one.seat, one.round, one.kept),
+    )
+
+
+def _place(connection: sqlite3.Connection, one: Placed) -> None:
+    """Give a client a seat, new or of another; what was said of that one's data and conduct is no more."""
+    connection.execute("DELETE FROM dismissed WHERE client_id = ?", (one.client_id,))
+    if one.before not in ("", one.client_id):
+        connection.execute("DELETE FROM dismissed WHERE client_id = ?", (one.before,))
+        _dismiss(connection, Dropped(one.seat, one.before, one.round))
+        connection.execute("DELETE FROM conduct WHERE seat = ?", (one.seat,))
+    connection.execute(
+        "INSERT INTO seats (seat, client_id) VALUES (?, ?) "
+        "ON CONFLICT (seat) DO UPDATE SET client_id = excluded.client_id, samples = NULL",
+        (one.seat, one.client_id),
     )
 
 

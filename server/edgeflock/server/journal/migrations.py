@@ -45,6 +45,17 @@ SEALED = {
         "conduct": "seat, refused, in_row, until, reason",
         "evaluations": "epoch, round, model, accuracy, loss, samples, members, deviation, worst_tenth",
     },
+    9: {
+        "meta": "name, value",
+        "seats": "seat, client_id, samples",
+        "rosters": "number, samples",
+        "rounds": (
+            "epoch, round, cohort, roster, extended, counted, last, committed, model_digest, state_digest"
+        ),
+        "outcomes": "epoch, round, seat, digest, verdict, moved",
+        "conduct": "seat, refused, in_row, until, reason",
+        "evaluations": "epoch, round, model, value, loss, samples, members, deviation, worst_tenth, others",
+    },
 }
 
 
@@ -155,6 +166,14 @@ def _tasks(connection: sqlite3.Connection) -> None:
         connection.execute(f"ALTER TABLE {table} ADD COLUMN others TEXT NOT NULL DEFAULT '{{}}'")
 
 
+def _dismissed(connection: sqlite3.Connection) -> None:
+    """Operators may drop clients and give seats to others."""
+    connection.execute(
+        "CREATE TABLE dismissed (client_id TEXT PRIMARY KEY, seat INTEGER NOT NULL REFERENCES seats (seat), "
+        "round INTEGER NOT NULL, kept INTEGER NOT NULL, seal INTEGER) STRICT"
+    )
+
+
 STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (  # the first is from version 1 to 2
     _groups_of_models,
     _rosters,
@@ -164,4 +183,5 @@ STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (  # the first is from
     _words,
     _scores_and_moved,
     _tasks,
+    _dismissed,
 )

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from edgeflock.common.scores import Metric, Summary, measures_from_text
 from edgeflock.common.verdict import Verdict
-from edgeflock.server.core.decisions import Conduct, Ended, EndingKind, Outcome, RoundOpened
+from edgeflock.server.core.decisions import Conduct, Dropped, Ended, EndingKind, Outcome, RoundOpened
 from edgeflock.server.core.effects import TestModel
 from edgeflock.server.costs.rows import Bundles, Row
 from edgeflock.server.journal import costs, decisions, scores
@@ -38,6 +38,7 @@ class Resumed:
     seats: tuple[tuple[int, str], ...] = ()
     samples: dict[int, int] = field(default_factory=dict)
     conduct: tuple[Conduct, ...] = ()  # of clients with bad updates
+    dismissed: tuple[Dropped, ...] = ()  # who was dropped or replaced, and is not back
     epoch: int = 0
     committed: int = 0
     open_round: RoundOpened | None = None
@@ -128,6 +129,8 @@ class Past:
         resumed.seats = tuple(ask("SELECT seat, client_id FROM seats ORDER BY seat"))
         resumed.samples = dict(ask("SELECT seat, samples FROM seats WHERE samples IS NOT NULL"))
         resumed.conduct = tuple(Conduct(*row) for row in ask(decisions.READ_CONDUCT))
+        dismissed = ask(decisions.READ_DISMISSED)
+        resumed.dismissed = tuple(Dropped(seat, who, at, bool(kept)) for seat, who, at, kept in dismissed)
         self._read_rounds(resumed)
         if "ended_kind" in meta:
             resumed.ended = Ended(EndingKind(meta["ended_kind"]), meta["ended_reason"], resumed.committed)

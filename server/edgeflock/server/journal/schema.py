@@ -22,6 +22,13 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER) STR
 CREATE TABLE seats (
   seat INTEGER PRIMARY KEY, client_id TEXT NOT NULL UNIQUE, samples INTEGER, seal INTEGER
 ) STRICT;
+CREATE TABLE dismissed (                      -- clients that operators dropped or replaced, and not back
+  client_id TEXT PRIMARY KEY,                 -- whose seat still names it: that is vacant
+  seat INTEGER NOT NULL REFERENCES seats (seat),
+  round INTEGER NOT NULL,                     -- at hand then, or else the next
+  kept INTEGER NOT NULL,                      -- its update of that round was there, and counts
+  seal INTEGER
+) STRICT;
 CREATE TABLE rosters (                        -- who was ready when a round was opened
   number INTEGER PRIMARY KEY,
   samples TEXT NOT NULL UNIQUE,               -- n_i by seat, JSON; the methods' N and n
@@ -91,6 +98,7 @@ TABLES = tuple(re.findall(r"CREATE TABLE (\w+)", _TABLES))
 _SEALED = {  # what is decided: each row carries a checksum, which SQLite's pages do not
     "meta": "name, value",
     "seats": "seat, client_id, samples",
+    "dismissed": "client_id, seat, round, kept",
     "rosters": "number, samples",
     "rounds": (
         "epoch, round, cohort, roster, extended, counted, last, committed, model_digest, state_digest"

@@ -157,6 +157,10 @@ class AggregatorService:
         last: ClientView | None = None
         while not session.superseded:
             session.changed.clear()
+            if refused := self._intake.dismissed(session.client_id):
+                self._sessions.let_go([session.client_id])
+                yield pb.WatchResponse(refusal=to_wire(refused))
+                return
             view = self._intake.view(session.client_id, session.saves)
             if view != last:
                 known = bool(session.gate) or (last is not None and last.work is view.work)

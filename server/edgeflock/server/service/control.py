@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from edgeflock.common.client_id import WORDS, is_client_id
+from edgeflock.server.core.events import AddAsked, DropAsked, ReplaceAsked
+from edgeflock.server.core.wishes import Change
 from edgeflock.server.engine.intake import Intake
 from edgeflock.server.journal.journal import Journal
 from edgeflock.server.journal.reader import Event, Reader
@@ -60,6 +64,18 @@ class ControlService(rpc.ControlServicer):
     async def Release(self, request: pb.ReleaseRequest, context: Context) -> pb.ReleaseResponse:
         return pb.ReleaseResponse(released=await self._intake.release(request.client_id))
 
+    async def ChangeRoster(
+        self, request: pb.ChangeRosterRequest, context: Context
+    ) -> pb.ChangeRosterResponse:
+        asked = _change(request)
+        if isinstance(asked, str):
+            return pb.ChangeRosterResponse(fault=asked)
+        found = await self._intake.change(asked)
+        if isinstance(found, str):
+            return pb.ChangeRosterResponse(fault=found)
+        await _written(context, found)
+        return pb.ChangeRosterResponse()
+
     async def Events(self, request: pb.EventsRequest, context: Context) -> AsyncIterator[pb.EventsResponse]:
         cursor = min(request.after, 2**63 - 1)
         while True:
@@ -92,6 +108,25 @@ class ControlService(rpc.ControlServicer):
     async def _notify(self) -> None:
         async with self._news:
             self._news.notify_all()
+
+
+def _change(request: pb.ChangeRosterRequest) -> Change | str:
+    """Return what is asked for, or why it cannot be meant."""
+    now = time.monotonic()
+    match request.WhichOneof("change"):
+        case "add":
+            return _fault(request.add) or AddAsked(request.add, now)
+        case "drop":
+            return DropAsked(request.drop, now)
+        case "replace":
+            asked = request.replace
+            return _fault(asked.by) or ReplaceAsked(asked.client_id, asked.by, now)
+        case _:
+            return "nothing is asked for"
+
+
+def _fault(client_id: str) -> str:
+    return "" if is_client_id(client_id) else f"{client_id[:80]!r} is no client id: allowed is {WORDS}"
 
 
 async def _written(context: Context, written: bool) -> None:

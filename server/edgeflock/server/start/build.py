@@ -274,9 +274,20 @@ def build_rules(config: ServerConfig) -> Rules:
         quarantine_after=0 if config.cohort_lines else config.quarantine_after,
         quarantine_rounds=config.quarantine_rounds,
         closes=load(config.method).closes or _closes_with_test(config),
+        no_more_seats=_no_more_seats(config),
         method=config.method,
         tests=build_tests(config),
     )
+
+
+def _no_more_seats(config: ServerConfig) -> str:
+    """Return why the run can have no more seats than it began with."""
+    method = load(config.method)
+    if config.dataset is not None:
+        return f"{config.dataset} is cut into as many shards"
+    if method.full_participation or method.server.by_seat:
+        return f"{method.name} keeps something of each of them"
+    return ""
 
 
 def describe_run(

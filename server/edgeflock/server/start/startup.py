@@ -163,6 +163,7 @@ def started(resumed: Resumed, scores: PastScores, untested: tuple[TestModel, ...
         since=scores.since,
         paused=resumed.paused,
         stop=resumed.stop,
+        dismissed=resumed.dismissed,
     )
 
 
