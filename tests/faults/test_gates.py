@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from faults.conftest import RUN
+from support.certificates import make
 from support.processes import Flock, Program, run_to_the_end
 from support.promises import Trials
 from support.proxy import Proxy
@@ -158,6 +159,32 @@ def test_a_gate_of_another_machine_hands_over_bytes_and_dies(flock: Flock, undis
 
 
 @pytest.mark.long
+def test_with_tls_gates_see_certificates_and_forward_whose_they_are(
+    flock: Flock, undisturbed: str, tmp_path: Path
+) -> None:
+    files = make(tmp_path / "certificates", "c0", "c1", "c2")
+    server, coordinator = expecting(flock, "--gates=1", *files.demanding)
+    port = coordinator.rpartition(":")[2]
+    gate = by_hand(
+        flock,
+        f"localhost:{port}",
+        "127.0.0.1:0",
+        "--name=g0",
+        *files.demanding,
+        f"--coordinator-ca={files.folder / 'ca.pem'}",
+    )
+    gate.wait_for("gate_attends")
+    there = gate.events("gate_listening")[0]["address"]
+    wrong = flock.client("c2", *files.proving("c0"), f"--server={there}")
+    assert wrong.ended() == 1
+    assert "your certificate is for c0, not for a client 'c2'" in wrong.sentence()
+    clients = [flock.client(name, *files.proving(name)) for name in ("c0", "c1", "c2")]
+    assert the_rest(flock, server, clients) == undisturbed
+    at = {entry["server"] for client in clients for entry in client.events("connected")}
+    assert len(at) == 2  # both gates
+
+
+@pytest.mark.long
 @pytest.mark.promise("R1")
 def test_a_cut_between_gate_and_coordinator_costs_no_update(flock: Flock, undisturbed: str) -> None:
     server, coordinator = expecting(flock)
@@ -170,6 +197,58 @@ def test_a_cut_between_gate_and_coordinator_costs_no_update(flock: Flock, undist
             between.reset_all()
             gate.wait_for("gate_attends", count=2 + cut)
         assert the_rest(flock, server, clients) == undisturbed
+
+
+@pytest.mark.long
+@pytest.mark.promise("R1")
+def test_a_client_that_changes_gates_in_the_midst_of_an_upload_counts_once(
+    flock: Flock, undisturbed: str
+) -> None:
+    server, coordinator = expecting(flock)
+    other = by_hand(flock, coordinator, "127.0.0.1:0", "--name=g1")
+    other.wait_for("gate_attends")
+    port = free_port()
+    with Proxy(lambda: f"127.0.0.1:{port}") as slow:
+        slow.rate = 40_000
+        flags = (f"--listen=127.0.0.1:{port}", f"--advertise={slow.address}", "--name=g0")
+        gate = by_hand(flock, coordinator, f"127.0.0.1:{port}", *flags[1:])
+        gate.wait_for("gate_attends")
+        clients = flock.clients("c0", "c1", "c2")
+        slow.wait_for("up", 40_000)
+        gate.kill()
+        assert the_rest(flock, server, clients) == undisturbed
+
+
+@pytest.mark.long
+@pytest.mark.promise("R1")
+def test_gates_of_other_machines_outlive_their_coordinator(
+    flock: Flock, undisturbed: str, trials: Trials
+) -> None:
+    server, coordinator = expecting(flock)
+    gate = by_hand(flock, coordinator, "127.0.0.1:0", "--name=g0")
+    gate.wait_for("gate_attends")
+    clients = flock.clients("c0", "c1", "c2")
+    for kill in range(2):
+        with trials(f"kill {kill} of the coordinator"):
+            server.wait_for("round_committed", count=3)
+            server.kill()
+            server = flock.server()
+            gate.wait_for("gate_attends", count=2 + kill)
+    assert the_rest(flock, server, clients) == undisturbed
+
+
+@pytest.mark.long
+@pytest.mark.promise("R1")
+def test_clients_leave_a_gate_of_another_machine_that_hangs(flock: Flock, undisturbed: str) -> None:
+    server, coordinator = expecting(flock)
+    gates = [by_hand(flock, coordinator, "127.0.0.1:0", f"--name=g{number}") for number in range(2)]
+    for gate in gates:
+        gate.wait_for("gate_attends")
+    clients = flock.clients("c0", "c1", "c2")
+    server.wait_for("round_committed", count=3)
+    gates[0].signal(signal.SIGSTOP)
+    assert the_rest(flock, server, clients) == undisturbed
+    assert not flock.announced("clients_missed")
 
 
 def test_a_gate_that_the_coordinator_does_not_know_says_so_in_a_sentence(flock: Flock) -> None:

@@ -49,7 +49,7 @@ class GateConfig:
     tls_cert: Path | None = option(
         None,
         PATH,
-        "talk TLS with clients with this certificate, and show it to the coordinator (PEM)",
+        "talk TLS with clients, with this certificate and those that vouch for it (PEM)",
         group=_WHERE,
         metavar="FILE",
     )

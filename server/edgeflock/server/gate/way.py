@@ -11,7 +11,7 @@ import grpc
 from edgeflock.common.errors import UsageError
 from edgeflock.common.wire.address import Address, parse_address, require_trust
 from edgeflock.common.wire.key import read_key
-from edgeflock.common.wire.tls import Pair, read_authority, read_pair
+from edgeflock.common.wire.tls import read_authority
 from edgeflock.common.wire.transport import channel_options
 from edgeflock.server.gate.config import GateConfig
 
@@ -25,7 +25,6 @@ class Way:
     address: Address
     key: str  # by which it knows this gate
     authority: bytes | None = None  # None: plain text
-    pair: Pair | None = None
 
     @classmethod
     def of(cls, config: GateConfig) -> Way:
@@ -33,8 +32,7 @@ class Way:
         address = parse_address(config.coordinator, "--coordinator")
         authority = read_authority(config.coordinator_ca, "--coordinator-ca")
         require_trust(address, "--coordinator", authority is not None or config.insecure, _WAY_TO_TLS)
-        pair = read_pair(config.tls_cert, config.tls_key) if authority is not None else None
-        return cls(address, _key(config), authority, pair)
+        return cls(address, _key(config), authority)
 
     @property
     def target(self) -> str:
@@ -47,8 +45,7 @@ class Way:
         if self.authority is None:
             channel = grpc.aio.insecure_channel(self.target, options=options)
         else:
-            key, chain = (self.pair.key, self.pair.certificate) if self.pair else (None, None)
-            credentials = grpc.ssl_channel_credentials(self.authority, key, chain)
+            credentials = grpc.ssl_channel_credentials(self.authority)
             channel = grpc.aio.secure_channel(self.target, credentials, options=options)
         try:
             yield channel

@@ -31,6 +31,10 @@ class Certificates:
         pairs = [(self.pair.key, self.pair.certificate)]
         return grpc.ssl_server_credentials(pairs, self.clients, require_client_auth=self.clients is not None)
 
+    def alone(self) -> grpc.ServerCredentials:
+        """The server's alone, for who proves itself otherwise."""
+        return grpc.ssl_server_credentials([(self.pair.key, self.pair.certificate)])
+
     @property
     def words(self) -> str:
         """What the log says of how clients talk to this server."""

@@ -74,7 +74,7 @@ class Doors:
         there = _bind(control, _wanted_control(run), "--control")
         hall, gates, house = None, None, None
         if takes_gates(run.parts.built.config):
-            hall, gates, attended = _gates(run, service, book, credentials)
+            hall, gates, attended = _gates(run, service, book, trusted.alone() if trusted else None)
             house = Gatehouse(run.parts.built.config, run.parts.run_dir, attended, address, book)
         return cls(run, clients, address, control, there, trusted, hall, gates, house)
 
