@@ -23,9 +23,9 @@ from edgeflock.client.link.line import Line
 from edgeflock.client.link.stub import Stub
 from edgeflock.client.link.trust import Trust
 from edgeflock.client.protocol import Interrupted, Introduction, ServerRefused, Unreached, View
-from edgeflock.common.errors import BadData, CorruptState, LayoutMismatch, Undescribed
+from edgeflock.common.errors import BadData, CorruptState, LayoutMismatch, NothingYet, Undescribed
 from edgeflock.common.reason import Reason
-from edgeflock.common.wire.address import parse_address
+from edgeflock.common.wire.address import Address, parse_address
 from support.quick_loop import quickly
 
 ADDRESS = parse_address("127.0.0.1:1", "--server")
@@ -116,13 +116,15 @@ class Theatre:
     said: Said = field(default_factory=list)
     joins: list[tuple[float, bool]] = field(default_factory=list)
     now: Connection | None = None
-    target: str = ADDRESS.target
+    addresses: tuple[Address, ...] = (ADDRESS,)
     description: Any = None
     own: Any = None
+    lacking: int = 0  # looks at own data that find nothing yet
+    refreshes_rounds: bool = False
     trouble: Exception | None = None
 
     @asynccontextmanager
-    async def channel(self) -> AsyncIterator[Theatre]:
+    async def channel(self, at: Address) -> AsyncIterator[Theatre]:
         yield self
 
     async def join(self, who: Introduction, *, whole: bool = False) -> tuple[Line, Any]:
@@ -137,6 +139,9 @@ class Theatre:
         return SimpleNamespace(finish=lambda round: self.said.append(("finish", round)))
 
     async def own_data(self, client_id: str, *, again: bool = False) -> Any:
+        if self.lacking:
+            self.lacking -= 1
+            raise NothingYet("log.csv: x has no samples")
         if self.own is not None:
             raise self.own
         return None
@@ -381,6 +386,17 @@ def test_what_is_wrong_with_its_own_data_is_said_before_any_server_is_asked() ->
     on = of(Connection(), own=BadData("no labels"))
     assert isinstance(lived(on)[0], BadData)
     assert on.joins == []
+
+
+def test_the_first_lines_of_a_log_that_grows_are_waited_for_and_of_no_other() -> None:
+    on = of(Connection(end=Finish("enough")), lacking=5, refreshes_rounds=True)
+    ending, lines = lived(on)
+    assert ending == "enough"
+    assert on.joins[0][0] >= 1 + 2 + 4 + 8 + 16
+    assert [line["reason"] for line in lines if line["event"] == "data_awaited"] == [
+        "log.csv: x has no samples"
+    ]
+    assert isinstance(lived(of(Connection(), lacking=1))[0], NothingYet)
 
 
 def test_the_whole_of_the_layouts_is_asked_for_only_to_say_what_differs() -> None:

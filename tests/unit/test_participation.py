@@ -374,6 +374,20 @@ def test_a_task_that_cannot_be_done_is_refused_once_and_tried_again_when_it_is_a
     quickly(scenario())
 
 
+def test_a_mistake_that_stays_is_a_line_of_the_log_the_first_second_fourth_and_eighth_time(
+    tmp_path: Path, deliveries: Deliveries
+) -> None:
+    async def scenario() -> list[int]:
+        async with place(tmp_path, deliveries) as on:
+            with capture_logs() as lines:
+                for round in range(1, 10):
+                    on.desk.trouble = EdgeflockError("line 4 is no number")
+                    await on.train(round)
+            return [line["round"] for line in lines if line["event"] == "task_refused"]
+
+    assert quickly(scenario()) == [1, 2, 4, 8]
+
+
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [

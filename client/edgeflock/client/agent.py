@@ -23,12 +23,20 @@ from edgeflock.client.participation import Participation
 from edgeflock.client.protocol import Interrupted, Introduction, ServerRefused, Unreached
 from edgeflock.client.training.desk import Desk
 from edgeflock.client.training.trainer import Trainer
-from edgeflock.common.errors import CorruptState, EdgeflockError, Undescribed, UnknownName, UsageError
+from edgeflock.common.errors import (
+    CorruptState,
+    EdgeflockError,
+    NothingYet,
+    Undescribed,
+    UnknownName,
+    UsageError,
+)
 from edgeflock.common.foreign import blamed, unforeseen
 from edgeflock.common.plugins.digest import Code, differences
 from edgeflock.common.reason import Reason
 from edgeflock.common.run import RunDescription
 
+MOST_BETWEEN_LOOKS_S = 30.0  # at own data that have no sample yet
 STEADY_S = 10.0  # a connection that lasted so long was a good one
 
 
@@ -103,7 +111,7 @@ class Agent:
     async def run(self) -> str:
         """Take part until the run is over and return why; raises the EdgeflockError that ended it early."""
         try:
-            await self._trainer.own_data(self.client_id)  # what is wrong with them is no server's doing
+            await self._have_data()  # what is wrong with them is no server's doing
             while True:
                 began = time.monotonic()
                 ending = await self._connection()
@@ -118,6 +126,22 @@ class Agent:
         finally:
             if self._part:
                 await self._part.close()
+
+    async def _have_data(self) -> None:
+        """Read the client's own data; of those that grow the first samples are waited for."""
+        told, wait_s = "", 1.0
+        while True:
+            try:
+                await self._trainer.own_data(self.client_id)
+                return
+            except NothingYet as error:
+                if not self._trainer.refreshes_rounds:
+                    raise
+                if told != str(error):
+                    told = str(error)
+                    self._log.warning("data_awaited", reason=told)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, MOST_BETWEEN_LOOKS_S)
 
     async def _connection(self) -> Finish | None:
         """Live through one connection; return why the run ended, or None after a pause, to try again."""

@@ -26,6 +26,7 @@ _SENTENCES = {
     "state_went_back": "goes back to the state of round {to_round}, as the server did",
     "update_waits": "the update of round {round} waits until the server comes so far: {reason}",
     "fetch_refused": "round {round}: the model is not to be had: {reason}",
+    "data_awaited": "there is nothing to train on yet, it is waited for: {reason}",
     "task_refused": "round {round} cannot be done: {reason}",
     "round_abandoned": "round {round}: given up, nobody waits for it any more",
     "try_again": "the server is busy: {reason}",

@@ -55,6 +55,7 @@ class Participation:
         self._ready = False
         self._sat = False  # that the data are there was said before
         self._answered: frozenset[int] = frozenset()
+        self._fault, self._times = "", 0  # of the tasks refused last, in a row
         self._refused: int | None = (
             None  # the round whose task this client could not do, as long as it is asked
         )
@@ -231,6 +232,7 @@ class Participation:
         """Move the state by the final word, then forget the update; a crash in between repeats both."""
         await self.stop()
         entry, counted = self._kept.settle(update), update is not None
+        self._fault = "" if counted else self._fault
         self._pending = None
         self._contact.owe(self._desk.settle(round))
         samples, train_s = (entry.description.samples, entry.cost.train_s) if entry else (0, 0.0)
@@ -292,7 +294,11 @@ class Participation:
         """Say that this client cannot do the task; the round goes on without it."""
         self._answered |= {round}
         self._refused = round
-        self._log.error("task_refused", round=round, reason=str(error))
+        self._times = self._times + 1 if str(error) == self._fault else 1
+        self._fault = str(error)
+        if self._times & (self._times - 1) == 0:  # a log with a mistake: the 1st, 2nd, 4th, 8th time
+            again = {"times": self._times} if self._times > 1 else {}
+            self._log.error("task_refused", round=round, reason=self._fault, **again)
         self._contact.refuse(round, error)
 
     async def _deliver(self) -> None:

@@ -56,6 +56,10 @@ class BadData(UsageError):
     """Data of the wrong shape, type or range."""
 
 
+class NothingYet(BadData):
+    """Data without a single sample: there may be some later."""
+
+
 class LayoutMismatch(EdgeflockError):
     """Two ends disagree about names, shapes or dtypes of a bundle."""
 

@@ -11,7 +11,7 @@ import torch
 
 from edgeflock.common.datasets.kit.base import Array
 from edgeflock.common.datasets.kit.stored import Arrays, Items, MapStyle, Stored, as_array
-from edgeflock.common.errors import BadData
+from edgeflock.common.errors import BadData, NothingYet
 from edgeflock.common.foreign import ForeignError, foreign
 from edgeflock.common.plugins import loading
 
@@ -80,7 +80,7 @@ def arrays(where: str, x: Array, y: Array | None, key: str = "x") -> Arrays:
     if len(x) != len(y):
         raise BadData(f"{where}: {key} has {len(x)} samples and {label} {len(y)} labels")
     if len(x) == 0:
-        raise BadData(f"{where}: {key} has no samples, needed is at least one")
+        raise NothingYet(f"{where}: {key} has no samples, needed is at least one")
     return Arrays(where, x, y)
 
 

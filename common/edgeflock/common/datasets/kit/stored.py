@@ -16,7 +16,7 @@ import torch
 from edgeflock.common import seeds
 from edgeflock.common.datasets.kit.base import Array, Indices
 from edgeflock.common.datasets.kit.formats.npz import channels_first
-from edgeflock.common.errors import BadData
+from edgeflock.common.errors import BadData, NothingYet
 from edgeflock.common.foreign import ForeignError, foreign
 from edgeflock.common.room import memory_bytes
 
@@ -280,7 +280,7 @@ class Items:
         with self._sentence("the length of the Dataset"):
             count = len(self._dataset)
         if count < 1:
-            raise BadData(f"{self.where}: the Dataset has no samples, needed is at least one")
+            raise NothingYet(f"{self.where}: the Dataset has no samples, needed is at least one")
         return count
 
     def _read_through(self) -> Array | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from edgeflock.common.command import extras
 from edgeflock.common.datasets.kit.base import Array
 from edgeflock.common.datasets.kit.formats.images import CLASS_FILE
-from edgeflock.common.errors import BadData, UnknownName
+from edgeflock.common.errors import BadData, NothingYet, UnknownName
 
 CSV, PARQUET = (".csv", ".tsv"), (".parquet", ".pq")
 _LINES = 1 << 16  # read at once
@@ -110,7 +110,9 @@ def _csv(path: Path, columns: Columns) -> _Opened:
     lines = _lines(path, columns)
     number, head = next(lines, (1, ""))
     if not head:
-        raise BadData(f"{path} is empty, needed is a table with the names of its columns in the first line")
+        raise NothingYet(
+            f"{path} is empty, needed is a table with the names of its columns in the first line"
+        )
     separator = max(_SEPARATORS, key=head.count)
     names = [name.strip() for name in next(csv.reader([head], delimiter=separator))]
     if all(_is_number(name) for name in names):  # no names: columns are called by their number, from 0
