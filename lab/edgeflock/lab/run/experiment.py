@@ -253,10 +253,11 @@ def watch(server: Child, feed: Feed, experiment: Experiment) -> None:
         shown.wait(f"{counted(config.clients, 'client')} start")
     with Glance(experiment.run_dir) as glance:
         while server.code is None:
-            _show(feed, shown)
+            if _show(feed, shown):
+                glance.rest()
             _look(glance, shown)
             check_all(server, experiment.children)
-            time.sleep(_INTERVAL_S)
+            experiment.children.wait([server], _INTERVAL_S)
     _show(feed, shown)
     check(server)
 
@@ -268,9 +269,13 @@ def _dashboard(run_dir: Path, config: ServerConfig) -> str | None:
     return f"http://{dialled((run_dir / 'dashboard').read_text('utf-8').strip())}/"
 
 
-def _show(feed: Feed, shown: Display) -> None:
+def _show(feed: Feed, shown: Display) -> bool:
+    """Show what is new; return whether the run has ended with it."""
+    over = False
     for event in feed.read():
         shown.take(event.name, event.fields)
+        over |= event.name == "run_ended"
+    return over
 
 
 def _look(glance: Glance, shown: Display) -> None:

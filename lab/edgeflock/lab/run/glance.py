@@ -43,6 +43,13 @@ class Glance:
         self._next = now + max(_EVERY_S, len(status.members) / _CLIENTS_A_SECOND)
         return status
 
+    def rest(self) -> None:
+        """Let go of the server for a while: it waits for whoever has a connection when it closes."""
+        if self._channel is not None:
+            self._channel.close()
+        self._channel = self._question = None
+        self._next = time.monotonic() + _EVERY_S
+
     def _ask(self) -> None:
         if self._channel is None:
             if not (address := rundir.read_small(self._run_dir / rundir.CONTROL)):
