@@ -132,7 +132,7 @@ def test_a_queue_runs_what_is_printed_and_the_tables_are_told_of_what_is_there(t
     lines = compare(grid, f"--out={out}", "--commands").stdout.splitlines()
     assert [line.count(f"--run-dir={out}/cells/") for line in lines] == [1, 1]
     assert ["--seed=1" in line for line in lines] == [False, True]
-    assert run(*shlex.split(lines[0])).returncode == 0
+    assert run("fl-lab", *shlex.split(lines[0])[1:]).returncode == 0
     assert compare(grid, f"--out={out}", "--commands").stdout.splitlines() == lines[1:]
     told = compare(grid, f"--out={out}", "--tell")
     assert told.returncode == 1

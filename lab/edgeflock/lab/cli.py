@@ -19,6 +19,10 @@ _COMMANDS = {
         "edgeflock.lab.compare.command:compare",
         "Run a grid of methods, seeds ... and compare what they cost.",
     ),
+    "fleet": (
+        "edgeflock.lab.compare.fleet:fleet",
+        "Run a grid on devices that stay, one run after the other.",
+    ),
     "testbed": (
         "edgeflock.lab.testbed.command:testbed",
         "Run a grid on emulated devices, each with a core's share, behind one Wi-Fi.",

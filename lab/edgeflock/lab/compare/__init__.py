@@ -1,1 +1,1 @@
-"""Comparisons: the cells of a grid run as processes, resumable, and told of in tables and pictures."""
+"""Comparisons: cells of a grid run as processes, here or on a fleet, resumable, told in tables and plots."""

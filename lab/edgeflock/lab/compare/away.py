@@ -19,7 +19,16 @@ from edgeflock.lab.cluster.dispatch import Dispatch, Need
 from edgeflock.lab.cluster.errand import Errand, Homecoming, own_place, taken_along
 from edgeflock.lab.cluster.joining import Cluster, slots
 from edgeflock.lab.cluster.probe import SIGN, Question
-from edgeflock.lab.compare.cells import GRACE_S, LOGS, EndedCell, LivingCell, Watch, anywhere, data_of
+from edgeflock.lab.compare.cells import (
+    GRACE_S,
+    LOGS,
+    EndedCell,
+    LivingCell,
+    Watch,
+    anywhere,
+    command_line,
+    data_of,
+)
 from edgeflock.lab.findings.results import HOST
 from edgeflock.lab.grid.grid import Cell, run_dir
 from edgeflock.server.files.run_dir import remove_small, write_small
@@ -54,6 +63,9 @@ class Away:
         largest = max((node.resources.get("CPU", 0.0) for node in self.cluster.nodes()), default=1.0)
         usual = max(1.0, min(1.0 + processes, largest))
         return Need(self.size.cpus or usual, self.size.gpus, self.size.memory)
+
+    def alone(self, cell: Cell, out: Path) -> list[str]:
+        return ["fl-lab", *command_line(out, cell)]
 
     def require(self, cells: Sequence[Cell], out: Path) -> None:
         sign = secrets.token_hex(8) if self.shared else ""

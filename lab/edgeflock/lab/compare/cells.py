@@ -1,13 +1,13 @@
-"""The cells of a grid as processes: each a fl-lab run, several at a time, watched to the end."""
+"""The cells of a grid as processes, several at a time, watched to the end: runs here, or fleet servers."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from edgeflock.common.command import flags
 from edgeflock.lab.children import Child, Children, environment_without
@@ -17,7 +17,7 @@ from edgeflock.lab.run.config import LabConfig
 from edgeflock.server.config import ServerConfig
 from edgeflock.server.journal.reader import Feed
 
-LOGS = "logs"  # of fl-lab run: not beside a run's directory, and not in it, since a refused run leaves none
+LOGS = "logs"  # of the programs: not beside a run's directory, and not in it, since a refused run leaves none
 _INTERVAL_S = 0.2
 GRACE_S = 10.0  # above what a run takes to end its own processes
 
@@ -56,11 +56,27 @@ class LivingCell:
             self.seen = (self.round, self.seconds)
 
 
+@dataclass(frozen=True)
+class Lane:
+    """Where one cell at a time is held: by which of our programs, and with which options of the place."""
+
+    program: str = "fl-lab"
+    place: Mapping[str, Any] = field(default_factory=dict)
+
+    def words(self, out: Path, cell: Cell) -> list[str]:
+        """Return the program's arguments that run, or go on with, a cell."""
+        if self.program == "fl-lab":
+            return command_line(out, cell)
+        given = {**cell.given, **self.place, "run_dir": run_dir(out, cell), "log_format": "json"}
+        return flags.to_arguments(ServerConfig, given)
+
+
 @dataclass
 class _Started:
     """A cell that runs as a process of this machine."""
 
     living: LivingCell
+    lane: Lane
     child: Child
     feed: Feed
 
@@ -98,6 +114,10 @@ class Farm(Protocol):
         """Refuse cells that cannot run there, before the first one is started."""
         ...
 
+    def alone(self, cell: Cell, out: Path) -> list[str]:
+        """Return the command that runs a cell by itself."""
+        ...
+
     def grow(
         self, cells: Sequence[Cell], out: Path, jobs: int, watch: Watch, say: Callable[[str], None]
     ) -> Generator[EndedCell]:
@@ -108,16 +128,23 @@ class Farm(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class Here:
-    """This machine."""
+    """This machine: runs with their own clients, or servers at addresses that a fleet's devices dial."""
+
+    lanes: Sequence[Lane] = ()  # without any, so many runs as are asked for
 
     def require(self, cells: Sequence[Cell], out: Path) -> None:
         require_data(cells)
 
+    def alone(self, cell: Cell, out: Path) -> list[str]:
+        lane = next(iter(self.lanes), Lane())
+        return [lane.program, *lane.words(out, cell)]
+
     def grow(
         self, cells: Sequence[Cell], out: Path, jobs: int, watch: Watch, say: Callable[[str], None]
     ) -> Generator[EndedCell]:
-        return run_cells(cells, out, jobs, watch)
+        return run_cells(cells, out, self.lanes or [Lane()] * jobs, watch)
 
 
 def require_data(cells: Sequence[Cell]) -> None:
@@ -134,20 +161,22 @@ def data_of(cells: Sequence[Cell]) -> set[tuple[str, Path | None]]:
     return {(name, root) for name, root in every if name is not None}
 
 
-def run_cells(cells: Sequence[Cell], out: Path, jobs: int, watch: Watch) -> Generator[EndedCell]:
-    """Run cells, so many at a time, and yield each as it ends; `watch` is called in between.
+def run_cells(cells: Sequence[Cell], out: Path, lanes: Sequence[Lane], watch: Watch) -> Generator[EndedCell]:
+    """Run cells, one at a time in each lane, and yield each as it ends; `watch` is called in between.
 
     Leaving the iteration early ends the processes.
     """
     patience = max((cell.config.drain_timeout for cell in cells), default=0.0) + GRACE_S
-    waiting, living = deque(cells), list[_Started]()
-    nursery = Nursery.open("fl-lab") if cells else None  # all cells share what it has imported
+    waiting, free, living = deque(cells), deque(lanes), list[_Started]()
+    nursery = Nursery.open(lanes[0].program) if cells else None  # all cells share what it has imported
     with Children(patience_s=patience, nursery=nursery) as children:
         while waiting or living:
-            while waiting and len(living) < jobs:
-                living.append(_start(children, out, waiting.popleft()))
+            while waiting and free:
+                living.append(_start(children, out, waiting.popleft(), free.popleft()))
             for one in [one for one in living if one.child.code is not None]:
                 living.remove(one)
+                free.append(one.lane)
+                children.all.remove(one.child)
                 one.feed.close()
                 yield EndedCell(one.living.cell, one.living.seconds, _failure(one.child))
             for one in living:
@@ -156,14 +185,14 @@ def run_cells(cells: Sequence[Cell], out: Path, jobs: int, watch: Watch) -> Gene
             time.sleep(_INTERVAL_S)
 
 
-def _start(children: Children, out: Path, cell: Cell) -> _Started:
+def _start(children: Children, out: Path, cell: Cell, lane: Lane) -> _Started:
     folder, log = run_dir(out, cell), out / LOGS / f"{cell.folder}.log"
     for place in (folder.parent, log.parent):
         place.mkdir(parents=True, exist_ok=True)
     child = children.begin(
         cell.name,
-        "fl-lab",
-        command_line(out, cell),
+        lane.program,
+        lane.words(out, cell),
         log,
         {
             name: value
@@ -171,7 +200,7 @@ def _start(children: Children, out: Path, cell: Cell) -> _Started:
             if not name.startswith("FL_LAB_")
         },
     )
-    return _Started(LivingCell(cell), child, Feed(folder))
+    return _Started(LivingCell(cell), lane, child, Feed(folder))
 
 
 def _failure(child: Child) -> str:

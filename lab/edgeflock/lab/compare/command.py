@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,9 +17,12 @@ from edgeflock.lab.compare import where
 from edgeflock.lab.compare.ticker import product
 from edgeflock.server.config import ServerConfig
 
+if TYPE_CHECKING:
+    from edgeflock.lab.compare.figure_spec import FigureSpec
+    from edgeflock.lab.grid.grid import Grid
+
 _OPTIONS = {
-    "--out": (Path, "DIR", "Where runs and tables lie.  [default: runs/compare-GRID]"),
-    "--jobs": (click.IntRange(min=1), "N", "Cells at a time.  [default: what has a core for every process]"),
+    "--out": (Path, "DIR", "Where runs and tables lie.  [default: runs/COMMAND-GRID]"),
     "--target": (float, "X", "A value to reach, repeatable.  [default: the grid's]"),
     "--baseline": (str, "NAME", "The method, or AXIS=VALUE, to compare with.  [default: the grid's]"),
     "--measure": (
@@ -39,17 +42,45 @@ _OPTIONS = {
     "--track": (str, "NAMES", "Give every run to mlflow, wandb or tensorboard, as fl-lab run --track does."),
 }
 _SEVERAL = ("--target", "--at", "--figure")
+FULL = {"--full": "Print every table, not one screen of them."}
 _FLAGS = {
     "--commands": "Run nothing: print a line for each cell that is not finished, for a queue to run.",
     "--tell": "Run nothing: the tables and pictures of what lies in DIR.",
-    "--full": "Print every table, not one screen of them.",
+    **FULL,
 }
 
 
 def _compare(
+    grid: Path, out: Path | None, jobs: int | None, commands: bool, tell: bool, full: bool, **asked: Any
+) -> int:
+    """Run every cell of a grid and put what came of them side by side.
+
+    Started again it keeps the cells that have finished and goes on with the others.
+    """
+    elsewhere = {str(one.name): asked.pop(str(one.name)) for one in where.parameters()}
+    if (commands or tell) and elsewhere["on"]:
+        raise UsageError("--on ray runs cells, --commands and --tell run none: give one of them")
+    if commands and tell:
+        raise UsageError("--commands prints what is to be run, --tell what came of it: give one of them")
+    out = out or Path("runs") / f"compare-{grid.stem}"
+    table, made, figures = read(grid, said=not commands, **asked)
+    from edgeflock.lab.compare.cells import Here
+    from edgeflock.lab.compare.comparison import Comparison, spare
+
+    with where.place(**elsewhere) as away:
+        signals.on_leaving(signals.interrupt)  # Ray has its own when it is joined
+        at_a_time = jobs or (away.room(made.runs) if away else spare(made.cells))
+        comparison = Comparison(made, out, at_a_time, figures, away or Here())
+        if commands:
+            return _print(comparison.commands(table))
+        if not tell:
+            comparison.run(table)
+    return comparison.tell(full=full)
+
+
+def read(
     grid: Path,
-    out: Path | None,
-    jobs: int | None,
+    *,
     target: tuple[float, ...],
     baseline: str | None,
     measure: str | None,
@@ -58,24 +89,12 @@ def _compare(
     figure: tuple[str, ...],
     data_root: Path | None,
     track: str | None,
-    commands: bool,
-    tell: bool,
-    full: bool,
-    **elsewhere: Any,
-) -> int:
-    """Run every cell of a grid and put what came of them side by side.
-
-    Started again it keeps the cells that have finished and goes on with the others.
-    """
-    if (commands or tell) and elsewhere["on"]:
-        raise UsageError("--on ray runs cells, --commands and --tell run none: give one of them")
-    if commands and tell:
-        raise UsageError("--commands prints what is to be run, --tell what came of it: give one of them")
-    table, out = read_toml(grid), out or Path("runs") / f"compare-{grid.stem}"
-    if not commands and sys.stdout.isatty() and (words := size(table)):
+    said: bool = True,
+) -> tuple[Mapping[str, Any], Grid, Sequence[FigureSpec]]:
+    """Return a grid's table with what was asked for beside it, the grid that this is, and the pictures."""
+    table = read_toml(grid)
+    if said and sys.stdout.isatty() and (words := size(table)):
         click.echo(f"{grid.name}: {words}")
-    from edgeflock.lab.compare.cells import Here
-    from edgeflock.lab.compare.comparison import Comparison, spare
     from edgeflock.lab.compare.figure_spec import read_figures, table_of
     from edgeflock.lab.grid.grid import figure_of, make_grid, read_baseline, read_measure, read_targets
     from edgeflock.lab.grid.grid_toml import with_asked
@@ -101,15 +120,7 @@ def _compare(
         baseline=asked.baseline if baseline is None else read_baseline(baseline, asked.axes, "--baseline"),
         cells=tuple(cell if data_root is None else cell.with_data(data_root) for cell in asked.cells),
     )
-    with where.place(**elsewhere) as away:
-        signals.on_leaving(signals.interrupt)  # Ray has its own when it is joined
-        at_a_time = jobs or (away.room(asked.runs) if away else spare(asked.cells))
-        made = Comparison(asked, out, at_a_time, figures, away or Here())
-        if commands:
-            return _print(made.commands(_placed(table, data_root)))
-        if not tell:
-            made.run(_placed(table, data_root))
-    return made.tell(full=full)
+    return _placed(table, data_root), asked, figures
 
 
 def _print(lines: Sequence[str]) -> int:
@@ -140,18 +151,27 @@ def size(table: Mapping[str, Any]) -> str:
     return "" if any("." in axis for axis in axes) or len(lists) < len(axes) else product({**cases, **lists})
 
 
-def _build() -> click.Command:
+def build(
+    name: str, run: Callable[..., int], own: Sequence[click.Parameter], flags: Mapping[str, str]
+) -> click.Command:
+    """Return a command over a grid: its own options, those of every comparison, and flags."""
     parameters: list[click.Parameter] = [
-        click.Argument(["grid"], type=click.Path(path_type=Path), metavar="GRID.toml")
+        click.Argument(["grid"], type=click.Path(path_type=Path), metavar="GRID.toml"),
+        *own,
     ]
-    for name, (kind, metavar, words) in _OPTIONS.items():
+    for option, (kind, metavar, words) in _OPTIONS.items():
         taken = click.Path(path_type=Path) if kind is Path else kind
         parameters.append(
-            click.Option([name], type=taken, metavar=metavar, help=words, multiple=name in _SEVERAL)
+            click.Option([option], type=taken, metavar=metavar, help=words, multiple=option in _SEVERAL)
         )
-    parameters += where.parameters()
-    parameters += [click.Option([name], is_flag=True, help=words) for name, words in _FLAGS.items()]
-    return click.Command("compare", params=parameters, callback=_compare, help=_compare.__doc__)
+    parameters += [click.Option([option], is_flag=True, help=words) for option, words in flags.items()]
+    return click.Command(name, params=parameters, callback=run, help=run.__doc__)
 
 
-compare = _build()
+_JOBS = click.Option(
+    ["--jobs"],
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Cells at a time.  [default: what has a core for every process]",
+)
+compare = build("compare", _compare, [_JOBS, *where.parameters()], _FLAGS)

@@ -115,7 +115,7 @@ class Comparison:
         tell(found, self.out, width=width, full=full, figures=self.figures)
         failed = [result for result in found.results if result.outcome is None]
         for result in failed:
-            alone = shlex.join(["fl-lab", *command_line(self.out, result.cell)])
+            alone = shlex.join(self.farm.alone(result.cell, self.out))
             word = "failed" if result.cell.folder in self.failures else "no result"
             click.echo(f"{word}: {result.cell.name}: {result.failure}\n  alone: {alone}", err=True)
         return 1 if failed else 0

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_START_S = 4.0  # that the processes of a cell take to start at least, on two idle cores
+_START_S = 1.0  # that the processes of a cell take to start at least, on two idle cores
 
 
 @dataclass(frozen=True)
