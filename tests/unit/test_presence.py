@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from edgeflock.common.verdict import Verdict
 from edgeflock.server.core.effects import Announce, FoldRound, PrepareRound
 from edgeflock.server.core.events import Offline, Online, Ready, ResumedRound, Started, TaskRefused
@@ -74,10 +76,12 @@ def test_the_last_one_to_leave_is_waited_for_the_longest() -> None:
     for name in ("c1", "c2"):
         away(desk, name)
         desk.pass_time(20.0)
-    desk.deliver(3)
-    assert desk.machine.wake_at == 120.0 + 60.0
     away(desk, "c1")  # it has been gone since then
-    assert desk.machine.wake_at == 180.0
+    desk.deliver(3)
+    desk.pass_time(160.0 - desk.now)
+    assert (desk.machine.phase, desk.machine.wake_at) == (Phase.OPEN, 120.0 + 60.0)
+    desk.pass_time(20.0)
+    assert desk.of(FoldRound) == [FoldRound(1, (0, 3))]
 
 
 def test_nobody_is_missed_while_those_who_are_here_are_at_work() -> None:
@@ -231,3 +235,29 @@ def test_a_range_with_extra_members_closes_with_its_most() -> None:
     desk.deliver(*(set(desk.machine.current.cohort) - {0, 1, 2, 3}))
     desk.deliver(4, 5)
     assert desk.of(FoldRound)[-1].counted == (4, 5)
+
+
+def test_what_an_update_costs_does_not_grow_with_who_is_not_here() -> None:
+    """After a start thousands are still on their way, and some deliver as soon as they come."""
+    size = 3000
+    seats = tuple((seat, f"c{seat}") for seat in range(size))
+    desk = Desk(size, min_updates=size // 2)
+    opened = ResumedRound(1, tuple(range(size)))
+    desk.post(Started(desk.now, seats, 0, opened, samples=dict.fromkeys(range(size), 10)))
+    looked = desk.machine.roster.left = Looked(desk.machine.roster.left)
+    for seat, name in seats[:-1]:
+        desk.post(Online(name, desk.now))
+        desk.deliver(seat)
+        assert desk.machine.wake_at
+    assert looked.times < 10 * size
+
+
+class Looked(dict[int, float]):
+    """Counts how many of its keys were looked at."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for key in super().__iter__():
+            self.times += 1
+            yield key

@@ -38,11 +38,13 @@ class RoundMachine:
         everybody = rules.script or opened.last or rules.everybody
         self.size = len(self.cohort) if everybody else min(rules.cohort, len(self.cohort))  # to wait for
         self.least = 0 if opened.last else rules.min_updates  # updates with which it may close
-        # Invariant: received, refused and barred are members; who is in received is in neither of the others.
+        # Invariant: received, refused and barred are members; who is in received is in neither of the others;
+        # owing are all other members.
         self.received: dict[int, bytes] = {}  # digests by seat
         self.refused: set[int] = set()
         self.barred: set[int] = set()  # in quarantine or dismissed, and nothing of theirs is here
         self.dismissed: set[int] = set()  # seats whose clients were dropped or replaced meanwhile
+        self._owing = set(opened.cohort)
         # Invariant: while the round is open, it has a deadline or a shortage, and never both.
         self.deadline: float | None = None
         self.shortage = ""  # extended, and still too few: what is missing
@@ -80,15 +82,14 @@ class RoundMachine:
 
     def waits_for(self, seat: int) -> bool:
         """Whether that client should be working."""
-        if seat in self.received or seat in self.refused or seat in self.barred:
-            return False
-        return self._position.phase is Phase.OPEN and seat in self._members
+        return self._position.phase is Phase.OPEN and seat in self._owing
 
     def receive(self, event: UpdateReceived) -> list[Effect]:
         """Take the update of a member who owes one."""
         if event.round != self.number or not self.waits_for(event.seat):
             return []
         self.received[event.seat] = event.digest
+        self._owing.discard(event.seat)
         return self._answered(event.now)
 
     def refuse(self, event: TaskRefused) -> list[Effect]:
@@ -96,6 +97,7 @@ class RoundMachine:
         if event.round != self.number or not self.waits_for(event.seat):
             return []
         self.refused.add(event.seat)
+        self._owing.discard(event.seat)
         return [Publish((event.seat,)), *self._answered(event.now)]
 
     def offer_again(self, seats: Collection[int]) -> list[Effect]:
@@ -104,6 +106,7 @@ class RoundMachine:
         if self._position.phase is not Phase.OPEN or not again:
             return []
         self.refused -= again
+        self._owing |= again
         return [Publish(tuple(sorted(again)))]
 
     def bar(self, seat: int, now: float) -> list[Effect]:
@@ -111,6 +114,7 @@ class RoundMachine:
         if not self.waits_for(seat):
             return []
         self.barred.add(seat)
+        self._owing.discard(seat)
         return self._answered(now)
 
     def dismiss(self, seat: int, now: float) -> list[Effect]:
@@ -122,14 +126,15 @@ class RoundMachine:
 
     def admit(self, seat: int) -> None:
         """A seat has a client again, who may answer for it."""
-        if self._position.phase is Phase.OPEN:
+        if self._position.phase is Phase.OPEN and seat in self.dismissed:
             self.dismissed.discard(seat)
-            self.barred.discard(seat)
+            self._bar_held()
 
     def _dismiss(self, seats: set[int]) -> None:
         self.dismissed |= seats
         self.barred |= seats
         self.refused -= seats
+        self._owing -= seats
 
     def can_spare(self, seat: int) -> bool:
         """Whether enough can come without that member, as far as that is known."""
@@ -221,11 +226,6 @@ class RoundMachine:
         return ends is not None and ends <= self._roster.now
 
     @property
-    def _owing(self) -> int:
-        """How many have not answered."""
-        return len(self.cohort) - len(self.received) - len(self.refused | self.barred)
-
-    @property
     def wake_at(self) -> float | None:
         """When the round wants a `tick`."""
         times = (self.deadline, self._grace_ends)
@@ -233,12 +233,17 @@ class RoundMachine:
 
     @property
     def _grace_ends(self) -> float | None:
-        """When nobody is waited for any more, if all who are here have answered and they are enough."""
+        """When to look again whether anybody is waited for, if all who are here have answered and they are
+        enough: nobody is once that is over."""
         left = self._roster.left
-        if not self.received or not self.enough or not 0 < self._owing <= len(left):
+        if not self.received or not self.enough or not 0 < len(self._owing) <= len(left):
             return None
-        missing = [seat for seat in left if self.waits_for(seat)]
-        return max(map(self._roster.grace_ends, missing)) if len(missing) == self._owing else None
+        first = self._roster.grace_ends(next(iter(left)))  # who left first; later ones are not looked at
+        if first > self._roster.now and not self._owing.isdisjoint(left):
+            return first
+        if not self._owing <= left.keys():
+            return None
+        return max(map(self._roster.grace_ends, self._owing))
 
     @property
     def spare(self) -> int:
@@ -255,6 +260,7 @@ class RoundMachine:
     def _add(self, members: tuple[int, ...]) -> None:
         self._members |= frozenset(members)
         self.cohort = tuple(sorted(self._members))
+        self._owing |= set(members) - self.received.keys()
 
     def _take_out(self) -> None:
         """Nobody has these seats: what came from them counts as it did when their clients were dropped."""
@@ -267,6 +273,7 @@ class RoundMachine:
     def _bar_held(self) -> None:
         held = self._conduct.held(self.number) & self._members
         self.barred = (held - set(self.received)) | self.dismissed
+        self._owing = set(self._members) - self.received.keys() - self.refused - self.barred
 
     def _names(self, seats: Iterable[int]) -> list[str]:
         return [self._roster.names[seat] for seat in seats]

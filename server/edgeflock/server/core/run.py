@@ -358,9 +358,9 @@ class RunMachine:
     def _changed(self, record: decisions.Dropped | decisions.Placed) -> list[Effect]:
         self.roster.complete_change(record)
         if isinstance(record, decisions.Placed):
-            self.current.admit(record.seat)
             if record.before != record.client_id:
                 self.conduct.forget(record.seat)
+            self.current.admit(record.seat)
         return [*self.announcements(record), Publish(), *self._proceed()]
 
     # -------------------------------------------------------------------------- between two rounds
