@@ -15,6 +15,7 @@ from support.commands import processes_of, run
 from support.processes import until
 from support.ray_nodes import ADDRESS, RayNode, RayNodes, our_own, ray_nodes
 
+pytestmark = pytest.mark.timeout(900)  # nodes start in seconds where there is a core for them
 LONG = 400  # rounds
 ON = f"--on=ray={ADDRESS}"
 GRID = """

@@ -51,8 +51,8 @@ def test_a_disk_on_which_a_journal_is_lost_is_refused_with_the_node(tmp_path: Pa
 
 def test_a_node_that_does_not_see_the_common_directory_says_so(tmp_path: Path) -> None:
     (tmp_path / SIGN).write_text("this")
-    assert probe.answer(Question((), tmp_path, "this")).lacks == ()
-    (said,) = probe.answer(Question((), tmp_path, "that")).lacks
+    assert probe.answer(Question((), tmp_path, sign="this")).lacks == ()
+    (said,) = probe.answer(Question((), tmp_path, sign="that")).lacks
     assert said == f"it does not see {tmp_path}, which --shared-out takes for common"
 
 

@@ -18,7 +18,7 @@ from edgeflock.server.journal.reader import Event
 
 
 def as_before(run_dir: Path, clients: int, **lab: Any) -> LabConfig:
-    asking = SimpleNamespace(run_dir=run_dir, lab=LabConfig(**lab))
+    asking = SimpleNamespace(run_dir=run_dir, lab=LabConfig(**lab), hosts=None)
     return Experiment._as_before(cast(Experiment, asking), clients)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 from edgeflock.lab.becoming import die_with_parent, program
 from edgeflock.lab.nursery import Born, Nursery
@@ -21,12 +22,23 @@ _GONE_S = 5.0  # after SIGKILL
 _POLL_S = 0.02
 
 
+class Remote(Protocol):
+    """A process of another machine, with the words of one of this."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
 @dataclass
 class Child:
     """One started process."""
 
     name: str
-    process: subprocess.Popen[bytes] | Born
+    process: subprocess.Popen[bytes] | Born | Remote
     log: Path
     begin: int  # where this life's lines begin in the log
 
@@ -85,7 +97,7 @@ class Children:
                 begin = file.tell()
                 born = self.nursery.start(command, arguments, file.fileno(), environ)
             if born is not None:
-                return self._take(Child(name, born, log, begin))
+                return self.take(Child(name, born, log, begin))
         return self.start(name, [*program(command), *arguments], log, environ)
 
     def start(self, name: str, arguments: Sequence[str], log: Path, environ: Mapping[str, str]) -> Child:
@@ -101,9 +113,10 @@ class Children:
                 process_group=0,  # Ctrl-C of the terminal reaches only the lab, which then drains them
                 preexec_fn=die_with_parent,  # there is one thread here; covers kill -9 of the lab
             )
-        return self._take(Child(name, process, log, begin))
+        return self.take(Child(name, process, log, begin))
 
-    def _take(self, child: Child) -> Child:
+    def take(self, child: Child) -> Child:
+        """Answer for one that was started, wherever it is."""
         self.all.append(child)
         return child
 

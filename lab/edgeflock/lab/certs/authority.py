@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ec import (
     SECP256R1,
     EllipticCurvePrivateKey,
+    EllipticCurvePublicKey,
     generate_private_key,
 )
 from cryptography.hazmat.primitives.serialization import (
@@ -68,26 +69,46 @@ class Authority:
         """Make the certificate of a device."""
         return self._make(f"client-{client_id}", client_id, ExtendedKeyUsageOID.CLIENT_AUTH, None)
 
+    def vouch(self, request: bytes) -> bytes:
+        """Return a certificate for the clients whose key has signed a request."""
+        asked = x509.load_pem_x509_csr(request)
+        key = asked.public_key()
+        if not asked.is_signature_valid or not isinstance(key, EllipticCurvePublicKey):
+            raise UsageError("a request for a certificate is not signed by its own key")
+        name = str(asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+        names = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        made = self._signed(key, name, ExtendedKeyUsageOID.CLIENT_AUTH, names)
+        return made.public_bytes(Encoding.PEM)
+
     def _make(
         self, file: str, name: str, use: x509.ObjectIdentifier, san: x509.SubjectAlternativeName | None
     ) -> Made:
         key = generate_private_key(SECP256R1())
+        made = self._signed(key.public_key(), name, use, san)
+        pair = Made(self._folder / f"{file}.pem", self._folder / f"{file}-key.pem", made.not_valid_after_utc)
+        _write(pair, made, key)
+        return pair
+
+    def _signed(
+        self,
+        key: EllipticCurvePublicKey,
+        name: str,
+        use: x509.ObjectIdentifier,
+        san: x509.SubjectAlternativeName | None,
+    ) -> x509.Certificate:
         builder = _begun(name, self._root.subject, key, self._valid, authority=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = builder.add_extension(issuer, critical=False)
         if san is not None:
             builder = builder.add_extension(san, critical=False)
-        made = builder.sign(self._key, hashes.SHA256())
-        pair = Made(self._folder / f"{file}.pem", self._folder / f"{file}-key.pem", made.not_valid_after_utc)
-        _write(pair, made, key)
-        return pair
+        return builder.sign(self._key, hashes.SHA256())
 
 
 def _make_root(folder: Path) -> None:
     key = generate_private_key(SECP256R1())
     name = f"edgeflock authority {secrets.token_hex(4)}"  # no two are taken for each other
-    builder = _begun(name, _named(name), key, _ROOT, authority=True)
+    builder = _begun(name, _named(name), key.public_key(), _ROOT, authority=True)
     root = builder.sign(key, hashes.SHA256())
     _write(Made(folder / "ca.pem", folder / "ca-key.pem", root.not_valid_after_utc), root, key)
 
@@ -107,19 +128,19 @@ def _read_root(folder: Path) -> tuple[x509.Certificate, EllipticCurvePrivateKey]
 
 
 def _begun(
-    name: str, issuer: x509.Name, key: EllipticCurvePrivateKey, valid: timedelta, *, authority: bool
+    name: str, issuer: x509.Name, key: EllipticCurvePublicKey, valid: timedelta, *, authority: bool
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(_named(name))
         .issuer_name(issuer)
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _EARLIER)
         .not_valid_after(now + valid)
         .add_extension(x509.BasicConstraints(authority, 0 if authority else None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 
 

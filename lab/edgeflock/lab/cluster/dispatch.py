@@ -11,7 +11,7 @@ from typing import Any
 
 from edgeflock.lab.cluster.board import Board, Notice
 from edgeflock.lab.cluster.errand import Errand, Homecoming, carry, clear
-from edgeflock.lab.cluster.joining import Cluster, last_line
+from edgeflock.lab.cluster.joining import Cluster, last_line, teller
 
 _ATTEMPTS = 5
 _INTERVAL_S = 0.5
@@ -74,6 +74,9 @@ class Dispatch:
                 for reference in done:
                     if (home := self._take(reference)) is not None:
                         yield home
+                for reference in self._stranded(entries):
+                    if (home := self._again(self.sent.pop(reference), "its node hangs")) is not None:
+                        yield home
                 watch({sent.errand.key: entries[sent.errand.key] for sent in self._begun(entries)})
         finally:
             self._call_back()
@@ -104,16 +107,31 @@ class Dispatch:
         except ray.exceptions.RayTaskError as error:  # it was done there, and failed
             return self._failed(one, last_line(error))
         except ray.exceptions.RayError as error:
-            if one.tries == _ATTEMPTS:
-                return self._failed(one, f"lost {_ATTEMPTS} times, the last time by: {last_line(error)}")
-            self.say(f"{one.errand.name} is lost with its node and begins again on another one")
-            one.tries += 1
-            self.waiting.appendleft(one)
-            return None
+            return self._again(one, last_line(error))
         assert isinstance(home, Homecoming)
         if home.digest:
             self.digests.setdefault(home.key, (home.digest, home.node))
         return home
+
+    def _stranded(self, entries: Mapping[str, Notice]) -> list[Any]:
+        """Return the errands whose node is gone though nobody has said that they are lost."""
+        alive = self.cluster.alive()
+        return [
+            reference
+            for reference, sent in self.sent.items()
+            if (entry := entries.get(sent.errand.key)) is not None
+            and entry.sent == sent.errand.sent
+            and entry.node not in alive
+        ]
+
+    def _again(self, one: _Sent, why: str) -> Homecoming | None:
+        """Send an errand again that is lost; return that it has failed if it was lost too often."""
+        if one.tries == _ATTEMPTS:
+            return self._failed(one, f"lost {_ATTEMPTS} times, the last time: {why}")
+        self.say(f"{one.errand.name} is lost with its node and begins again on another one")
+        one.tries += 1
+        self.waiting.appendleft(one)
+        return None
 
     def _failed(self, one: _Sent, failure: str) -> Homecoming:
         return Homecoming(one.errand.key, one.errand.group, one.errand.sent, "", "", 0.0, failure)
@@ -153,25 +171,13 @@ class Dispatch:
 def _carry(errand: Errand, board: Any) -> Homecoming:
     """Carry out an errand as a task: what it says goes to the board, and nobody waits for the board."""
     import ray
-    from ray.exceptions import RayError
 
-    node, wanted = ray.get_runtime_context().get_node_id()[:8], True
-    asked: list[Any] = []
-
-    def tell(round: int) -> bool:
-        nonlocal wanted
-        if asked and ray.wait(asked, timeout=0)[0]:
-            with suppress(RayError):
-                wanted = bool(ray.get(asked[0]))
-            asked.clear()
-        if not asked:
-            asked.append(board.tell.remote(errand.key, errand.sent, round, node))
-        return wanted
+    node = ray.get_runtime_context().get_node_id()
 
     def made(digest: str) -> None:
-        board.made.remote(errand.key, errand.sent, digest, node)
+        board.made.remote(errand.key, errand.sent, digest, node[:8])
 
-    return replace(carry(errand, tell, made), node_id=ray.get_runtime_context().get_node_id())
+    return replace(carry(errand, teller(board, errand.key, errand.sent), made), node_id=node)
 
 
 def _forget(group: str, key: str) -> None:

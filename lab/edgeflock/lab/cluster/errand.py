@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import socket
 import stat
 import tempfile
 import time
@@ -75,6 +76,11 @@ class Homecoming:
     node_id: str = ""  # as the cluster has it
 
 
+def group_of(folder: Path) -> str:
+    """Return a name for what belongs to a folder of this machine, and to no other one."""
+    return hashlib.sha256(f"{socket.gethostname()}:{folder.absolute()}".encode()).hexdigest()[:16]
+
+
 def own_place(group: str) -> Path:
     """Return where a node keeps the runs of a group, on its own disk, for this user alone."""
     return _of_user() / group
@@ -84,7 +90,7 @@ def _of_user() -> Path:
     return Path(tempfile.gettempdir(), f"edgeflock-{os.getuid()}")
 
 
-def _make_own() -> None:
+def make_own() -> None:
     """Make this user's folder among those of all; one that somebody else has laid there is refused."""
     place = _of_user()
     place.mkdir(mode=0o700, exist_ok=True)
@@ -113,13 +119,13 @@ def carry(errand: Errand, tell: Callable[[int], bool], made: Callable[[str], Non
         return _home(errand, here, begin, "; ".join(differ))
     folder, log = errand.folder, errand.log
     if not errand.shared:
-        _make_own()
+        make_own()
     for place in (folder, log.parent):
         place.mkdir(parents=True, exist_ok=True)
     _claim(errand)
-    with Children(patience_s=errand.patience_s) as children, _standing(errand.typed_in):
+    with Children(patience_s=errand.patience_s) as children, standing(errand.typed_in):
         command = [*program("fl-lab"), *errand.arguments, f"--run-dir={folder}"]
-        child = children.start(errand.name, command, log, _environment(errand.environ))
+        child = children.start(errand.name, command, log, environment(errand.environ))
         wanted = _watch(child, errand, tell)
     if not wanted:
         return _home(errand, here, begin, "a later attempt has taken its place")
@@ -162,7 +168,7 @@ def _is_older(errand: Errand) -> bool:
     return said.isdigit() and int(said) > errand.sent
 
 
-def _environment(given: Mapping[str, str]) -> dict[str, str]:
+def environment(given: Mapping[str, str]) -> dict[str, str]:
     """Return what the run is to see: no options of servers, nothing of Ray's, no token."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("FL_", "RAY_"))}
     own.pop("OMP_NUM_THREADS", None)  # Ray sets it
@@ -179,7 +185,7 @@ def taken_along() -> dict[str, str]:
 
 
 @contextmanager
-def _standing(folder: str) -> Iterator[None]:
+def standing(folder: str) -> Iterator[None]:
     """Stand where the command was typed, if there is such a folder here."""
     if not Path(folder).is_dir():
         yield

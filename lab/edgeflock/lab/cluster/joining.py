@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import pickle
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from edgeflock.common.command import extras
@@ -17,6 +18,7 @@ from edgeflock.lab.cluster.head import Head, find
 from edgeflock.lab.cluster.probe import NodeFound, Question
 
 _PROBE_S = 120.0
+_LOOK_EVERY_S = 2.0
 _NOT_HERE = "edgeflock is missing there: install the same version on every node"
 
 
@@ -41,6 +43,8 @@ class Cluster:
     ray: Any
     head: Head
     here: Facts
+    _living: set[str] = field(default_factory=set)
+    _asked_next: list[float] = field(default_factory=lambda: [0.0])
 
     def nodes(self) -> list[Node]:
         return [
@@ -49,6 +53,18 @@ class Cluster:
             if one["Alive"]
         ]
 
+    def alive(self) -> set[str]:
+        """Return the nodes that the head takes for alive, as it said last: it is asked now and then.
+
+        Of a node that hangs Ray reports no task as lost as long as the task's process answers, though what
+        comes of it cannot be fetched any more.
+        """
+        if time.monotonic() >= self._asked_next[0]:
+            self._asked_next[0] = time.monotonic() + _LOOK_EVERY_S
+            self._living.clear()
+            self._living.update(node.id for node in self.nodes())
+        return self._living
+
     def on(self, node: str) -> Any:
         """Return how a task says that it is for that node and no other."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -56,7 +72,16 @@ class Cluster:
         return NodeAffinitySchedulingStrategy(node, soft=False)
 
     def here_only(self) -> Any:
-        return self.on(self.ray.get_runtime_context().get_node_id())
+        return self.on(self._own)
+
+    @property
+    def _own(self) -> str:
+        return str(self.ray.get_runtime_context().get_node_id())
+
+    @property
+    def address(self) -> str:
+        """Where other nodes reach this machine."""
+        return next(node.address for node in self.nodes() if node.id == self._own)
 
     def probe(self, question: Question) -> list[NodeFound]:
         """Ask every node; one that goes meanwhile is left out. Raises UsageError with a sentence."""
@@ -87,6 +112,30 @@ class Cluster:
 def last_line(error: BaseException) -> str:
     """Return what an error of Ray says, without the trace of another process."""
     return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), repr(error))
+
+
+def teller(board: Any, key: str, sent: int) -> Callable[[int], bool]:
+    """Return how a task tells a board how far it is, and hears whether it is still wanted.
+
+    Nobody waits for the board: the answer is that to a question of before.
+    """
+    import ray
+    from ray.exceptions import RayError
+
+    node, wanted = ray.get_runtime_context().get_node_id(), True
+    asked: list[Any] = []
+
+    def tell(round: int) -> bool:
+        nonlocal wanted
+        if asked and ray.wait(asked, timeout=0)[0]:
+            with suppress(RayError):
+                wanted = bool(ray.get(asked[0]))
+            asked.clear()
+        if not asked:
+            asked.append(board.tell.remote(key, sent, round, node))
+        return wanted
+
+    return tell
 
 
 def _asking() -> Callable[[bytes], Any]:

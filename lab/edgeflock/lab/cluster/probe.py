@@ -22,6 +22,7 @@ class Question:
 
     data: tuple[Data, ...]
     place: Path  # where runs would lie
+    journal: bool = True  # whether one is kept there
     sign: str = ""  # what stands in PLACE/sign if all nodes see the same folder; empty: each has its own
 
 
@@ -37,7 +38,7 @@ class NodeFound:
 def answer(question: Question) -> NodeFound:
     """Look at this machine."""
     lacks = [words for spec, root in question.data if (words := _missing(spec, root))]
-    if words := mounts.why_not(question.place):
+    if question.journal and (words := mounts.why_not(question.place)):
         lacks.append(words)
     if question.sign and not _sees(question):
         lacks.append(f"it does not see {question.place}, which --shared-out takes for common")

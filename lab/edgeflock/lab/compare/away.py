@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
-import socket
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -16,7 +14,7 @@ from edgeflock.common.command.settings_file import value_text
 from edgeflock.lab.cluster import parcel, probe
 from edgeflock.lab.cluster.board import Notice
 from edgeflock.lab.cluster.dispatch import Dispatch, Need
-from edgeflock.lab.cluster.errand import Errand, Homecoming, own_place, taken_along
+from edgeflock.lab.cluster.errand import Errand, Homecoming, group_of, own_place, taken_along
 from edgeflock.lab.cluster.joining import Cluster, slots
 from edgeflock.lab.cluster.probe import SIGN, Question
 from edgeflock.lab.compare.cells import (
@@ -69,13 +67,13 @@ class Away:
 
     def require(self, cells: Sequence[Cell], out: Path) -> None:
         sign = secrets.token_hex(8) if self.shared else ""
-        place = out.absolute() if self.shared else own_place(_group(out))
+        place = out.absolute() if self.shared else own_place(group_of(out))
         data = tuple(sorted(data_of([cell.anywhere() for cell in cells]), key=str))
         if self.shared:
             out.mkdir(parents=True, exist_ok=True)
             write_small(out / SIGN, sign)
         try:
-            found = self.cluster.probe(Question(data, place, sign))
+            found = self.cluster.probe(Question(data, place, sign=sign))
         finally:
             remove_small(out / SIGN)
         for words in probe.judge(self.cluster.here, found):
@@ -108,7 +106,7 @@ class Away:
             name=cell.name,
             arguments=tuple(anywhere(cell.anywhere())),
             shared=str(out.absolute()) if self.shared else "",
-            group=_group(out),
+            group=group_of(out),
             typed_in=str(Path.cwd()),
             environ=taken_along(),
             patience_s=cell.config.drain_timeout + GRACE_S,
@@ -124,8 +122,3 @@ class Away:
             (out / LOGS / f"{cell.folder}.log").write_bytes(home.log)
         if home.node and folder.is_dir():
             write_small(folder / HOST, f"node = {value_text(home.node)}\ncpu = {value_text(home.cpu)}\n")
-
-
-def _group(out: Path) -> str:
-    """Return a name for the errands of a comparison: others of other machines have other ones."""
-    return hashlib.sha256(f"{socket.gethostname()}:{out.absolute()}".encode()).hexdigest()[:16]

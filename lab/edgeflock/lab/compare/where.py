@@ -10,11 +10,11 @@ import click
 
 from edgeflock.common.command.kinds import size
 from edgeflock.common.errors import BadValue, UsageError
+from edgeflock.lab.cluster.asked import read_on
 
 if TYPE_CHECKING:
     from edgeflock.lab.compare.away import Away
 
-_RAY = "ray"
 _OPTIONS: dict[str, tuple[Any, str, str]] = {
     "--on": (str, "ray[=HOST:PORT]", "Run the cells on the machines of a Ray cluster.  [default: here]"),
     "--cell-cpus": (
@@ -63,9 +63,7 @@ def place(
         _refuse({"--shared-out": shared_out, "--insecure": insecure})
         yield None
         return
-    name, equals, address = on.partition("=")
-    if name != _RAY or (equals and not address):
-        raise BadValue("--on", on, "ray, or ray=HOST:PORT")
+    address = read_on(on)
     memory = _bytes(cell_memory) if cell_memory else 0
     from edgeflock.lab.cluster.joining import joined
     from edgeflock.lab.compare.away import Away, CellSize

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import click
+
 from edgeflock.common.command import flags
+from edgeflock.common.errors import UsageError
+from edgeflock.lab.cluster.asked import read_on
 from edgeflock.lab.nursery import Nursery
 from edgeflock.lab.run.config import LabConfig
 from edgeflock.server.config import ServerConfig
@@ -32,11 +37,44 @@ _GUIDE = flags.Guide(
 )
 
 
-def _run(given: Mapping[str, Any], lab: Mapping[str, Any]) -> int:
+def _run(given: Mapping[str, Any], lab: Mapping[str, Any], on: str | None, state_root: Path | None) -> int:
+    if state_root and not on:
+        raise UsageError("--state-root is for a cluster: give --on ray, too")
+    if on is not None:
+        return _on_cluster(given, lab, read_on(on), state_root)
     nursery = Nursery.open("fl-client")  # it imports while we look at what is asked
     from edgeflock.lab.run.experiment import run
 
     return run(given, lab, nursery)
 
 
-command = flags.command("fl-lab run", _HELP, {ServerConfig: "FL_SERVER", LabConfig: "FL_LAB"}, _run, _GUIDE)
+def _on_cluster(
+    given: Mapping[str, Any], lab: Mapping[str, Any], address: str, state_root: Path | None
+) -> int:
+    from edgeflock.lab.cluster.joining import joined
+    from edgeflock.lab.run.experiment import run
+    from edgeflock.lab.run.far import Far
+
+    with joined(address, bool(given.get("insecure"))) as cluster:
+        return run(given, lab, Nursery.open("fl-server"), Far(cluster, state_root and state_root.absolute()))
+
+
+_OTHERS = "On other machines"
+_CLUSTER = (
+    flags.GroupedOption(
+        ["--on"],
+        group=_OTHERS,
+        metavar="ray[=HOST:PORT]",
+        help="hold the clients on the machines of a Ray cluster, the server on this one  [default: all here]",
+    ),
+    flags.GroupedOption(
+        ["--state-root"],
+        group=_OTHERS,
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="on ray: a folder that all nodes see, for the state of clients  [default: each node's disk]",
+    ),
+)
+command = flags.command(
+    "fl-lab run", _HELP, {ServerConfig: "FL_SERVER", LabConfig: "FL_LAB"}, _run, _GUIDE, _CLUSTER
+)

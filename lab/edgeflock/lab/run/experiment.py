@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -33,7 +34,12 @@ from edgeflock.server.files.run_toml import from_toml
 from edgeflock.server.journal.reader import Feed
 from edgeflock.server.web.standing import stay
 
+if TYPE_CHECKING:
+    from edgeflock.lab.cluster.hosts import Hosts
+    from edgeflock.lab.run.far import Far
+
 _INTERVAL_S = 0.1
+TLS = "tls"  # in the run directory: the authority of a run whose clients are on other machines
 UNTOLD = ("client_joined", "client_left")  # they are processes of our own
 _LAST_WORDS_S = 3.0  # of a server whose clients have heard that the run failed
 
@@ -47,8 +53,16 @@ class ChildFailed(EdgeflockError):
         self.exit_code = 2 if refused else 1
 
 
-def run(given: Mapping[str, Any], lab: Mapping[str, Any], nursery: Nursery | None = None) -> int:
-    """Hold the run that was asked for, in view of people; return the exit code."""
+def run(
+    given: Mapping[str, Any],
+    lab: Mapping[str, Any],
+    nursery: Nursery | None = None,
+    far: Far | None = None,
+) -> int:
+    """Hold the run that was asked for, in view of people; return the exit code.
+
+    Its clients are on other machines if such are given.
+    """
     run_dir = given.get("run_dir") or default_run_dir(given.get("method", "fedavg"))
     rundir.require_place(run_dir)
     experiment = LabConfig(**lab)
@@ -59,7 +73,8 @@ def run(given: Mapping[str, Any], lab: Mapping[str, Any], nursery: Nursery | Non
     terminal = Terminal(sys.stdout)
     try:
         with Children(nursery=nursery) as children, closing(Display(terminal, UNTOLD)) as shown:
-            _to_the_end(Experiment(run_dir, given, experiment, children, shown))
+            hosts = far.hosts(run_dir, given, experiment, shown) if far else None
+            _to_the_end(Experiment(run_dir, given, experiment, children, shown, hosts))
     except KeyboardInterrupt:
         click.echo(f"interrupted: {_again(run_dir)} goes on with it", err=True)
         raise
@@ -115,8 +130,9 @@ def _to_the_end(experiment: Experiment) -> None:
 
 def forget_if_empty(run_dir: Path, ours: Sequence[Path]) -> None:
     """Remove what a refused server has left without a run in it, the directories that we made too."""
-    log = run_dir / "logs" / "server.jsonl"
-    if [path for path in run_dir.rglob("*") if not path.is_dir()] == [log]:
+    log, tls = run_dir / "logs" / "server.jsonl", run_dir / TLS
+    if [path for path in run_dir.rglob("*") if not (path.is_dir() or path.parent == tls)] == [log]:
+        shutil.rmtree(tls, ignore_errors=True)
         log.unlink()
         log.parent.rmdir()
         with suppress(OSError):  # there are other folders in it
@@ -133,6 +149,7 @@ class Experiment:
     lab: LabConfig
     children: Children
     shown: Display
+    hosts: Hosts | None = None  # other machines, where the clients are
 
     def config(self) -> ServerConfig:
         """Return the run's configuration, once the server has written it."""
@@ -141,7 +158,8 @@ class Experiment:
     def start_server(self) -> Child:
         """Start the server and wait until it listens; raises ChildFailed if it never does."""
         (self.run_dir / "logs").mkdir(parents=True, exist_ok=True)
-        asked = {"listen": "127.0.0.1:0", **self.given, "run_dir": self.run_dir, "log_format": "json"}
+        listen = self.hosts.listening(self.run_dir / TLS) if self.hosts else {"listen": "127.0.0.1:0"}
+        asked = {**listen, **self.given, "run_dir": self.run_dir, "log_format": "json"}
         before = _stamp(self.run_dir / "address")
         self.shown.wait("fl-server starts")
         server = self.children.begin(
@@ -167,7 +185,7 @@ class Experiment:
             return
         config = self.config()
         self.children.patience_s = max(self.children.patience_s, config.drain_timeout + 5)
-        if config.tls_cert is not None and not config.central:
+        if config.tls_cert is not None and not config.central and not self.hosts:
             raise UsageError(f"{self.run_dir} talks TLS with devices: fl-server --run-dir goes on with it")
         lab = self._as_before(config.clients)
         remember(self.run_dir, lab)
@@ -180,17 +198,15 @@ class Experiment:
         """Start that client process, for the first time or again on the state that it has left."""
         config, lab = self.config(), recall(self.run_dir) or LabConfig()
         ids = split(config.clients, lab.processes or usual(config.clients))[number]
-        target = dialled((self.run_dir / "address").read_text("utf-8").strip())
-        arguments = [
-            f"--server={target}",
-            f"--ids={','.join(ids)}",
-            f"--state-dir={self.run_dir / CLIENTS / str(number)}",
-            "--log-format=json",
-            *self._shared(config, lab),
-        ]
-        log = self.run_dir / "logs" / f"client-{number}.jsonl"
+        address = (self.run_dir / "address").read_text("utf-8").strip()
+        name, log = f"fl-client {_span(ids)}", self.run_dir / "logs" / f"client-{number}.jsonl"
+        arguments = [f"--ids={','.join(ids)}", "--log-format=json", *self._shared(config, lab)]
+        if self.hosts is not None:
+            there = (f"--server={self.hosts.dialled(address)}", *arguments)
+            return self.children.take(self.hosts.begin(number, ids, name, there, log))
+        here = (f"--server={dialled(address)}", f"--state-dir={self.run_dir / CLIENTS / str(number)}")
         environ = environment_without("FL_SERVER_")
-        return self.children.begin(f"fl-client {_span(ids)}", "fl-client", arguments, log, environ)
+        return self.children.begin(name, "fl-client", [*here, *arguments], log, environ)
 
     def _shared(self, config: ServerConfig, lab: LabConfig) -> list[str]:
         """Return the flags that every client gets of the run's."""
@@ -219,8 +235,9 @@ class Experiment:
         if data and not is_reference(data):
             data = str(Path(data).absolute())
         share = before.hold_out if self.lab.hold_out is None else self.lab.hold_out
+        room = min(clients, self.hosts.room()) if self.hosts else usual(clients)
         return LabConfig(
-            processes=before.processes or asked or usual(clients),
+            processes=before.processes or asked or room,
             client_data=data or before.client_data,
             hold_out=share,
         )
