@@ -31,9 +31,10 @@ processes = 1
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayNodes]:
-    """A head on which nothing runs, and a node."""
+    """A head on which nothing runs, and two nodes."""
     with ray_nodes() as made:
         made.start(0)
+        made.start(2)
         made.start(2)
         yield made
 
@@ -100,7 +101,6 @@ def test_cells_of_a_node_that_dies_are_run_elsewhere_to_the_same_model(
     cluster: RayNodes, here: list[str], tmp_path: Path
 ) -> None:
     path, out = grid(tmp_path, LONG), tmp_path / "out"
-    cluster.start(2)
     going = cluster.command("compare", path, f"--out={out}", ON, "--cell-cpus=2")
     node = holding(cluster, 10)
     node.kill()

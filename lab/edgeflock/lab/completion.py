@@ -7,7 +7,12 @@ import importlib
 import click
 from click.shell_completion import get_completion_class
 
-_COMMANDS = ("fl-server", "fl-client", "fl-gate", "fl-lab")
+_COMMANDS = {
+    "fl-server": "edgeflock.server.cli",
+    "fl-client": "edgeflock.client.cli",
+    "fl-gate": "edgeflock.server.gate.cli",
+    "fl-lab": "edgeflock.lab.cli",
+}
 _LINES = {
     "bash": 'eval "$(fl-lab completion bash)"     in ~/.bashrc',
     "zsh": 'eval "$(fl-lab completion zsh)"      in ~/.zshrc, behind compinit',
@@ -23,7 +28,7 @@ def completion(shell: str) -> None:
     """Print what makes SHELL complete fl-server, fl-client and fl-lab."""
     kind = get_completion_class(shell)
     assert kind is not None
-    for name in _COMMANDS:
-        module = importlib.import_module(f"edgeflock.{name.removeprefix('fl-')}.cli")
+    for name, place in _COMMANDS.items():
+        module = importlib.import_module(place)
         command = module.group if name == "fl-lab" else module.build()
         click.echo(kind(command, {}, name, f"_{name.upper().replace('-', '_')}_COMPLETE").source())
