@@ -27,18 +27,24 @@ from edgeflock.server.start.resolve import resolve
 from support.federation import Federation
 
 
+def forget_installed() -> None:
+    """Look at the installed packages again when they are next asked for."""
+    installed.cache_clear()
+    loading._points.cache_clear()
+
+
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of installed packages, which is forgotten afterwards with all that was imported from it."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(loading, "_allowed", set())
-    installed.cache_clear()
+    forget_installed()
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
         if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
             del sys.modules[name]
-    installed.cache_clear()
+    forget_installed()
 
 
 def install(site: Path, package: str, point: str, code: str, group: str = "edgeflock.methods") -> None:
@@ -48,7 +54,7 @@ def install(site: Path, package: str, point: str, code: str, group: str = "edgef
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
     (info / "entry_points.txt").write_text(f"[{group}]\n{point}\n")
-    installed.cache_clear()
+    forget_installed()
 
 
 @pytest.mark.parametrize(
