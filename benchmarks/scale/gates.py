@@ -30,7 +30,8 @@ class Gated:
     """One run."""
 
     rounds_s: list[float]
-    server_ms: float  # CPU of server and gates, for each client and round
+    coordinator_ms: float  # CPU of the server, for each client and round
+    server_ms: float  # with its gates
     clients_ms: float
     peak_mib: float  # of server and gates together
     digest: str
@@ -53,7 +54,13 @@ def measure(asked: Asked, folder: Path) -> Iterator[Found]:
         alone = alone or run
         same = run.digest == alone.digest
         usual, longest = statistics.median(run.rounds_s), max(run.rounds_s)
-        cells = (run.server_ms, run.clients_ms, run.peak_mib, "the same" if same else "another")
+        cells = (
+            run.coordinator_ms,
+            run.server_ms,
+            run.clients_ms,
+            run.peak_mib,
+            "the same" if same else "another",
+        )
         yield Row((name, usual, longest - usual, *cells))
         yield Held(f"the model with {name} is that of one process", float(same), "1", same)
         if gates and not kills:
@@ -66,7 +73,7 @@ def _run(fleet: Fleet, folder: Path, limit_s: float, *, kills: bool) -> Gated:
     folder.mkdir(parents=True)
     flags, hosts = fleet.flags(folder)
     run, log = folder / "run", folder / "log"
-    seen, others, killed = Processes(), Processes(), not kills
+    alone, seen, others, killed = Processes(), Processes(), Processes(), not kills
     with Children() as children:
         given = ["--run-dir", str(run), "--listen", "127.0.0.1:0", *flags]
         server = children.start("fl-server", [*program("fl-server"), *given], log, environment())
@@ -80,13 +87,14 @@ def _run(fleet: Fleet, folder: Path, limit_s: float, *, kills: bool) -> Gated:
         end = time.monotonic() + limit_s
         while server.code is None and time.monotonic() < end:
             children.check()
+            alone.look(root, alone=True)
             seen.look(root)
             others.look(*theirs)
             if not killed and _done(folder) >= _KILLED_AFTER:
                 killed = _kill_one(root)
             time.sleep(SAMPLE_S)
         children.finish(_START_S if server.code is not None else 0.0)
-    return _figures(fleet, folder, seen, others)
+    return _figures(fleet, folder, alone, seen, others)
 
 
 def _done(folder: Path) -> int:
@@ -100,13 +108,14 @@ def _kill_one(root: psutil.Process) -> bool:
     return True
 
 
-def _figures(fleet: Fleet, folder: Path, seen: Processes, others: Processes) -> Gated:
+def _figures(fleet: Fleet, folder: Path, alone: Processes, seen: Processes, others: Processes) -> Gated:
     at = [commit.at for commit in commits(journal(folder))[_SKIP:]]
     parts = fleet.clients * (len(at) - 1)
     server = seen.used(at[0], at[-1])
     model = (folder / "run" / "model.safetensors").read_bytes()
     return Gated(
         rounds_s=[end - begin for begin, end in pairwise(at)],
+        coordinator_ms=1e3 * alone.used(at[0], at[-1]) / parts,
         server_ms=1e3 * server / parts,
         clients_ms=1e3 * others.used(at[0], at[-1]) / parts,
         peak_mib=seen.peak_rss / MIB,
@@ -120,7 +129,8 @@ FAMILY = Family(
         "clients by way of",
         "round, s",
         "the longest round, s more",
-        "CPU of server and gates per client and round, ms",
+        "the server's CPU per client and round, ms",
+        "with the gates', ms",
         "clients' CPU, ms",
         "server and gates at most, MiB",
         "model",

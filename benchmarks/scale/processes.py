@@ -20,9 +20,10 @@ class Processes:
     )  # seconds since the epoch, CPU of all so far
     peak_rss: int = 0
 
-    def look(self, *roots: psutil.Process) -> None:
+    def look(self, *roots: psutil.Process, alone: bool = False) -> None:
+        """Look at these, and unless they are meant alone at all that they have started."""
         rss = 0
-        for process in (one for root in roots for one in with_children(root)):
+        for process in roots if alone else (one for root in roots for one in with_children(root)):
             try:
                 used, held = process.cpu_times(), process.memory_info().rss
             except psutil.Error:  # it has just ended: what it has used stays
