@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -288,6 +289,11 @@ def test_a_run_without_data_on_the_server_is_exported_too(
     export(run_dir, "--out", tmp_path / "m.pt2")
     assert "at most 0.0e+00 on 64 samples of random numbers, as the server has no" in capsys.readouterr().out
     assert "--format int8 needs the ranges of real samples" in refusal(run_dir, "--format", "int8")
+    np.savez(tmp_path / "own.npz", x=test.x[:80].numpy(), y=test.y[:80].numpy())
+    export(run_dir, "--out", tmp_path / "m.int8", "--samples", tmp_path / "own.npz")
+    said = capsys.readouterr().out
+    assert f"on 64 samples of {tmp_path}/own.npz" in said
+    assert "of 16 other test samples" in said
 
 
 def test_a_method_without_a_global_model_is_refused(tmp_path: Path) -> None:

@@ -119,12 +119,22 @@ def test_a_run_on_data_of_its_clients_goes_on_without_their_being_named_again(tm
 
 
 def test_a_client_that_fails_ends_the_run_with_its_sentence(tmp_path: Path) -> None:
-    done = lab(f"--run-dir={tmp_path / 'run'}", f"--client-data={tmp_path}/none-{{index}}.npz")
-    assert done.returncode == 2
+    done = lab(f"--run-dir={tmp_path / 'runs' / 'run'}", f"--client-data={tmp_path}/none-{{index}}.npz")
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
     assert done.stderr.startswith("fl-lab: error: --data ")
     assert "none-" in done.stderr
     assert done.stderr.endswith("does not exist\n")
     assert processes_of(tmp_path) == []
+
+
+def test_data_that_the_run_does_not_take_leave_no_directory_and_no_way_to_go_on(tmp_path: Path) -> None:
+    for index in range(3):
+        np.savez(tmp_path / f"d{index}.npz", x=np.ones((9, 5 + index), np.float32), y=np.arange(9) % 3)
+    flags = (f"--eval-data={tmp_path}/d0.npz", f"--client-data={tmp_path}/d{{index}}.npz")
+    done = lab(f"--run-dir={tmp_path / 'run'}", *flags)
+    assert (done.returncode, (tmp_path / "run").exists()) == (2, False)
+    assert re.match(r"fl-lab: error: fl-client c[12]: your samples have shape", done.stderr)
+    assert "to go on" not in done.stderr
 
 
 def test_what_the_server_refuses_leaves_no_directory(tmp_path: Path) -> None:

@@ -19,6 +19,17 @@ WISHES = {"off": (), "local": (LOCAL,), "both": (LOCAL, POOLED)}  # what an oper
 Sums = Mapping[str, Sequence[float]]  # what adds up over batches, devices and rounds, by name
 
 
+_SHORT = {"auc", "iou", "mae", "rmse"}  # names that are letters of others
+
+
+def headed(text: str) -> str:
+    """Return a heading with a capital, of some metrics with more; a symbol stays as it is."""
+    first, space, rest = text.partition(" ")
+    if first in _SHORT:
+        return first.upper() + space + rest
+    return text[:1].upper() + text[1:] if text[:1].isascii() else text
+
+
 @dataclass(frozen=True)
 class Metric:
     """A number that says how good a model is: its name, which way is better, and whether it is a share."""

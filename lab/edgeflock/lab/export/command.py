@@ -29,7 +29,13 @@ SUFFIXES = {
     "executorch": ".pte",
 }
 _NEEDS = {"onnx": ONNX, "executorch": EXECUTORCH}
-_OF_A_MODEL = {"which": "--which", "kind": "--format", "out": "--out", "data_root": "--data-root"}
+_OF_A_MODEL = {
+    "which": "--which",
+    "kind": "--format",
+    "out": "--out",
+    "data_root": "--data-root",
+    "samples": "--samples",
+}
 
 
 @click.command()
@@ -62,6 +68,13 @@ _OF_A_MODEL = {"which": "--which", "kind": "--format", "out": "--out", "data_roo
     help="Folder with data sets, if it is not where the run had it; test samples check the file.",
 )
 @click.option(
+    "--samples",
+    type=click.Path(path_type=Path),
+    metavar="SOURCE",
+    help="Samples that check the file, and give int8 its ranges, in place of the server's test samples: an "
+    ".npz, a table, a folder, as for fl-client --data.",
+)
+@click.option(
     "--ledger",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -76,6 +89,7 @@ def export(
     kind: str | None,
     out: Path | None,
     data_root: Path | None,
+    samples: Path | None,
     ledger: Path | None,
 ) -> int:
     """Write a model of the run directory RUN for other programs, or its ledger as tables."""
@@ -93,10 +107,10 @@ def export(
     from edgeflock.lab.export import files
     from edgeflock.lab.export.model import take
 
-    model = take(run, which, data_root)
+    model = take(run, which, data_root, samples)
     if kind == "int8" and model.made_up:
         raise UsageError(
-            f"--format int8 needs the ranges of real samples: the server of {run} has none (--eval-data)"
+            f"--format int8 needs the ranges of real samples, the server of {run} has none: --samples own.npz"
         )
     path = out or run / "report" / f"{which}{SUFFIXES[kind]}"
     try:
@@ -107,10 +121,10 @@ def export(
     apart = files.largest_error(model, kind, path)
     when = "after the closing task" if model.closing else f"of round {model.round}"
     click.echo(f"{which} model {when} in {path}")
-    samples = f"{len(model.samples)} test samples"
+    told = f"{len(model.samples)} {'test samples' if samples is None else f'samples of {samples}'}"
     if model.made_up:
-        samples = f"{len(model.samples)} samples of random numbers, as the server has no test samples"
-    click.echo(f"its outputs differ from the model's by at most {apart:.1e} on {samples}")
+        told = f"{len(model.samples)} samples of random numbers, as the server has no test samples"
+    click.echo(f"its outputs differ from the model's by at most {apart:.1e} on {told}")
     if kind == "int8":
         click.echo(_smaller(model.classifier, path, files.agreement(model, path)))
     return 0

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from edgeflock.common.datasets.kit import own
+from edgeflock.common.datasets.kit.registry import scaling
 from edgeflock.common.errors import BadData, CorruptCheckpoint, MissingData, UsageError
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.models.kit.base import Net
@@ -95,18 +98,33 @@ def opened(run_dir: Path, data_root: Path | None = None) -> OpenedRun:
     return OpenedRun(config, test, learner)
 
 
-def take(run_dir: Path, which: str, data_root: Path | None = None) -> Taken:
-    """Return the final or best model of a run. Raises UsageError, MissingData or BadData with a sentence."""
+def take(run_dir: Path, which: str, data_root: Path | None = None, given: Path | None = None) -> Taken:
+    """Return the final or best model of a run, with samples of a file if one is `given`.
+
+    Raises UsageError, MissingData or BadData with a sentence.
+    """
     run = opened(run_dir, data_root)
     run.require_global()
     round, digests, closing = _find(run_dir, which)
     net = run.load(run_dir, round, digests)
     about = _about(run.config, run.test, which, round)
-    samples, more = run.test.x[:_SAMPLES], run.test.x[_SAMPLES : _SAMPLES + _MORE]
+    found = run.test.x if given is None else _samples_of(run, net, given)
+    samples, more = found[:_SAMPLES], found[_SAMPLES : _SAMPLES + _MORE]
     made_up = not len(samples)
     if made_up:
         samples = _made_up(run.test.input_shape, net)
     return Taken(Classifier(net).eval(), round, samples, about, closing, more if len(more) else None, made_up)
+
+
+def _samples_of(run: OpenedRun, net: Net, path: Path) -> Tensor:
+    """Return the samples of a file, as clients give theirs to the model; labels do not matter."""
+    config, task = run.config, net.task
+    part = own.load_own(path, reading=own.Reading(label=config.label, columns=config.columns)).train
+    x, _ = part.take(np.arange(min(len(part), _SAMPLES + _MORE)))
+    fit = own.Fit(run.test.input_shape, scaling(config.dataset), task, net.tokens)
+    if np.prod(x.shape[1:]) != np.prod(fit.input_shape):
+        raise BadData(f"{path}: samples have the shape {x.shape[1:]}, this run needs {fit.input_shape}")
+    return fit.inputs(x)
 
 
 def _made_up(shape: tuple[int, ...], net: Net) -> Tensor:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from edgeflock.common.scores import headed
 from edgeflock.lab.findings.figures import by_seed, figure
 from edgeflock.lab.findings.groups import Figure, Group, ends, extras
 from edgeflock.lab.findings.outcome import COSTS
@@ -92,8 +93,7 @@ def _at(name: str) -> str:
 
 
 def _title(grid: Grid) -> str:
-    name = grid.figure.name.replace("_", " ")
-    return name[:1].upper() + name[1:]
+    return headed(grid.figure.name.replace("_", " "))
 
 
 def _to(target: float, grid: Grid) -> str:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from edgeflock.common.errors import EdgeflockError
+from edgeflock.common.scores import headed
 from edgeflock.lab.compare import bands, bars, figures
 from edgeflock.lab.compare.figure_spec import read_figures
 from edgeflock.lab.findings.blocks import HEADINGS, Block, met
@@ -117,7 +118,7 @@ def _curves(
             draw = partial(
                 curves.draw, lines, axis.title, f"test {what}{measured}", axis.quantity, frame=frame
             )
-            title = f"{plots.begun(what).replace('_', ' ')} against {axis.name}"
+            title = f"{headed(what).replace('_', ' ')} against {axis.name}"
             caption = " ".join(curves.remarks(lines, frame))
             drawn.append(
                 plots.of_lines(album, f"{what}-{axis.name}", title, caption, draw, lines, len(found))
@@ -136,7 +137,7 @@ def _methods(
         draw = partial(curves.draw, lines, "round", title, "", frame=frame)
         caption = " ".join([meaning, *curves.remarks(lines, frame)]).strip()
         stem = f"method-{name}"
-        drawn.append(plots.of_lines(album, stem, plots.begun(title), caption, draw, lines, len(found)))
+        drawn.append(plots.of_lines(album, stem, headed(title), caption, draw, lines, len(found)))
     return plots.drawn(drawn)
 
 
@@ -146,7 +147,7 @@ def _figures(album: Album, found: Findings) -> list[Plot]:
     return plots.drawn(
         album.add(
             spec.stem,
-            plots.begun(figures.title(found, spec)),
+            headed(figures.title(found, spec)),
             figures.caption(spec),
             partial(figures.make, found, spec),
         )
@@ -162,7 +163,7 @@ def _costs(album: Album, found: Sequence[Group], looks: Sequence[Stroke], grid: 
     drawn = [
         album.add(
             f"cost-{name}",
-            f"{plots.begun(heading)} {way}",
+            f"{headed(heading)} {way}",
             why,
             partial(bars.by_group, found, looks, (target, name), heading),
         )

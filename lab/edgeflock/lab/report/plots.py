@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edgeflock.common.scores import ACCURACY, LOSS, Metric
+from edgeflock.common.scores import ACCURACY, LOSS, Metric, headed
 from edgeflock.lab.history import History
 from edgeflock.lab.plots import costs, curves, matrices, stacks
 from edgeflock.lab.plots.album import Album, Plot
@@ -29,7 +29,7 @@ def overlaid(album: Album, subjects: Sequence[Subject]) -> list[Plot]:
             frame = curves.loss_frame(lines) if what == "loss" else curves.Frame()
             measured = _measured(subjects, what)
             draw = partial(curves.draw, lines, axis.title, measured, axis.quantity, frame=frame)
-            title = f"{begun(what).replace('_', ' ')} against {axis.name}"
+            title = f"{headed(what).replace('_', ' ')} against {axis.name}"
             band = [BAND] if any(line.spread for line in lines) else []
             caption = " ".join([*band, *curves.remarks(lines, frame)])
             plots.append(of_lines(album, f"{what}-{axis.name}", title, caption, draw, lines, len(subjects)))
@@ -47,7 +47,7 @@ def tested(histories: Sequence[History]) -> list[str]:
 def judged(figures: Iterable[Metric]) -> str:
     """Return what stands above the plots of how good models are."""
     names = dict.fromkeys(figure.name.replace("_", " ") for figure in figures)
-    return f"{begun(', '.join(names))} and loss" if [*names] != [LOSS.name] else "Loss"
+    return f"{headed(', '.join(names))} and loss" if [*names] != [LOSS.name] else "Loss"
 
 
 def of_lines(
@@ -82,13 +82,8 @@ def of_methods(album: Album, subjects: Sequence[Subject]) -> list[Plot]:
         frame = curves.loss_frame(lines) if metric in curves.LOSSES else curves.Frame()
         draw = partial(curves.draw, lines, "round", title, "", frame=frame)
         caption = " ".join([meaning, *curves.remarks(lines, frame)]).strip()
-        plots.append(of_lines(album, f"method-{metric}", begun(title), caption, draw, lines, len(subjects)))
+        plots.append(of_lines(album, f"method-{metric}", headed(title), caption, draw, lines, len(subjects)))
     return drawn(plots)
-
-
-def begun(title: str) -> str:
-    """Return a title with a capital, unless it begins with a symbol."""
-    return title[:1].upper() + title[1:] if title[:1].isascii() else title
 
 
 def totals(album: Album, subjects: Sequence[Subject]) -> list[Plot]:
@@ -157,7 +152,7 @@ def _of_clients(album: Album, subject: Subject) -> list[Plot | None]:
         words = curves.MODELS.get(model, model.replace("_", " "))
         name = subject.history.figure.name
         draw = partial(matrices.bars, scored, name)
-        title = f"{begun(name)} by client: {words}"
+        title = f"{headed(name)} by client: {words}"
         found.append(album.add(_stem(subject, f"clients-{model}"), title, "In the last test.", draw))
     if subject.scores:
         why = "Scores of the last round: the larger, the more a client is pulled to the server's model."

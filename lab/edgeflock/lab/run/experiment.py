@@ -51,6 +51,8 @@ class ChildFailed(EdgeflockError):
         refused = child.code == 2  # what was asked for is wrong: the child's sentence is enough
         super().__init__((child.refusal() if refused else "") or child.ending())
         self.exit_code = 2 if refused else 1
+        said = child.refusal() if child.name.startswith("fl-client") else ""
+        self.refused = f"{child.name}: {said}" if said and not refused else said  # by a client, and why
 
 
 def run(
@@ -81,6 +83,12 @@ def run(
     except ChildFailed as failed:
         if is_over(run_dir):
             conclude(terminal, run_dir)
+        elif not _has_rounds(run_dir):  # again it would fail likewise
+            if failed.refused and run_dir in ours:
+                with rundir.locked(run_dir):  # nobody else has it
+                    shutil.rmtree(run_dir)
+                _remove(ours)
+                raise UsageError(failed.refused) from None
         elif failed.exit_code == 1:
             click.echo(f"to go on: {_again(run_dir)}", err=True)
         raise
@@ -90,6 +98,11 @@ def run(
     if terminal.moves:
         stay(from_toml(run_dir / "run.toml"), run_dir)
     return 0
+
+
+def _has_rounds(run_dir: Path) -> bool:
+    with closing(Feed(run_dir)) as feed:
+        return any(event.name == "round_committed" for event in feed.read())
 
 
 def _again(run_dir: Path) -> str:
@@ -135,8 +148,13 @@ def forget_if_empty(run_dir: Path, ours: Sequence[Path]) -> None:
         shutil.rmtree(tls, ignore_errors=True)
         log.unlink()
         log.parent.rmdir()
-        with suppress(OSError):  # there are other folders in it
-            for path in ours:
+        _remove(ours)
+
+
+def _remove(folders: Sequence[Path]) -> None:
+    with suppress(OSError):  # there are other folders in it
+        for path in folders:
+            if path.exists():
                 path.rmdir()
 
 

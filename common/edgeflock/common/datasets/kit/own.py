@@ -85,10 +85,17 @@ class Fit:
 
     def of(self, x: Array, y: Array) -> tuple[Tensor, Tensor]:
         """Return samples as the model is given them, and labels as the task has them."""
+        return self.task.tensors(self._scaled(x), y, tokens=self.tokens)
+
+    def inputs(self, x: Array) -> Tensor:
+        """Return samples alone as the model is given them."""
+        return self.task.inputs(self._scaled(x), tokens=self.tokens)
+
+    def _scaled(self, x: Array) -> Array:
         x = x.reshape(-1, *self.input_shape)
-        if is_scaled(x, self.task, tokens=self.tokens):
-            x = self.scaling.of(Part(x, y)).x
-        return self.task.tensors(x, y, tokens=self.tokens)
+        if not is_scaled(x, self.task, tokens=self.tokens):
+            return x
+        return self.scaling.of(Part(x, np.zeros(len(x), np.int64))).x
 
 
 def is_scaled(x: Array | Part | Stored, task: LearningTask, *, tokens: bool = False) -> bool:
