@@ -64,13 +64,13 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_NON_FINITE: _Reason.ValueType  # 19
     """"Your update holds NaN or infinity." """
     REASON_DISCARDED: _Reason.ValueType  # 20
-    """"The round was discarded when the run ended." """
+    """"The round was discarded when the run ended, or you were dropped." """
     REASON_SUPERSEDED: _Reason.ValueType  # 21
     """"A newer session of yours has taken over." """
     REASON_REFUSED_BY_CLIENT: _Reason.ValueType  # 22
     """"The client refused the task." """
     REASON_FINISHED: _Reason.ValueType  # 23
-    """"The run is over." """
+    """"The run is over, or for you: its operator has dropped you." """
     REASON_WRONG_DATA: _Reason.ValueType  # 24
     """"Your data do not fit this run." """
     REASON_QUARANTINED: _Reason.ValueType  # 25
@@ -121,13 +121,13 @@ REASON_LATE: Reason.ValueType  # 18
 REASON_NON_FINITE: Reason.ValueType  # 19
 """"Your update holds NaN or infinity." """
 REASON_DISCARDED: Reason.ValueType  # 20
-""""The round was discarded when the run ended." """
+""""The round was discarded when the run ended, or you were dropped." """
 REASON_SUPERSEDED: Reason.ValueType  # 21
 """"A newer session of yours has taken over." """
 REASON_REFUSED_BY_CLIENT: Reason.ValueType  # 22
 """"The client refused the task." """
 REASON_FINISHED: Reason.ValueType  # 23
-""""The run is over." """
+""""The run is over, or for you: its operator has dropped you." """
 REASON_WRONG_DATA: Reason.ValueType  # 24
 """"Your data do not fit this run." """
 REASON_QUARANTINED: Reason.ValueType  # 25
