@@ -70,6 +70,13 @@ def test_a_command_ends_with_its_code_and_at_most_one_sentence(work: str, code: 
     assert (done.returncode, done.stdout, done.stderr) == (code, "", words)
 
 
+def test_work_that_was_cut_off_before_it_began_has_not_ended_well_where_nothing_is_parked() -> None:
+    script = _COMMAND.format(work="os.kill(os.getpid(), signal.SIGTERM)")
+    script = script.replace('"fl-thing")\n', '"fl-thing", parks=False)\n')
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (143, "fl-thing: ended by SIGTERM\n")
+
+
 def test_under_nohup_the_end_of_a_terminal_is_no_end() -> None:
     script = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + _COMMAND.format(
         work="os.kill(os.getpid(), signal.SIGHUP)"

@@ -94,4 +94,4 @@ def group() -> None:
 
 def main() -> None:
     """Run `fl-lab` and exit."""
-    run_command(group, "fl-lab")
+    run_command(group, "fl-lab", parks=False)

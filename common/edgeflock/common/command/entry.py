@@ -24,11 +24,14 @@ from edgeflock.common.foreign import unforeseen
 _STDERR = 2
 
 
-def run_command(command: click.Command, name: str) -> NoReturn:
-    """Run a command of that name with this process's arguments, then exit."""
+def run_command(command: click.Command, name: str, *, parks: bool = True) -> NoReturn:
+    """Run a command of that name with this process's arguments, then exit.
+
+    `parks`: what a signal ends goes on with the next start, so it has ended well.
+    """
     streams.secure()
     faulthandler.enable()  # a crash in native code leaves words, too
-    signals.on_leaving(partial(_leave, name))
+    signals.on_leaving(partial(_leave, name, parks))
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines on stderr are no sentences of ours
     code = _run(command, name)
     sys.stderr.flush()
@@ -74,7 +77,7 @@ def _unforeseen(error: Exception) -> str:
     return f"{words} (--log-level debug shows where)" if words.startswith("this is a bug") else words
 
 
-def _leave(name: str, number: int, frame: FrameType | None) -> NoReturn:
+def _leave(name: str, parks: bool, number: int, frame: FrameType | None) -> NoReturn:
     """End on a signal before the daemon looks for it; process 1 of a container would not do so by itself.
 
     Here may be anywhere, also where an exception would be lost.
@@ -83,7 +86,7 @@ def _leave(name: str, number: int, frame: FrameType | None) -> NoReturn:
         sys.stdout.flush()
     with suppress(OSError):
         os.write(_STDERR, f"{name}: ended by {signal.Signals(number).name}\n".encode())
-    os._exit(0)
+    os._exit(0 if parks else 128 + number)
 
 
 def _usage(error: click.ClickException) -> str:
