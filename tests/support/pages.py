@@ -28,9 +28,9 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BACKSLASH = "\\"
 OURS = ("fl-server", "fl-client", "fl-lab")
 PROGRAMS = {
-    *OURS, "cd", "cp", "curl", "docker", "git", "install", "journalctl", "kill", "make", "mkdir", "pip",
-    "prometheus", "python", "python3", "scp", "sh", "source", "sqlite3", "ssh", "sudo", "systemctl",
-    "tensorboard", "uv",
+    *OURS, "cd", "cp", "curl", "docker", "git", "install", "journalctl", "kill", "make", "mkdir",
+    "parallel", "pip", "prometheus", "python", "python3", "scp", "sh", "source", "sqlite3", "ssh", "sudo",
+    "systemctl", "tensorboard", "uv",
 }  # fmt: skip
 _FENCE = re.compile(r"^```(\w*)\s*$")
 _RUN = re.compile(r"^<!-- run(?:: (.+?))? -->$")
