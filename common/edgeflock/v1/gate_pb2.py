@@ -26,7 +26,7 @@ from edgeflock.v1 import aggregator_pb2 as edgeflock_dot_v1_dot_aggregator__pb2
 from edgeflock.v1 import bundle_pb2 as edgeflock_dot_v1_dot_bundle__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x65\x64geflock/v1/gate.proto\x12\x0c\x65\x64geflock.v1\x1a\x1d\x65\x64geflock/v1/aggregator.proto\x1a\x19\x65\x64geflock/v1/bundle.proto\"3\n\rAttendRequest\x12\"\n\x05\x61sked\x18\x01 \x03(\x0b\x32\x13.edgeflock.v1.Asked\"\xc0\x02\n\x05\x41sked\x12\x0e\n\x06ticket\x18\x01 \x01(\x04\x12(\n\x05hello\x18\x02 \x01(\x0b\x32\x17.edgeflock.v1.GateHelloH\x00\x12\x0e\n\x04join\x18\x03 \x01(\x0cH\x00\x12\x0f\n\x05watch\x18\x04 \x01(\x0cH\x00\x12\x10\n\x06report\x18\x05 \x01(\x0cH\x00\x12\x0f\n\x05leave\x18\x06 \x01(\x0cH\x00\x12\x0f\n\x05\x66\x65tch\x18\x07 \x01(\x0cH\x00\x12\x0f\n\x05offer\x18\x08 \x01(\x0cH\x00\x12.\n\x08\x63omplete\x18\t \x01(\x0b\x32\x1a.edgeflock.v1.GateCompleteH\x00\x12&\n\x04gone\x18\n \x01(\x0b\x32\x16.edgeflock.v1.GateGoneH\x00\x12(\n\x05moved\x18\x0b \x01(\x0b\x32\x17.edgeflock.v1.GateMovedH\x00\x12\r\n\x05names\x18\x14 \x03(\tB\x06\n\x04what\"X\n\tGateHello\x12\x10\n\x08software\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0b\n\x03key\x18\x04 \x01(\t\x12\r\n\x05spool\x18\x05 \x01(\t\"\x1c\n\x0cGateComplete\x12\x0c\n\x04path\x18\x01 \x01(\t\"2\n\x08GateGone\x12&\n\x07refusal\x18\x01 \x01(\x0b\x32\x15.edgeflock.v1.Refusal\"Q\n\tGateMoved\x12\"\n\x04\x64own\x18\x01 \x03(\x0b\x32\x14.edgeflock.v1.Passed\x12 \n\x02up\x18\x02 \x03(\x0b\x32\x14.edgeflock.v1.Passed\"@\n\x06Passed\x12\x15\n\rmessage_bytes\x18\x01 \x01(\r\x12\x0f\n\x07payload\x18\x02 \x01(\r\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"2\n\x0e\x41ttendResponse\x12 \n\x04told\x18\x01 \x03(\x0b\x32\x12.edgeflock.v1.Told\"\x84\x02\n\x04Told\x12\x0e\n\x06ticket\x18\x01 \x01(\x04\x12,\n\x07welcome\x18\x02 \x01(\x0b\x32\x19.edgeflock.v1.GateWelcomeH\x00\x12(\n\x07refused\x18\x03 \x01(\x0b\x32\x15.edgeflock.v1.RefusalH\x00\x12\x10\n\x06\x61nswer\x18\x04 \x01(\x0cH\x00\x12(\n\x05\x66ound\x18\x05 \x01(\x0b\x32\x17.edgeflock.v1.GateFoundH\x00\x12*\n\x06wanted\x18\x06 \x01(\x0b\x32\x18.edgeflock.v1.GateWantedH\x00\x12$\n\x03\x65nd\x18\x07 \x01(\x0b\x32\x15.edgeflock.v1.GateEndH\x00\x42\x06\n\x04what\"\x1d\n\x0bGateWelcome\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"R\n\tGateFound\x12&\n\x07package\x18\x01 \x01(\x0b\x32\x15.edgeflock.v1.Package\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x0e\n\x06shared\x18\x03 \x01(\x08\"=\n\nGateWanted\x12\x0c\n\x04seat\x18\x01 \x01(\r\x12\x13\n\x0blimit_bytes\x18\x02 \x01(\x04\x12\x0c\n\x04held\x18\x03 \x01(\x04\"\x19\n\x07GateEnd\x12\x0e\n\x06reason\x18\x01 \x01(\t\"+\n\rSupplyRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05\x66\x65tch\x18\x02 \x01(\x0c\"j\n\x0eSupplyResponse\x12$\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x13.edgeflock.v1.ChunkH\x00\x12(\n\x07refusal\x18\x02 \x01(\x0b\x32\x15.edgeflock.v1.RefusalH\x00\x42\x08\n\x06\x61nswer\"\\\n\x0bHandRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06ticket\x18\x03 \x01(\x04\x12\"\n\x05\x63hunk\x18\x04 \x01(\x0b\x32\x13.edgeflock.v1.Chunk\"\x0e\n\x0cHandResponse2\xd8\x01\n\x05Gates\x12G\n\x06\x41ttend\x12\x1b.edgeflock.v1.AttendRequest\x1a\x1c.edgeflock.v1.AttendResponse(\x01\x30\x01\x12\x45\n\x06Supply\x12\x1b.edgeflock.v1.SupplyRequest\x1a\x1c.edgeflock.v1.SupplyResponse0\x01\x12?\n\x04Hand\x12\x19.edgeflock.v1.HandRequest\x1a\x1a.edgeflock.v1.HandResponse(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x65\x64geflock/v1/gate.proto\x12\x0c\x65\x64geflock.v1\x1a\x1d\x65\x64geflock/v1/aggregator.proto\x1a\x19\x65\x64geflock/v1/bundle.proto\"3\n\rAttendRequest\x12\"\n\x05\x61sked\x18\x01 \x03(\x0b\x32\x13.edgeflock.v1.Asked\"\xc0\x02\n\x05\x41sked\x12\x0e\n\x06ticket\x18\x01 \x01(\x04\x12(\n\x05hello\x18\x02 \x01(\x0b\x32\x17.edgeflock.v1.GateHelloH\x00\x12\x0e\n\x04join\x18\x03 \x01(\x0cH\x00\x12\x0f\n\x05watch\x18\x04 \x01(\x0cH\x00\x12\x10\n\x06report\x18\x05 \x01(\x0cH\x00\x12\x0f\n\x05leave\x18\x06 \x01(\x0cH\x00\x12\x0f\n\x05\x66\x65tch\x18\x07 \x01(\x0cH\x00\x12\x0f\n\x05offer\x18\x08 \x01(\x0cH\x00\x12.\n\x08\x63omplete\x18\t \x01(\x0b\x32\x1a.edgeflock.v1.GateCompleteH\x00\x12&\n\x04gone\x18\n \x01(\x0b\x32\x16.edgeflock.v1.GateGoneH\x00\x12(\n\x05moved\x18\x0b \x01(\x0b\x32\x17.edgeflock.v1.GateMovedH\x00\x12\r\n\x05names\x18\x14 \x03(\tB\x06\n\x04what\"X\n\tGateHello\x12\x10\n\x08software\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0b\n\x03key\x18\x04 \x01(\t\x12\r\n\x05spool\x18\x05 \x01(\t\"\x1c\n\x0cGateComplete\x12\x0c\n\x04path\x18\x01 \x01(\t\"2\n\x08GateGone\x12&\n\x07refusal\x18\x01 \x01(\x0b\x32\x15.edgeflock.v1.Refusal\"Q\n\tGateMoved\x12\"\n\x04\x64own\x18\x01 \x03(\x0b\x32\x14.edgeflock.v1.Passed\x12 \n\x02up\x18\x02 \x03(\x0b\x32\x14.edgeflock.v1.Passed\"@\n\x06Passed\x12\x15\n\rmessage_bytes\x18\x01 \x01(\r\x12\x0f\n\x07payload\x18\x02 \x01(\r\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"2\n\x0e\x41ttendResponse\x12 \n\x04told\x18\x01 \x03(\x0b\x32\x12.edgeflock.v1.Told\"\xd4\x02\n\x04Told\x12\x0e\n\x06ticket\x18\x01 \x01(\x04\x12,\n\x07welcome\x18\x02 \x01(\x0b\x32\x19.edgeflock.v1.GateWelcomeH\x00\x12(\n\x07refused\x18\x03 \x01(\x0b\x32\x15.edgeflock.v1.RefusalH\x00\x12\x10\n\x06\x61nswer\x18\x04 \x01(\x0cH\x00\x12(\n\x05\x66ound\x18\x05 \x01(\x0b\x32\x17.edgeflock.v1.GateFoundH\x00\x12*\n\x06wanted\x18\x06 \x01(\x0b\x32\x18.edgeflock.v1.GateWantedH\x00\x12$\n\x03\x65nd\x18\x07 \x01(\x0b\x32\x15.edgeflock.v1.GateEndH\x00\x12&\n\x04part\x18\x08 \x01(\x0b\x32\x16.edgeflock.v1.GatePartH\x00\x12&\n\x04view\x18\t \x01(\x0b\x32\x16.edgeflock.v1.GateViewH\x00\x42\x06\n\x04what\"\x1d\n\x0bGateWelcome\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"R\n\tGateFound\x12&\n\x07package\x18\x01 \x01(\x0b\x32\x15.edgeflock.v1.Package\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x0e\n\x06shared\x18\x03 \x01(\x08\"=\n\nGateWanted\x12\x0c\n\x04seat\x18\x01 \x01(\r\x12\x13\n\x0blimit_bytes\x18\x02 \x01(\x04\x12\x0c\n\x04held\x18\x03 \x01(\x04\"\x19\n\x08GatePart\x12\r\n\x05\x62ytes\x18\x01 \x01(\x0c\"\'\n\x08GateView\x12\r\n\x05\x66ront\x18\x01 \x01(\x0c\x12\x0c\n\x04\x62\x61\x63k\x18\x02 \x01(\x0c\"\x19\n\x07GateEnd\x12\x0e\n\x06reason\x18\x01 \x01(\t\"+\n\rSupplyRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05\x66\x65tch\x18\x02 \x01(\x0c\"j\n\x0eSupplyResponse\x12$\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x13.edgeflock.v1.ChunkH\x00\x12(\n\x07refusal\x18\x02 \x01(\x0b\x32\x15.edgeflock.v1.RefusalH\x00\x42\x08\n\x06\x61nswer\"\\\n\x0bHandRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06ticket\x18\x03 \x01(\x04\x12\"\n\x05\x63hunk\x18\x04 \x01(\x0b\x32\x13.edgeflock.v1.Chunk\"\x0e\n\x0cHandResponse2\xd8\x01\n\x05Gates\x12G\n\x06\x41ttend\x12\x1b.edgeflock.v1.AttendRequest\x1a\x1c.edgeflock.v1.AttendResponse(\x01\x30\x01\x12\x45\n\x06Supply\x12\x1b.edgeflock.v1.SupplyRequest\x1a\x1c.edgeflock.v1.SupplyResponse0\x01\x12?\n\x04Hand\x12\x19.edgeflock.v1.HandRequest\x1a\x1a.edgeflock.v1.HandResponse(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,23 +50,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ATTENDRESPONSE']._serialized_start=796
   _globals['_ATTENDRESPONSE']._serialized_end=846
   _globals['_TOLD']._serialized_start=849
-  _globals['_TOLD']._serialized_end=1109
-  _globals['_GATEWELCOME']._serialized_start=1111
-  _globals['_GATEWELCOME']._serialized_end=1140
-  _globals['_GATEFOUND']._serialized_start=1142
-  _globals['_GATEFOUND']._serialized_end=1224
-  _globals['_GATEWANTED']._serialized_start=1226
-  _globals['_GATEWANTED']._serialized_end=1287
-  _globals['_GATEEND']._serialized_start=1289
-  _globals['_GATEEND']._serialized_end=1314
-  _globals['_SUPPLYREQUEST']._serialized_start=1316
-  _globals['_SUPPLYREQUEST']._serialized_end=1359
-  _globals['_SUPPLYRESPONSE']._serialized_start=1361
-  _globals['_SUPPLYRESPONSE']._serialized_end=1467
-  _globals['_HANDREQUEST']._serialized_start=1469
-  _globals['_HANDREQUEST']._serialized_end=1561
-  _globals['_HANDRESPONSE']._serialized_start=1563
-  _globals['_HANDRESPONSE']._serialized_end=1577
-  _globals['_GATES']._serialized_start=1580
-  _globals['_GATES']._serialized_end=1796
+  _globals['_TOLD']._serialized_end=1189
+  _globals['_GATEWELCOME']._serialized_start=1191
+  _globals['_GATEWELCOME']._serialized_end=1220
+  _globals['_GATEFOUND']._serialized_start=1222
+  _globals['_GATEFOUND']._serialized_end=1304
+  _globals['_GATEWANTED']._serialized_start=1306
+  _globals['_GATEWANTED']._serialized_end=1367
+  _globals['_GATEPART']._serialized_start=1369
+  _globals['_GATEPART']._serialized_end=1394
+  _globals['_GATEVIEW']._serialized_start=1396
+  _globals['_GATEVIEW']._serialized_end=1435
+  _globals['_GATEEND']._serialized_start=1437
+  _globals['_GATEEND']._serialized_end=1462
+  _globals['_SUPPLYREQUEST']._serialized_start=1464
+  _globals['_SUPPLYREQUEST']._serialized_end=1507
+  _globals['_SUPPLYRESPONSE']._serialized_start=1509
+  _globals['_SUPPLYRESPONSE']._serialized_end=1615
+  _globals['_HANDREQUEST']._serialized_start=1617
+  _globals['_HANDREQUEST']._serialized_end=1709
+  _globals['_HANDRESPONSE']._serialized_start=1711
+  _globals['_HANDRESPONSE']._serialized_end=1725
+  _globals['_GATES']._serialized_start=1728
+  _globals['_GATES']._serialized_end=1944
 # @@protoc_insertion_point(module_scope)

@@ -279,6 +279,8 @@ class Told(_message.Message):
     FOUND_FIELD_NUMBER: _builtins.int
     WANTED_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
     ticket: _builtins.int
     answer: _builtins.bytes
     """the message for the client, as it goes out"""
@@ -300,6 +302,14 @@ class Told(_message.Message):
     def end(self) -> Global___GateEnd:
         """of a watch, or of a delivery that nobody waits for any more"""
 
+    @_builtins.property
+    def part(self) -> Global___GatePart:
+        """what views to come have in common"""
+
+    @_builtins.property
+    def view(self) -> Global___GateView:
+        """to watch: the answer with such a part"""
+
     def __init__(
         self,
         *,
@@ -310,12 +320,14 @@ class Told(_message.Message):
         found: Global___GateFound | None = ...,
         wanted: Global___GateWanted | None = ...,
         end: Global___GateEnd | None = ...,
+        part: Global___GatePart | None = ...,
+        view: Global___GateView | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "end", b"end", "found", b"found", "refused", b"refused", "wanted", b"wanted", "welcome", b"welcome", "what", b"what"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "end", b"end", "found", b"found", "part", b"part", "refused", b"refused", "view", b"view", "wanted", b"wanted", "welcome", b"welcome", "what", b"what"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "end", b"end", "found", b"found", "refused", b"refused", "ticket", b"ticket", "wanted", b"wanted", "welcome", b"welcome", "what", b"what"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "end", b"end", "found", b"found", "part", b"part", "refused", b"refused", "ticket", b"ticket", "view", b"view", "wanted", b"wanted", "welcome", b"welcome", "what", b"what"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["welcome", "refused", "answer", "found", "wanted", "end"]  # noqa: Y015
+    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["welcome", "refused", "answer", "found", "wanted", "end", "part", "view"]  # noqa: Y015
     _WhichOneofArgType_what: _TypeAlias = _typing.Literal["what", b"what"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_what) -> _WhichOneofReturnType_what | None: ...
 
@@ -393,6 +405,51 @@ class GateWanted(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GateWanted: _TypeAlias = GateWanted  # noqa: Y015
+
+@_typing.final
+class GatePart(_message.Message):
+    """A task with its package: said once for all clients of the gate; a later part takes its place."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BYTES_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        bytes: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GatePart: _TypeAlias = GatePart  # noqa: Y015
+
+@_typing.final
+class GateView(_message.Message):
+    """The message for a client is front, the newest part, and back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRONT_FIELD_NUMBER: _builtins.int
+    BACK_FIELD_NUMBER: _builtins.int
+    front: _builtins.bytes
+    back: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        front: _builtins.bytes = ...,
+        back: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "front", b"front"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GateView: _TypeAlias = GateView  # noqa: Y015
 
 @_typing.final
 class GateEnd(_message.Message):

@@ -70,14 +70,23 @@ class GateService:
         except Unattended:
             await context.abort(grpc.StatusCode.UNAVAILABLE, _LOST)
 
-    async def Watch(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
+    async def Watch(self, request: bytes, context: Context) -> None:
         try:
             with self._upstream.ticket() as ticket:
                 ticket.ask(gpb.Asked(watch=request))
-                while (told := await ticket.next()).HasField("answer"):
-                    yield told.answer
+                while not (told := await ticket.next()).HasField("end"):
+                    await self._write_view(told, ticket.part, context)
         except Unattended:
             await context.abort(grpc.StatusCode.UNAVAILABLE, _LOST)
+
+    async def _write_view(self, told: gpb.Told, part: bytes, context: Context) -> None:
+        """Write a client's view; what has a package in it goes to some at a time, as where there is no gate."""
+        if not told.HasField("view"):
+            await context.write(told.answer)
+            return
+        async with self._fetching.small.one(len(part)):
+            await context.write(b"".join((told.view.front, part, told.view.back)))
+        self._fetching.small.moved(len(part))
 
     # ------------------------------------------------------------------------------- down
 
@@ -178,7 +187,8 @@ class GateService:
             if refused is not None:
                 await delivery.say(pb.DeliverResponse(refusal=to_wire(refused)))
             traffic.tell()
-            ticket.ask(gpb.Asked(gone=gpb.GateGone(refusal=to_wire(refused) if refused else None)))
+            gone = gpb.GateGone(refusal=to_wire(refused) if refused else None)
+            ticket.ask(gpb.Asked(gone=gone), now=refused is not None)
             ticket.ended = True
         finally:
             if self._delivering.get(token) is session:

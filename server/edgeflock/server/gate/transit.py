@@ -52,9 +52,9 @@ class NotedTraffic(Traffic):
             self.tell()
 
     def tell(self) -> None:
-        """Say what has passed since the last time."""
+        """Say what has passed since the last time; nobody waits for it."""
         if self._passed.down or self._passed.up:
-            self._ticket.ask(gpb.Asked(moved=self._passed))
+            self._ticket.ask(gpb.Asked(moved=self._passed), now=False)
             self._passed = gpb.GateMoved()
 
 

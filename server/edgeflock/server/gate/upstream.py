@@ -13,6 +13,7 @@ import structlog
 
 from edgeflock.common.errors import EdgeflockError, UsageError
 from edgeflock.server.gate.way import Way
+from edgeflock.server.gates.pacing import Pacing
 from edgeflock.server.service.refusals import from_wire
 from edgeflock.v1 import gate_pb2 as gpb
 from edgeflock.v1 import gate_pb2_grpc as rpc
@@ -31,32 +32,36 @@ class Unattended(EdgeflockError):
 class Ticket:
     """One call of a client, as long as the client waits for it and there is the stream on which it began."""
 
-    def __init__(self, number: int, ask: Callable[[gpb.Asked], None]) -> None:
+    def __init__(self, number: int, ask: Callable[[gpb.Asked, bool], None]) -> None:
         self.number, self._ask = number, ask
-        self._told: asyncio.Queue[gpb.Told | None] = asyncio.Queue()
+        self._told: asyncio.Queue[tuple[gpb.Told, bytes] | None] = asyncio.Queue()
+        self.part = b""  # of the view that `next` has returned
         self.ended = False  # the coordinator waits for nothing more of it
         self.let_go: Callable[[], object] | None = None  # called when nobody waits for its bytes any more
 
-    def ask(self, asked: gpb.Asked) -> None:
+    def ask(self, asked: gpb.Asked, *, now: bool = True) -> None:
+        """Say something of this call; if not `now`, with what is said next."""
         asked.ticket = self.number
-        self._ask(asked)
+        self._ask(asked, now)
 
-    def tell(self, told: gpb.Told | None) -> None:
-        """Take an answer; None: the stream is lost, and there will be no more."""
-        if told is None or not told.HasField("end"):
-            self._told.put_nowait(told)
-            return
-        self.ended = True
-        if self.let_go is not None:
+    def tell(self, told: gpb.Told, part: bytes = b"") -> None:
+        """Take an answer, with the part that it has in common with others."""
+        self.ended = self.ended or told.HasField("end")
+        if told.HasField("end") and self.let_go is not None:
             self.let_go()
         else:
-            self._told.put_nowait(told)
+            self._told.put_nowait((told, part))
+
+    def lose(self) -> None:
+        """The stream is lost: there will be no more answers."""
+        self._told.put_nowait(None)
 
     async def next(self) -> gpb.Told:
         """Return the next answer; raises Unattended."""
-        if (told := await self._told.get()) is None:
+        if (found := await self._told.get()) is None:
             self._told.put_nowait(None)
             raise Unattended("the coordinator is away")
+        told, self.part = found
         return told
 
 
@@ -68,6 +73,7 @@ class Upstream:
         self._tickets: dict[int, Ticket] = {}
         self._next = 0
         self._asked: list[gpb.Asked] = []
+        self._part = b""  # of views, the newest
         self._news = asyncio.Event()
         self.stub: rpc.GatesAsyncStub | None = None  # while the coordinator has welcomed us
         self.up = asyncio.Event()
@@ -83,11 +89,12 @@ class Upstream:
             yield ticket
         finally:
             if self._tickets.pop(ticket.number, None) is not None and not ticket.ended:
-                ticket.ask(gpb.Asked(gone=gpb.GateGone()))
+                ticket.ask(gpb.Asked(gone=gpb.GateGone()), now=False)
 
-    def _ask(self, asked: gpb.Asked) -> None:
+    def _ask(self, asked: gpb.Asked, now: bool = True) -> None:
         self._asked.append(asked)
-        self._news.set()
+        if now:
+            self._news.set()
 
     async def run(self) -> None:
         """Attend, again and again; raises UsageError if the coordinator does not want this gate."""
@@ -118,10 +125,12 @@ class Upstream:
     async def _requests(self) -> AsyncIterator[gpb.AttendRequest]:
         self._asked.clear()
         yield gpb.AttendRequest(asked=[gpb.Asked(hello=self._hello)])
+        pace = Pacing()
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BEAT_S):
                     await self._news.wait()
+            await pace.wait()
             asked, self._asked = self._asked[:_MOST_ASKED], self._asked[_MOST_ASKED:]
             if not self._asked:
                 self._news.clear()
@@ -134,11 +143,13 @@ class Upstream:
                 self.stub = stub
                 self.up.set()
                 log.info("gate_attends", coordinator=self._way.target, run_id=told.welcome.run_id)
+            case "part":
+                self._part = told.part.bytes
             case "refused":
                 raise UsageError(from_wire(told.refused).sentence)
             case _:
                 if (ticket := self._tickets.get(told.ticket)) is not None:
-                    ticket.tell(told)
+                    ticket.tell(told, self._part)
                 elif told.HasField("wanted"):  # its client went in the meantime
                     self._ask(gpb.Asked(ticket=told.ticket, gone=gpb.GateGone()))
 
@@ -148,4 +159,4 @@ class Upstream:
         self.up.clear()
         lost, self._tickets = self._tickets, {}
         for ticket in lost.values():
-            ticket.tell(None)
+            ticket.lose()

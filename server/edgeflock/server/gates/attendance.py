@@ -22,6 +22,7 @@ from edgeflock.common.wire.messages import package_to_wire
 from edgeflock.server.core.refusal import Refused
 from edgeflock.server.engine.intake import Intake, Settled
 from edgeflock.server.engine.transfer import Slot
+from edgeflock.server.gates.pacing import Pacing
 from edgeflock.server.service.aggregator import AggregatorService
 from edgeflock.server.service.download import find
 from edgeflock.server.service.refusals import UNKNOWN_SESSION, from_wire, to_wire
@@ -55,6 +56,7 @@ class Attendance:
         self.name, self.local = hello.name, bool(hello.spool)
         self._clients, self._intake = clients, intake
         self._told: list[gpb.Told] = []
+        self._part = b""  # the one that the gate has
         self._news = asyncio.Event()
         self._work: set[asyncio.Task[None]] = set()
         self._watches: dict[int, asyncio.Task[None]] = {}
@@ -70,10 +72,19 @@ class Attendance:
         """Give a client's call a message, which goes out as it is."""
         self.tell(gpb.Told(ticket=ticket, answer=serialise(message)))
 
+    def _tell_parted(self, ticket: int, front: bytes, part: bytes, back: bytes) -> None:
+        """Give a client's watch a view of which the gate has the greatest part, or has it from now on."""
+        if part is not self._part:
+            self._part = part
+            self.tell(gpb.Told(part=gpb.GatePart(bytes=part)))
+        self.tell(gpb.Told(ticket=ticket, view=gpb.GateView(front=front, back=back)))
+
     async def answers(self) -> AsyncIterator[gpb.AttendResponse]:
         """Yield what is to be told, as much at a time as there is."""
+        pace = Pacing()
         while True:
             await self._news.wait()
+            await pace.wait()
             told, self._told = self._told[:_MOST_TOLD], self._told[_MOST_TOLD:]
             if not self._told:
                 self._news.clear()
@@ -118,7 +129,10 @@ class Attendance:
         try:
             async with aclosing(self._clients.watch(request)) as views:
                 async for view in views:
-                    self.answer(ticket, view)
+                    if isinstance(view, tuple):
+                        self._tell_parted(ticket, *view)
+                    else:
+                        self.answer(ticket, view)
             self.tell(gpb.Told(ticket=ticket, end=gpb.GateEnd()))
         finally:
             self._watches.pop(ticket, None)

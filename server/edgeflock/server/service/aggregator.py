@@ -36,7 +36,7 @@ from edgeflock.server.service.refusals import OFFENCES, UNKNOWN_SESSION, Refusal
 from edgeflock.server.service.sessions import DuplicateId, Session, Sessions
 from edgeflock.server.service.stated import of_device, of_progress, of_round
 from edgeflock.server.service.upload import Delivery, StreamEnded, Uploads, header_of, read_in_time
-from edgeflock.server.service.views import inline, view_to_wire, view_with_payload
+from edgeflock.server.service.views import Parted, inline, view_to_wire, view_with_payload
 from edgeflock.v1 import aggregator_pb2 as pb
 
 log = structlog.get_logger()
@@ -131,10 +131,10 @@ class AggregatorService:
         async with aclosing(self.watch(request)) as views:
             with suppress(grpc.aio.InternalError):  # its client is gone
                 async for view in views:
-                    await context.write(view)
+                    await context.write(b"".join(view) if isinstance(view, tuple) else view)
                     del view
 
-    async def watch(self, request: pb.WatchRequest) -> AsyncGenerator[pb.WatchResponse | bytes]:
+    async def watch(self, request: pb.WatchRequest) -> AsyncGenerator[pb.WatchResponse | Parted]:
         """Yield what a client is told of the run, until there is no more to tell."""
         session = self.session(request)
         if session is None:
@@ -152,7 +152,7 @@ class AggregatorService:
         finally:
             self._unwatch(session)
 
-    async def _views(self, session: Session) -> AsyncIterator[pb.WatchResponse | bytes]:
+    async def _views(self, session: Session) -> AsyncIterator[pb.WatchResponse | Parted]:
         """The view now, and again whenever something in it has changed."""
         last: ClientView | None = None
         while not session.superseded:
@@ -163,15 +163,15 @@ class AggregatorService:
                 return
             view = self._intake.view(session.client_id, session.saves)
             if view != last:
-                known = bool(session.gate) or (last is not None and last.work is view.work)
-                payload = 0 if known else inline(view)  # a gate has it, for all of its clients
-                async with self._fetching.small.one(payload) as mine:
+                payload = 0 if last is not None and last.work is view.work else inline(view)
+                here = 0 if session.gate else payload  # at a gate it is there once for all
+                async with self._fetching.small.one(here) as mine:
                     if session.changed.is_set():
                         continue  # while it waited for its turn there was news
                     if (payload := payload if mine else 0) and not self._intake.admits(payload):
                         continue  # the round is over, and with it the task
                     yield self._answer(session, view, payload)
-                self._fetching.small.moved(payload)
+                self._fetching.small.moved(here)
                 last = view
             if view.ending is not None:
                 self._intake.told(session.client_id)
@@ -179,14 +179,14 @@ class AggregatorService:
             await session.changed.wait()
         yield pb.WatchResponse(refusal=to_wire(_SUPERSEDED))
 
-    def _answer(self, session: Session, view: ClientView, payload: int) -> pb.WatchResponse | bytes:
+    def _answer(self, session: Session, view: ClientView, payload: int) -> pb.WatchResponse | Parted:
         """Return what a client is told, with so many bytes of a package."""
         if not payload or view.work is None:
             response = pb.WatchResponse(view=view_to_wire(view))
             session.sent(response.ByteSize())
             return response
         whole = view_with_payload(view)
-        session.sent(len(whole), payload, view.work.shared.package)
+        session.sent(sum(map(len, whole)), payload, view.work.shared.package)
         return whole
 
     def _unwatch(self, session: Session) -> None:

@@ -31,13 +31,17 @@ def view_to_wire(view: ClientView) -> pb.View:
     return message
 
 
-def view_with_payload(view: ClientView) -> bytes:
+Parted = tuple[bytes, bytes, bytes]  # an answer: what is before the task, what the task is for all, the rest
+
+
+def view_with_payload(view: ClientView) -> Parted:
     """Return the whole answer with a view and the package of its task, written past protobuf's copies."""
     assert view.work is not None  # `inline` has said so
     task = (_complete(view.work), pb.Task(remaining_ms=_remaining_ms(view)).SerializeToString())
     around = _beside_task(view).SerializeToString()
-    inner = (around, chunks.head(pb.View.TASK_FIELD_NUMBER, sum(map(len, task))), *task)
-    return b"".join((chunks.head(pb.WatchResponse.VIEW_FIELD_NUMBER, sum(map(len, inner))), *inner))
+    inner = (around, chunks.head(pb.View.TASK_FIELD_NUMBER, sum(map(len, task))))
+    size = sum(map(len, (*inner, *task)))
+    return b"".join((chunks.head(pb.WatchResponse.VIEW_FIELD_NUMBER, size), *inner)), *task
 
 
 def _beside_task(view: ClientView) -> pb.View:
