@@ -13,6 +13,8 @@ import pytest
 
 from faults.conftest import RUN
 from support.certificates import make
+from support.commands import spawn, spawn_client, spawn_server
+from support.namespaces import CLIENT_IP, SERVER_IP, cable
 from support.processes import Flock, Program, run_to_the_end
 from support.promises import Trials
 from support.proxy import Proxy
@@ -249,6 +251,32 @@ def test_clients_leave_a_gate_of_another_machine_that_hangs(flock: Flock, undist
     gates[0].signal(signal.SIGSTOP)
     assert the_rest(flock, server, clients) == undisturbed
     assert not flock.announced("clients_missed")
+
+
+@pytest.mark.long
+@pytest.mark.promise("R1")
+def test_a_gate_in_another_network_over_tls_loses_its_coordinator_for_a_while(
+    flock: Flock, undisturbed: str, tmp_path: Path
+) -> None:
+    """Clients are told of the gate alone; packets between it and the coordinator vanish for a while."""
+    files = make(tmp_path / "certificates", "c0", "c1", "c2", names=(SERVER_IP, CLIENT_IP))
+    with cable(packets=False) as laid:
+        takes = (f"--listen={SERVER_IP}:9300", f"--gate-listen={SERVER_IP}:9299", *files.demanding)
+        server = spawn_server(flock, laid.at_server(), *RUN, *takes)
+        flags = (f"--coordinator={SERVER_IP}:9299", f"--coordinator-ca={files.folder / 'ca.pem'}")
+        key = f"--key={flock.run_dir / 'gate.key'}"
+        listen = f"--listen={CLIENT_IP}:9301"
+        gate = spawn(flock, laid.at_client(), "fl-gate", key, *flags, listen, *files.demanding)
+        gate.wait_for("gate_attends")
+        at = f"{CLIENT_IP}:9301"
+        given = [(name, *files.proving(name), f"--server={at}") for name in ("c0", "c1", "c2")]
+        clients = [spawn_client(flock, laid.at_client(), *flags) for flags in given]
+        server.wait_for("round_committed", count=3)
+        laid.part("up", "down")
+        time.sleep(3.0)  # the length of the cut is the test's input
+        laid.heal("up", "down")
+        assert the_rest(flock, server, clients) == undisturbed
+    assert {entry["server"] for client in clients for entry in client.events("connected")} == {at}
 
 
 def test_a_gate_that_the_coordinator_does_not_know_says_so_in_a_sentence(flock: Flock) -> None:

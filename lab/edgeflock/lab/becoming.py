@@ -36,7 +36,8 @@ def program(name: str) -> list[str]:
 
 
 def _module(name: str) -> str:
-    return f"edgeflock.{name.removeprefix('fl-')}.cli"
+    room = "server.gate" if name == "fl-gate" else name.removeprefix("fl-")
+    return f"edgeflock.{room}.cli"
 
 
 def needed(name: str) -> Iterator[str]:

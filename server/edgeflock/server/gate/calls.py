@@ -80,7 +80,7 @@ class GateService:
             await context.abort(grpc.StatusCode.UNAVAILABLE, _LOST)
 
     async def _write_view(self, told: gpb.Told, part: bytes, context: Context) -> None:
-        """Write a client's view; what has a package in it goes to some at a time, as where there is no gate."""
+        """Write a client's view; what has a package in it goes to a few at a time."""
         if not told.HasField("view"):
             await context.write(told.answer)
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-APART_S = 0.005  # of two messages: each costs both ends as much as a dozen of the words in it
+APART_S = 0.01  # of two messages: each costs both ends as much as a dozen of the words in it
 
 
 class Pacing:
