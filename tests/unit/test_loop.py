@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 
 import pytest
 
@@ -14,7 +15,8 @@ from edgeflock.server.core.events import Broken, Diverged, Event, Online, SpaceM
 from edgeflock.server.core.rules import Rules
 from edgeflock.server.core.run import RunMachine
 from edgeflock.server.costs.time_line import RoundTimes
-from edgeflock.server.engine.loop import Loop, Work
+from edgeflock.server.engine.loop import Crew, Loop, Work
+from support.processes import until
 
 EFFECT = PrepareRound(1, (0,))
 FULL = OSError(errno.ENOSPC, "No space left on device", "spool")
@@ -92,3 +94,39 @@ def test_a_transition_that_no_table_has_ends_the_process_and_is_called_a_bug() -
 
     bug = "this is a bug, InvalidTransition: invalid transition [gathering -> gathering]"
     assert asyncio.run(start_twice())[-1] == Exit(Ended(EndingKind.FAILED, bug, 0))
+
+
+def test_a_crew_does_everything_once_and_wakes_the_event_loop_seldom() -> None:
+    async def scene() -> None:
+        gate, seen, wakes = threading.Event(), list[int](), 0
+
+        class Counted(Crew):
+            def _hear(self) -> None:
+                nonlocal wakes
+                wakes += 1
+                super()._hear()
+
+        crew = Counted(2, "crew")
+
+        def work(number: int) -> int:
+            gate.wait(20)
+            seen.append(number)
+            if number == 7:
+                raise OSError(number)
+            return -number
+
+        jobs = [asyncio.ensure_future(crew.do(work, number)) for number in range(500)]
+        await asyncio.sleep(0)
+        jobs[499].cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        until(lambda: len(seen) == 499 or None, lambda: f"{len(seen)} are done")  # the event loop is busy
+        found = await asyncio.gather(*jobs, return_exceptions=True)
+        assert sorted(seen) == list(range(499)), "who gave up is not served"
+        assert isinstance(found[7], OSError)
+        assert [one for one in found if isinstance(one, int)] == [-n for n in range(499) if n != 7]
+        assert wakes < 20
+        assert await crew.do(abs, -3) == 3, "nobody is lost"
+        crew.threads.shutdown(wait=False)
+
+    asyncio.run(asyncio.wait_for(scene(), 60))

@@ -27,24 +27,18 @@ from edgeflock.server.start.resolve import resolve
 from support.federation import Federation
 
 
-def forget_installed() -> None:
-    """Look at the installed packages again when they are next asked for."""
-    installed.cache_clear()
-    loading._points.cache_clear()
-
-
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of installed packages, which is forgotten afterwards with all that was imported from it."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(loading, "_allowed", set())
-    forget_installed()
+    installed.cache_clear()
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
         if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
             del sys.modules[name]
-    forget_installed()
+    installed.cache_clear()
 
 
 def install(site: Path, package: str, point: str, code: str, group: str = "edgeflock.methods") -> None:
@@ -54,7 +48,7 @@ def install(site: Path, package: str, point: str, code: str, group: str = "edgef
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
     (info / "entry_points.txt").write_text(f"[{group}]\n{point}\n")
-    forget_installed()
+    installed.cache_clear()
 
 
 @pytest.mark.parametrize(

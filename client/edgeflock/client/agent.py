@@ -108,6 +108,11 @@ class Agent:
         """The round that is trained now, the steps that are done and all; None: none is."""
         return self._part.work if self._part else None
 
+    @property
+    def sat(self) -> bool:
+        """Whether it has had its data and its seat in a run."""
+        return self._proved or (self._part is not None and self._part.sat)
+
     async def run(self) -> str:
         """Take part until the run is over and return why; raises the EdgeflockError that ended it early."""
         try:

@@ -19,6 +19,7 @@ from edgeflock.client.keeping.models import Shelf
 from edgeflock.client.keeping.statedir import StateDir, Unwritable, take_seat
 from edgeflock.client.link.line import Link
 from edgeflock.client.training.trainer import Trainer
+from edgeflock.common import descriptors, garbage
 from edgeflock.common.allocator import keep_pages
 from edgeflock.common.command import signals
 from edgeflock.common.errors import EdgeflockError
@@ -28,6 +29,10 @@ from edgeflock.common.plugins.loading import load
 
 log = structlog.get_logger(__name__)
 
+SETTLE_S, SETTLE_LOOKS = (
+    5.0,
+    120,
+)  # between two looks whether all of many hosted clients are there, and how many
 DRAIN_S = 9.0  # a client that was asked is gone within 10 s
 _NAMED = 20  # hosted clients, at most, in the log
 FORCED = 130  # exit code after a second Ctrl-C
@@ -38,6 +43,7 @@ Life: TypeAlias = "asyncio.Task[str]"  # of one hosted client: why it ended
 def run(config: ClientConfig, console: ClientConsole | None = None) -> int:
     """Take part until the run is over; returns the exit code or raises the error of the first client."""
     keep_pages()
+    descriptors.raise_limit()
     config = resolve(config)
     _try_code(config)
     link = Link.of(config)
@@ -73,14 +79,25 @@ async def _host(config: ClientConfig, state: StateDir, link: Link, console: Clie
     log.info("energy_source", source=trainer.energy_source or "none")
     agents = [Agent(name, state.folder(name), link, trainer, rules, _shelf(config, name)) for name in ids]
     console.follow(lambda: [Work(*work) for agent in agents if (work := agent.work)])
-    gauging = asyncio.create_task(trainer.watch_sensors())
+    gauging, settling = asyncio.create_task(trainer.watch_sensors()), asyncio.create_task(_settle(agents))
     try:
         with _signals() as asked:
             return await _until_over(agents, asked)
     finally:
         gauging.cancel()
+        settling.cancel()
         await link.close()
         trainer.close()
+
+
+async def _settle(agents: list[Agent]) -> None:
+    """Once all sit where they will be, what is there lasts; so does what is there before they come."""
+    garbage.settle(len(agents))
+    for _ in range(SETTLE_LOOKS if len(agents) >= garbage.MANY else 0):
+        await asyncio.sleep(SETTLE_S)
+        if all(agent.sat for agent in agents):
+            break
+    garbage.settle(len(agents))
 
 
 def _shelf(config: ClientConfig, client_id: str) -> Shelf | None:

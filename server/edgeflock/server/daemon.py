@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import structlog
 import torch
 
+from edgeflock.common import descriptors
 from edgeflock.common.allocator import keep_pages
 from edgeflock.common.command import signals
 from edgeflock.common.errors import EdgeflockError
@@ -37,6 +38,7 @@ _HINT = "start fl-server on this run directory to go on"
 def run(config: ServerConfig, console: ServerConsole) -> int:
     """Serve the run of that configuration, in view of a console, and return the process's exit code."""
     keep_pages()
+    descriptors.raise_limit()
     torch.set_num_threads(1)  # more threads give other bits (DESIGN rule 9)
     assert config.run_dir is not None
     run_dir = config.run_dir.absolute()

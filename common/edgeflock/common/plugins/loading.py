@@ -109,14 +109,11 @@ def _missing(cause: BaseException | None, module: str) -> bool:
     return isinstance(cause, ModuleNotFoundError) and f"{module}.".startswith(f"{cause.name}.")
 
 
-_points = cache(entry_points)  # of all kinds at once: for each answer the files of all packages are read
-
-
 @cache
 def installed(kind: str) -> Mapping[str, tuple[Plugin, ...]]:
     """Return what installed packages bring of a kind, by name; nothing is imported for it."""
     found: dict[str, tuple[Plugin, ...]] = {}
-    for point in _points().select(group=f"edgeflock.{kind}"):
+    for point in entry_points(group=f"edgeflock.{kind}"):
         package, version = (point.dist.name, point.dist.version) if point.dist else ("a package", "")
         plugin = Plugin(kind, point.name, point.value.replace(" ", ""), package, version)
         if plugin not in found.get(point.name, ()):  # seen twice where two folders of the path are one

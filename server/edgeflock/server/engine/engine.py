@@ -14,6 +14,7 @@ from typing import Protocol, assert_never
 
 import structlog
 
+from edgeflock.common import garbage
 from edgeflock.common.payload.description import Description
 from edgeflock.server.core.decisions import Ended
 from edgeflock.server.core.effects import (
@@ -143,6 +144,8 @@ class Engine:
         self._let_go()
         self.opened = None
         self.opened = opened = await open_round(self.means, self.machine, effect, first=self._first)
+        if self._first:  # everybody is here who will be
+            garbage.settle(self.machine.rules.clients)
         self._first = False
         self._opened.set()
         if opened.preparing is not None:

@@ -6,6 +6,7 @@ A failed effect is an event; what runs longer than a moment runs in a thread, ne
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -59,7 +60,7 @@ class Threads:
         self._arithmetic = _started(1, "arithmetic")
         self._preparation = _started(1, "preparation")
         self._evaluation = _started(2, "evaluation")  # the global model is tested apart
-        self._files = _started(4, "spool")
+        self._files = Crew(4, "spool")
 
     async def compute(self, work: Callable[..., T], *arguments: object) -> T:
         """Run in the thread that owns the state."""
@@ -75,12 +76,77 @@ class Threads:
 
     async def write(self, work: Callable[..., T], *arguments: object) -> T:
         """Run in a thread for small disk operations."""
-        return await in_thread(self._files, work, *arguments)
+        return await self._files.do(work, *arguments)
 
     def shut(self) -> None:
         """Let them end when they are through; a write that nobody waits for may never return."""
-        for threads in (self._arithmetic, self._preparation, self._evaluation, self._files):
+        for threads in (self._arithmetic, self._preparation, self._evaluation, self._files.threads):
             threads.shutdown(wait=False)
+
+
+class Crew:
+    """Threads for what is soon done: who is through takes what waits, and what is done is told together.
+
+    Of thousands of small writes each would wake a thread, and that the event loop.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        self.threads = _started(threads, name)
+        self._free = threads  # that are not at work; counted on the event loop
+        self._jobs: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
+        self._done: deque[Callable[[], None]] = deque()  # what the event loop is to do with it
+        self._telling = False  # the event loop has been woken for that
+
+    async def do(self, work: Callable[..., T], *arguments: object) -> T:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._jobs.append((future, partial(work, *arguments)))
+        self._call(loop)
+        return await future
+
+    def _call(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._free and self._jobs:
+            self._free -= 1
+            self.threads.submit(self._work, loop)
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Do what waits until nothing does; in one of the threads."""
+        while True:
+            try:
+                future, work = self._jobs.popleft()
+            except IndexError:
+                break
+            if future.cancelled():
+                continue
+            try:
+                settle = partial(_settle, future.set_result, future, work())
+            except BaseException as error:
+                settle = partial(_settle, future.set_exception, future, error)
+            self._tell(loop, settle)
+            del future, work, settle  # nothing is held while it waits
+        self._tell(loop, partial(self._end, loop))
+
+    def _tell(self, loop: asyncio.AbstractEventLoop, done: Callable[[], None]) -> None:
+        self._done.append(done)
+        if not self._telling:
+            self._telling = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+                loop.call_soon_threadsafe(self._hear)
+
+    def _hear(self) -> None:
+        self._telling = False  # first: what is done from now on wakes again
+        while self._done:
+            self._done.popleft()()
+
+    def _end(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._free += 1
+        with contextlib.suppress(RuntimeError):  # they were shut
+            self._call(loop)
+
+
+def _settle(settle: Callable[[Any], None], future: asyncio.Future[Any], found: Any) -> None:
+    if not future.done():
+        settle(found)
 
 
 def _started(threads: int, name: str) -> ThreadPoolExecutor:

@@ -22,6 +22,7 @@ from edgeflock.server.learning.fold import SpooledUpdate
 from edgeflock.server.learning.work import RoundWork
 
 T = TypeVar("T")
+AHEAD = 32  # parts in which a large cohort is folded while its updates come
 
 
 class OnDemand(Generic[T]):
@@ -64,6 +65,7 @@ class OpenRound:
     preparing: asyncio.Future[bool] | None = None  # S0, which the fold waits for
     _told: dict[str, float] | None = None  # what the method was told when it moved the state
     _folding_ahead: bool = False
+    _ahead_from: int = 0  # updates with which there is something to fold
     _personal: OnDemand[Broadcast] = field(default_factory=OnDemand[Broadcast])
     _added: OnDemand[SpoolEntry] = field(
         default_factory=OnDemand[SpoolEntry]
@@ -147,9 +149,13 @@ class OpenRound:
         )
 
     def begin_ahead(self) -> bool:
-        """Whether to begin folding what is here, ahead of the rest; once at a time, until `end_ahead`."""
-        begun, self._folding_ahead = self._folding_ahead, True
-        return not begun
+        """Whether to begin folding what is here, ahead of the rest; once at a time, until `end_ahead`, and
+        each time a part of the whole: a thread that is woken for one small update costs more than its sum."""
+        if self._folding_ahead or len(self.updates) < self._ahead_from:
+            return False
+        self._folding_ahead = True
+        self._ahead_from = len(self.updates) + max(1, len(self.entries) // AHEAD)
+        return True
 
     def end_ahead(self) -> None:
         self._folding_ahead = False

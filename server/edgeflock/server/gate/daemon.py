@@ -17,6 +17,7 @@ import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from edgeflock.common import descriptors
 from edgeflock.common.allocator import keep_pages
 from edgeflock.common.command import signals
 from edgeflock.common.errors import UsageError
@@ -44,6 +45,7 @@ _WAY_TO_TLS = "--tls-cert and --tls-key"
 def run(config: GateConfig, *, attached: bool = False) -> int:
     """Serve until a signal comes, or the parent is gone if it is `attached` to one."""
     keep_pages()
+    descriptors.raise_limit()
     trusted = certificates.read(config)
     safe = config.insecure or trusted is not None
     listen = parse_address(config.listen, "--listen", any_port=True, everywhere=safe)

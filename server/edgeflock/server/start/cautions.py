@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from edgeflock.common import descriptors
 from edgeflock.common.tuning import schedule
 from edgeflock.methods.kit.base import Outlook
 from edgeflock.methods.kit.options import idle, parse
@@ -12,9 +13,11 @@ from edgeflock.server.config import ServerConfig
 from edgeflock.server.start.build import is_partial
 from edgeflock.server.start.samples import shards
 
+_OWN_FILES = 100  # of the process itself, and of uploads, a few at a time
+
 
 def cautions(config: ServerConfig) -> list[str]:
-    """Return the sentences, each with the method's name; none for most runs."""
+    """Return the sentences, those about the method with its name; none for most runs."""
     method = load(config.method)
     params = parse(method.params, config.set)
     said = [
@@ -24,7 +27,19 @@ def cautions(config: ServerConfig) -> list[str]:
         _own_steps(config),
         _fallen(config),
     ]
-    return [f"{config.method}: {words}" for words in said if words]
+    return [*(f"{config.method}: {words}" for words in said if words), *_connections(config)]
+
+
+def _connections(config: ServerConfig) -> list[str]:
+    """Say of more clients than there can be connections, unless some share one."""
+    most = descriptors.limit()
+    if config.clients + _OWN_FILES <= most:
+        return []
+    return [
+        f"--clients {config.clients} are more than the {most} files and connections that this process may "
+        "have open at once, of which each client that is no hosted one takes one: let it have more "
+        "(ulimit -n, LimitNOFILE= of a unit), or it takes no further connection when there are so many"
+    ]
 
 
 def outlook(config: ServerConfig) -> Outlook:
