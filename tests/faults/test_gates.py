@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from faults.conftest import RUN
+from support import processes
 from support.certificates import make
 from support.commands import spawn, spawn_client, spawn_server
 from support.namespaces import CLIENT_IP, SERVER_IP, cable
@@ -277,6 +278,21 @@ def test_a_gate_in_another_network_over_tls_loses_its_coordinator_for_a_while(
         laid.heal("up", "down")
         assert the_rest(flock, server, clients) == undisturbed
     assert {entry["server"] for client in clients for entry in client.events("connected")} == {at}
+
+
+@pytest.mark.long
+def test_a_model_comes_back_by_way_of_a_gate_and_costs_what_it_costs_without(tmp_path: Path) -> None:
+    totals = []
+    for gates in (0, 1):
+        with processes.flock(tmp_path / str(gates)) as made:
+            made.folder.mkdir()
+            server = made.server("--clients=2", "--rounds=2", "--seed=3", f"--gates={gates}")
+            client = made.client("c0,c1", f"--save-model={made.folder}/kept-{{id}}")
+            assert [server.ended(), client.ended()] == [0, 0]
+            assert len(list(made.folder.glob("kept-*/current/*"))) >= 2
+            query = "SELECT round, seat, bytes_down, bytes_up FROM costs ORDER BY round, seat"
+            totals.append(made.rows(query))
+    assert totals[0] == totals[1]
 
 
 def test_a_gate_that_the_coordinator_does_not_know_says_so_in_a_sentence(flock: Flock) -> None:

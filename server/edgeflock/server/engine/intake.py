@@ -188,7 +188,8 @@ class Intake:
             return undone(self._engine, "write the model", error)
         if found is None:
             return None
-        return ResultDownload(self._engine, self._results, found, self._traffic(client_id, counted=counted))
+        traffic = self._traffic(client_id, counted=True) if counted else None
+        return ResultDownload(self._engine, self._results, found, traffic)
 
     def still_s(self, since: float) -> float:
         """Return for how long nothing of a result has been sent, since some instant at most."""

@@ -211,7 +211,10 @@ class Download:
 class ResultDownload:
     """A model on its way to a device that keeps it: of no round, and not held up by budgets."""
 
-    def __init__(self, engine: Engine, results: Results, broadcast: Broadcast, traffic: Traffic) -> None:
+    def __init__(
+        self, engine: Engine, results: Results, broadcast: Broadcast, traffic: Traffic | None
+    ) -> None:
+        """Without `traffic` whoever brings it says what has passed."""
         self._engine, self._results, self._broadcast = engine, results, broadcast
         self._traffic = traffic
         self.package = broadcast.package
@@ -225,10 +228,14 @@ class ResultDownload:
                 message = await self._engine.means.threads.write(self._broadcast.message, offset, size)
             except OSError as error:
                 return undone(self._engine, "read your package", error)
-        payload = min(size, self.package.size_bytes - offset)
-        self._traffic.sent(len(message) - payload)
-        self._results.sent(payload)
+        if self._traffic is not None:
+            self.passed(self._traffic, len(message), min(size, self.package.size_bytes - offset))
         return message
+
+    def passed(self, traffic: Traffic, message_bytes: int, payload: int) -> None:
+        """Note that a message has gone: the model itself is in no figure of a round."""
+        traffic.sent(message_bytes - payload)
+        self._results.sent(payload)
 
 
 def undone(engine: Engine, what: str, error: OSError) -> Refused:

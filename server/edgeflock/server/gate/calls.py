@@ -97,6 +97,8 @@ class GateService:
             with self._upstream.ticket() as ticket:
                 ticket.ask(gpb.Asked(fetch=request.SerializeToString()))
                 told = await ticket.next()
+                if told.HasField("end"):
+                    raise Unattended("the coordinator cannot answer")
                 if not told.HasField("found"):
                     ticket.ended = True
                     yield told.answer

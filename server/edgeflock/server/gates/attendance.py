@@ -21,7 +21,7 @@ from edgeflock.common.wire.chunks import serialise
 from edgeflock.common.wire.messages import package_to_wire
 from edgeflock.server.core.refusal import Refused
 from edgeflock.server.engine.intake import Intake, Settled
-from edgeflock.server.engine.transfer import Slot
+from edgeflock.server.engine.transfer import ResultDownload, Slot
 from edgeflock.server.gates.pacing import Pacing
 from edgeflock.server.service.aggregator import AggregatorService
 from edgeflock.server.service.download import find
@@ -44,6 +44,7 @@ class Call:
     session: Session
     package: Package
     slot: Slot | None = None  # of an upload that is not complete
+    result: ResultDownload | None = None  # a model that the client keeps
     over: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     moved: asyncio.Event = field(default_factory=asyncio.Event)  # bytes of it came by Hand, or will not
     refused: Refused | None = None  # why they were not taken
@@ -104,14 +105,14 @@ class Attendance:
             case "leave":
                 self.answer(ticket, self._clients.leave(read(pb.LeaveRequest, asked.leave)))
             case "watch":
-                watching = self._start(self._watch(ticket, read(pb.WatchRequest, asked.watch)))
+                watching = self._start(ticket, self._watch(ticket, read(pb.WatchRequest, asked.watch)))
                 self._watches[ticket] = watching
             case "fetch":
-                self._start(self._fetch(ticket, read(pb.FetchRequest, asked.fetch)))
+                self._start(ticket, self._fetch(ticket, read(pb.FetchRequest, asked.fetch)))
             case "offer":
-                self._start(self._offer(ticket, read(pb.DeliverRequest, asked.offer)))
+                self._start(ticket, self._offer(ticket, read(pb.DeliverRequest, asked.offer)))
             case "complete":
-                self._start(self._complete(ticket, asked.complete.path))
+                self._start(ticket, self._complete(ticket, asked.complete.path))
             case "moved":
                 self._count(ticket, asked.moved)
             case "gone":
@@ -119,11 +120,19 @@ class Attendance:
             case _:
                 log.warning("gate_not_understood", gate=self.name)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.create_task(work)
+    def _start(self, ticket: int, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.create_task(self._guard(ticket, work))
         self._work.add(task)
         task.add_done_callback(self._work.discard)
         return task
+
+    async def _guard(self, ticket: int, work: Coroutine[Any, Any, None]) -> None:
+        """A bug costs one call, as where there is no gate, and no other client's."""
+        try:
+            await work
+        except Exception:
+            log.exception("call_failed", gate=self.name)
+            self.tell(gpb.Told(ticket=ticket, end=gpb.GateEnd(reason="the coordinator cannot answer")))
 
     async def _watch(self, ticket: int, request: pb.WatchRequest) -> None:
         try:
@@ -147,7 +156,8 @@ class Attendance:
             self._clients.refusals.add(session.client_id, found)
             session.sent(self._refuse_fetch(ticket, found))
             return
-        self.calls[ticket] = Call(session, found.package)
+        result = found if isinstance(found, ResultDownload) else None
+        self.calls[ticket] = Call(session, found.package, result=result)
         described = gpb.GateFound(round=request.round, shared=found.shared)
         described.package.CopyFrom(package_to_wire(found.package))
         self.tell(gpb.Told(ticket=ticket, found=described))
@@ -222,6 +232,9 @@ class Attendance:
         if call is None:
             return
         for one in moved.down:
+            if call.result is not None:
+                call.result.passed(call.session.traffic, one.message_bytes, one.payload)
+                continue
             call.session.sent(one.message_bytes, one.payload, call.package, one.offset)
         for one in moved.up:
             call.session.received(one.message_bytes, one.payload, call.package, one.offset)

@@ -33,6 +33,7 @@ log = structlog.get_logger()
 
 # A gate says every second that it lives; its clients notice before this that it does not, and go elsewhere.
 SILENT_S = 40.0
+_HELLO_S = 10.0
 _SOFTWARE = version("edgeflock")
 _UNKNOWN_KEY = "this fl-server does not know a gate of that key: give fl-gate the file of its --gate-key"
 _NO_HELLO = Refused(Reason.MALFORMED, "the first word of a gate is its hello")
@@ -55,7 +56,11 @@ class GatesService:
         self._streams: dict[str, asyncio.Task[Any]] = {}
 
     async def Attend(self, request_iterator: AsyncIterator[gpb.AttendRequest], context: Context) -> None:
-        first = await context.read()
+        try:
+            async with asyncio.timeout(_HELLO_S):
+                first = await context.read()
+        except TimeoutError:
+            return
         hello = first.asked[0].hello if isinstance(first, gpb.AttendRequest) and first.asked else None
         if (refused := self._refuse(hello)) is not None or hello is None:
             refused = refused or _NO_HELLO
