@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -12,6 +13,9 @@ import pytest
 
 from edgeflock.common.command import extras
 from edgeflock.common.errors import UsageError
+from edgeflock.common.wire.tls import read_pair
+from edgeflock.lab.certs.authority import Authority
+from edgeflock.lab.certs.keys import make_request
 from edgeflock.lab.cluster import head, mounts, parcel, probe
 from edgeflock.lab.cluster.board import Board
 from edgeflock.lab.cluster.facts import Facts, look
@@ -145,3 +149,16 @@ def test_a_later_attempt_ends_the_earlier_one_and_both_models_are_known() -> Non
     entries, models = board.read()
     assert (entries["a"].round, entries["a"].node) == (0, "y")
     assert models == {"a": {10: ("one", "x"), 20: ("two", "y")}}
+
+
+def test_a_key_stays_where_it_was_made_and_the_authority_vouches_for_all_clients_of_its_process(
+    tmp_path: Path,
+) -> None:
+    authority = Authority.open(tmp_path / "tls", timedelta(days=1))
+    request = make_request(["c0", "c1"], tmp_path / "key.pem")
+    (tmp_path / "cert.pem").write_bytes(authority.vouch(request))
+    pair = read_pair(tmp_path / "cert.pem", tmp_path / "key.pem")
+    assert pair is not None
+    assert {"c0", "c1"} <= set(pair.names)
+    assert (tmp_path / "key.pem").stat().st_mode & 0o777 == 0o600
+    assert sorted(os.listdir(tmp_path / "tls")) == ["ca-key.pem", "ca.pem"]

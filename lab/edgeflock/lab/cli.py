@@ -51,6 +51,7 @@ _COMMANDS = {
     "tasks": ("edgeflock.lab.reference.lists:tasks", "List the tasks, and what each is judged by."),
     "datasets": ("edgeflock.lab.reference.lists:datasets", "List the data sets."),
     "new": ("edgeflock.lab.new.command:new", "Write a package with a method, model ... of your own."),
+    "gates": ("edgeflock.lab.cluster.command:gates", "Keep gates of a server on the machines of a cluster."),
     "certs": ("edgeflock.lab.certs.command:certs", "Make certificates for a server and its devices."),
     "dashboard": ("edgeflock.lab.operate.dashboard:dashboard", "Show a run to browsers: going on, or over."),
     "control": ("edgeflock.lab.operate.control:control", "Ask about, pause, resume or stop a run."),

@@ -114,14 +114,11 @@ class Dispatch:
         return home
 
     def _stranded(self, entries: Mapping[str, Notice]) -> list[Any]:
-        """Return the errands whose node is gone though nobody has said that they are lost."""
-        alive = self.cluster.alive()
+        strands = self.cluster.strands
         return [
             reference
-            for reference, sent in self.sent.items()
-            if (entry := entries.get(sent.errand.key)) is not None
-            and entry.sent == sent.errand.sent
-            and entry.node not in alive
+            for reference, one in self.sent.items()
+            if strands(entries.get(one.errand.key), one.errand.sent)
         ]
 
     def _again(self, one: _Sent, why: str) -> Homecoming | None:

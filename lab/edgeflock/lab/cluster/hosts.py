@@ -256,8 +256,7 @@ class Hosts:
         if time.monotonic() >= self.read_next:
             self.read_next = time.monotonic() + _READ_EVERY_S
             self.entries, _ = self.cluster.ray.get(self.board.read.remote())
-        entry = self.entries.get(str(stay.number))
-        return entry is not None and entry.sent == stay.sent and entry.node not in self.cluster.alive()
+        return self.cluster.strands(self.entries.get(str(stay.number)), stay.sent)
 
     def cancel(self, reference: Any, *, force: bool) -> None:
         with contextlib.suppress(self.cluster.ray.exceptions.RayError):

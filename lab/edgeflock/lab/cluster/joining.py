@@ -13,6 +13,7 @@ from typing import Any
 from edgeflock.common.command import extras
 from edgeflock.common.errors import UsageError
 from edgeflock.common.wire.address import Address
+from edgeflock.lab.cluster.board import Notice
 from edgeflock.lab.cluster.facts import Facts, look
 from edgeflock.lab.cluster.head import Head, find
 from edgeflock.lab.cluster.probe import NodeFound, Question
@@ -64,6 +65,10 @@ class Cluster:
             self._living.clear()
             self._living.update(node.id for node in self.nodes())
         return self._living
+
+    def strands(self, entry: Notice | None, sent: int) -> bool:
+        """Whether what was sent then is on a node that is gone, though nobody has said that it is lost."""
+        return entry is not None and entry.sent == sent and entry.node not in self.alive()
 
     def on(self, node: str) -> Any:
         """Return how a task says that it is for that node and no other."""
