@@ -294,6 +294,13 @@ def test_a_run_without_data_on_the_server_is_exported_too(
     said = capsys.readouterr().out
     assert f"on 64 samples of {tmp_path}/own.npz" in said
     assert "of 16 other test samples" in said
+    names = [f"p{place}" for place in range(64)]
+    rows = ["9", *map(str, test.x[0].flatten().tolist())], ["7", *map(str, test.x[1].flatten().tolist())]
+    table = [",".join(["hour", *names]), *(",".join(row) for row in rows)]
+    (tmp_path / "own.csv").write_text("\n".join(table) + "\n")
+    own_table = ("--samples", tmp_path / "own.csv")
+    assert "have the shape 65, this run needs 1x8x8: of a table --columns" in refusal(run_dir, *own_table)
+    export(run_dir, "--out", tmp_path / "m.pt2", *own_table, "--columns", ",".join(names))
 
 
 def test_a_method_without_a_global_model_is_refused(tmp_path: Path) -> None:

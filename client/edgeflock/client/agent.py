@@ -35,6 +35,7 @@ from edgeflock.common.foreign import blamed, unforeseen
 from edgeflock.common.plugins.digest import Code, differences
 from edgeflock.common.reason import Reason
 from edgeflock.common.run import RunDescription
+from edgeflock.common.wire.address import Address
 
 MOST_BETWEEN_LOOKS_S = 30.0  # at own data that have no sample yet
 STEADY_S = 10.0  # a connection that lasted so long was a good one
@@ -93,7 +94,7 @@ class Agent:
         self._log = structlog.get_logger(__name__).bind(client_id=client_id)
         # Seeded by the instance: devices that fail together do not come back together.
         self._backoff = Backoff(Random(f"{rules.instance.hex()}/{client_id}"))
-        self._route = Route(link.addresses, self._backoff.random, read_gates(folder))
+        self._route: Route[Address] = Route(link.addresses, self._backoff.random, read_gates(folder))
         self._meter = trainer.meter(alone=rules.alone)
         self._part: Participation | None = None
         self._seated = False  # a server has shown this client a run: it had its id and a seat to itself

@@ -17,7 +17,7 @@ class Route(Generic[A]):
     def __init__(self, given: Iterable[A], random: Random, told: Iterable[A] = ()) -> None:
         self._given, self._random = tuple(given), random
         self.told = tuple(told)
-        self.at = self._given[0]
+        self.at: A = self._given[0]
         self._failed: dict[A, float] = {}  # when
 
     def follow(self, told: tuple[A, ...], best: A | None, now: float) -> bool:

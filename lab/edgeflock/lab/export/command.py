@@ -75,6 +75,11 @@ _OF_A_MODEL = {
     ".npz, a table, a folder, as for fl-client --data.",
 )
 @click.option(
+    "--columns",
+    metavar="NAME,NAME",
+    help="Which columns of such a table the samples are.  [default: as the server was told]",
+)
+@click.option(
     "--ledger",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -90,6 +95,7 @@ def export(
     out: Path | None,
     data_root: Path | None,
     samples: Path | None,
+    columns: str | None,
     ledger: Path | None,
 ) -> int:
     """Write a model of the run directory RUN for other programs, or its ledger as tables."""
@@ -105,9 +111,10 @@ def export(
         extras.require(f"--format {kind}", *_NEEDS[kind])
     require(run)
     from edgeflock.lab.export import files
-    from edgeflock.lab.export.model import take
+    from edgeflock.lab.export.model import Given, take
 
-    model = take(run, which, data_root, samples)
+    named = tuple(columns.split(",")) if columns else ()
+    model = take(run, which, data_root, None if samples is None else Given(samples, named))
     if kind == "int8" and model.made_up:
         raise UsageError(
             f"--format int8 needs the ranges of real samples, the server of {run} has none: --samples own.npz"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from edgeflock.common.datasets.kit import own
 from edgeflock.common.datasets.kit.registry import scaling
+from edgeflock.common.datasets.kit.stored import words
 from edgeflock.common.errors import BadData, CorruptCheckpoint, MissingData, UsageError
 from edgeflock.common.flat import FlatModel
 from edgeflock.common.models.kit.base import Net
@@ -59,6 +60,14 @@ class Taken:
 
 
 @dataclass(frozen=True)
+class Given:
+    """Samples of a file."""
+
+    path: Path
+    columns: tuple[str, ...] = ()  # of a table; (): as the server was told
+
+
+@dataclass(frozen=True)
 class OpenedRun:
     """What a run's models are read with: its options, its test samples and its mathematics."""
 
@@ -98,7 +107,7 @@ def opened(run_dir: Path, data_root: Path | None = None) -> OpenedRun:
     return OpenedRun(config, test, learner)
 
 
-def take(run_dir: Path, which: str, data_root: Path | None = None, given: Path | None = None) -> Taken:
+def take(run_dir: Path, which: str, data_root: Path | None = None, given: Given | None = None) -> Taken:
     """Return the final or best model of a run, with samples of a file if one is `given`.
 
     Raises UsageError, MissingData or BadData with a sentence.
@@ -116,14 +125,20 @@ def take(run_dir: Path, which: str, data_root: Path | None = None, given: Path |
     return Taken(Classifier(net).eval(), round, samples, about, closing, more if len(more) else None, made_up)
 
 
-def _samples_of(run: OpenedRun, net: Net, path: Path) -> Tensor:
+def _samples_of(run: OpenedRun, net: Net, given: Given) -> Tensor:
     """Return the samples of a file, as clients give theirs to the model; labels do not matter."""
-    config, task = run.config, net.task
-    part = own.load_own(path, reading=own.Reading(label=config.label, columns=config.columns)).train
+    config, task, path = run.config, net.task, given.path
+    reading = own.Reading(
+        columns=given.columns or config.columns, label=() if given.columns else config.label
+    )
+    part = own.load_own(path, reading=reading).train
     x, _ = part.take(np.arange(min(len(part), _SAMPLES + _MORE)))
     fit = own.Fit(run.test.input_shape, scaling(config.dataset), task, net.tokens)
     if np.prod(x.shape[1:]) != np.prod(fit.input_shape):
-        raise BadData(f"{path}: samples have the shape {x.shape[1:]}, this run needs {fit.input_shape}")
+        raise BadData(
+            f"{path}: samples have the shape {words(x.shape[1:])}, this run needs "
+            f"{words(fit.input_shape)}: of a table --columns says which columns they are"
+        )
     return fit.inputs(x)
 
 
