@@ -97,7 +97,7 @@ def test_without_data_the_server_is_told_what_a_sample_looks_like() -> None:
 
 
 def test_tests_on_devices_need_evaluations_and_devices() -> None:
-    for asked in ({"eval_devices": True}, {"stop_after": 3}):
+    for asked in ({"eval_devices": True}, {"stop_after": 3}, {"eval_clients": "local"}):
         with pytest.raises(UsageError, match="needs evaluations: --eval-every is 0"):
             combine({**asked, "eval_every": 0})
     with pytest.raises(UsageError, match="centralized has no clients: --eval-devices has nobody to ask"):

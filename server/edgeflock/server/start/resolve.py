@@ -441,6 +441,8 @@ def _check_evaluation(config: ServerConfig) -> None:
         raise UsageError("--eval-devices needs evaluations: --eval-every is 0")
     if config.eval_devices and config.central:
         raise UsageError(f"{config.method} has no clients: --eval-devices has nobody to ask")
+    if config.eval_clients in ("local", "both") and not config.eval_every:
+        raise UsageError(f"--eval-clients {config.eval_clients} needs evaluations: --eval-every is 0")
     if config.eval_train and not config.eval_every:
         raise UsageError("--eval-train needs evaluations: --eval-every is 0")
     if config.eval_train and config.dataset is None:
