@@ -294,6 +294,7 @@ class JoinRequest(_message.Message):
     PROTOCOL_LEAST_FIELD_NUMBER: _builtins.int
     DIGESTS_FIELD_NUMBER: _builtins.int
     LIFE_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
     SAVES_FIELD_NUMBER: _builtins.int
     CODE_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
@@ -310,6 +311,8 @@ class JoinRequest(_message.Message):
     """the digests of the layouts are enough: it knows them, or asks again"""
     life: _builtins.bytes
     """8 bytes, new with every start of the client's process; empty: not said"""
+    moves: _builtins.bool
+    """it goes where Admission.gate says"""
     saves: _builtins.str
     """which model of the run it fetches to keep: "final", or "best"; empty: none"""
     @_builtins.property
@@ -334,12 +337,13 @@ class JoinRequest(_message.Message):
         protocol_least: _builtins.int = ...,
         digests: _builtins.bool = ...,
         life: _builtins.bytes = ...,
+        moves: _builtins.bool = ...,
         saves: _builtins.str = ...,
         code: _abc.Iterable[Global___Code] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "own_data", b"own_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "code", b"code", "device", b"device", "digests", b"digests", "instance_id", b"instance_id", "life", b"life", "own_data", b"own_data", "protocol", b"protocol", "protocol_least", b"protocol_least", "saves", b"saves", "software", b"software"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "code", b"code", "device", b"device", "digests", b"digests", "instance_id", b"instance_id", "life", b"life", "moves", b"moves", "own_data", b"own_data", "protocol", b"protocol", "protocol_least", b"protocol_least", "saves", b"saves", "software", b"software"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

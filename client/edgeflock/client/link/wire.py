@@ -140,6 +140,7 @@ def join_request(who: Introduction, software: str, *, digests: bool) -> pb.JoinR
         instance_id=who.instance,
         life=who.life,
         saves=who.saves,
+        moves=True,
         own_data=None if who.own is None else _own_data(who.own),
         device=pb.Device(**asdict(who.device)),
         code=code_to_wire(who.code),

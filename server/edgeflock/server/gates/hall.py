@@ -52,6 +52,7 @@ class GatesService:
     ) -> None:
         self._clients, self._intake, self._book = clients, intake, book
         self._key, self._run_id = key, run_id
+        self._closing = False
         self._here: dict[str, Attendance] = {}
         self._streams: dict[str, asyncio.Task[Any]] = {}
 
@@ -80,7 +81,8 @@ class GatesService:
             if self._here.get(hello.name) is attendance:
                 del self._here[hello.name], self._streams[hello.name]
                 self._book.go(hello.name)
-            self._note("gate_left", attendance, calls=len(attendance.calls))
+            if not self._closing:
+                self._note("gate_left", attendance, calls=len(attendance.calls))
             await attendance.close()
 
     def _refuse(self, hello: gpb.GateHello | None) -> Refused | None:
@@ -103,6 +105,7 @@ class GatesService:
 
     async def close(self) -> None:
         """Let all go."""
+        self._closing = True
         for name in tuple(self._streams):
             await self._take_the_place_of(name)
 

@@ -92,16 +92,20 @@ class AggregatorService:
             self.refusals.add(request.client_id or "?", refused)
             return pb.JoinResponse(refusal=to_wire(refused))
         self._sessions.forget_strangers(self._intake.seated, self._intake.free)
-        self._intake.note(
-            "client_joined", client=session.client_id, software=session.software, **session.device
-        )
-        log.info("client_joined", client=session.client_id, **session.device)
-        self._differing.tell(session.client_id, code_differences(request, self._run))
+        best = self._gates.home(session.client_id, gate) if request.moves else ""
+        if gate or not best:  # else it joins once more, there
+            self._note_join(session, code_differences(request, self._run))
         run = self._brief if request.digests else self._message
         admission = pb.Admission(session=session.token, run=run, protocol=revision(request) or 0)
         admission.gates.extend(self._gates.addresses)
-        admission.gate = self._gates.home(session.client_id, gate)
+        admission.gate = best
         return pb.JoinResponse(admission=admission)
+
+    def _note_join(self, session: Session, differing: list[str]) -> None:
+        client = session.client_id
+        self._intake.note("client_joined", client=client, software=session.software, **session.device)
+        log.info("client_joined", client=client, **session.device)
+        self._differing.tell(client, differing)
 
     def _refuse_join(self, request: pb.JoinRequest, shown: Sequence[str]) -> Refused | None:
         if refused := check_join(request, _SOFTWARE):
