@@ -75,9 +75,13 @@ def test_a_herd_comes_back_spread_out(
 ) -> None:
     """Over the window that a server which goes announces; over that of the back-off after a long absence."""
     server = flock.server(*flags(clients))
-    each = clients // HOSTS
-    for start in range(0, clients, each):
-        flock.client(",".join(f"c{number}" for number in range(start, start + each)))
+    for host in range(HOSTS):
+        many = (
+            f"--id=h{host}",
+            f"--host-clients={clients // HOSTS}",
+            f"--state-dir={flock.folder / f'h{host}'}",
+        )
+        flock.start("fl-client", f"--server={flock.address}", *many, "--give-up-after=60")
     server.wait_for("round_committed", count=2, limit_s=90 + clients / 20)
     last = newest(flock)
     server.signal(way)
