@@ -17,6 +17,7 @@ from support.ray_nodes import ADDRESS, RayNode, RayNodes, our_own, ray_nodes
 
 pytestmark = pytest.mark.timeout(900)  # nodes start in seconds where there is a core for them
 LONG = 400  # rounds
+SOON_S = 300.0  # for whatever is waited for: several clusters may start beside each other
 ON = f"--on=ray={ADDRESS}"
 GRID = """
 [grid]
@@ -69,7 +70,7 @@ def holding(cluster: RayNodes, rounds: int) -> RayNode:
     def look() -> RayNode | None:
         return next((node for node in cluster.nodes for run in node.runs() if committed(run) >= rounds), None)
 
-    return until(look, lambda: f"{rounds} rounds in {[node.runs() for node in cluster.nodes]}")
+    return until(look, lambda: f"{rounds} rounds in {[node.runs() for node in cluster.nodes]}", SOON_S)
 
 
 def committed(run: Path) -> int:
@@ -108,7 +109,11 @@ def test_cells_of_a_node_that_dies_are_run_elsewhere_to_the_same_model(
     assert (going.returncode, our_own(errors)) == (0, "")
     assert " is lost with its node and begins again on another one\n" in said
     assert digests(out) == here
-    until(lambda: processes_of(node.folder / "tmp" / "edgeflock-") == [] or None, lambda: "its runs to end")
+    until(
+        lambda: processes_of(node.folder / "tmp" / "edgeflock-") == [] or None,
+        lambda: "its runs to end",
+        SOON_S,
+    )
     cluster.replace(node, 2)
 
 
@@ -127,7 +132,11 @@ def test_a_node_that_hangs_and_comes_back_changes_nothing(
     assert " is lost with its node and begins again on another one\n" in said
     assert "another SHA-256" not in said
     assert digests(out) == here
-    until(lambda: processes_of(node.folder / "tmp" / "edgeflock-") == [] or None, lambda: "its runs to end")
+    until(
+        lambda: processes_of(node.folder / "tmp" / "edgeflock-") == [] or None,
+        lambda: "its runs to end",
+        SOON_S,
+    )
     raylet.resume()
     cluster.replace(node, 2)
 
@@ -141,9 +150,13 @@ def test_a_driver_that_dies_takes_its_cells_along_and_the_same_command_goes_on(
     node = holding(cluster, 10)
     going.kill()
     going.communicate(timeout=60)
-    until(lambda: processes_of(node.folder / "tmp" / "edgeflock-") == [] or None, lambda: "its runs to end")
+    until(
+        lambda: processes_of(node.folder / "tmp" / "edgeflock-") == [] or None,
+        lambda: "its runs to end",
+        SOON_S,
+    )
     interrupted = cluster.command("compare", path, f"--out={out}", ON, "--jobs=1", "--cell-cpus=2")
-    until(lambda: processes_of(cluster.folder / "n") or None, lambda: "a run to begin")
+    until(lambda: processes_of(cluster.folder / "n") or None, lambda: "a run to begin", SOON_S)
     interrupted.send_signal(signal.SIGINT)
     _, errors = interrupted.communicate(timeout=100)
     assert interrupted.returncode == 130
