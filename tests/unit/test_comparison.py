@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import shutil
 import subprocess
 import tomllib
@@ -177,6 +178,25 @@ def test_it_is_said_where_energy_comes_from(
     round = replace(run.rounds[0], costs=dict.fromkeys(sources, 1.0))
     made = [replace(results[0], history=replace(run, rounds=(round,))), *results[1:]]
     assert sentence in notes(made, grid, tmp_path, capsys)
+
+
+def test_a_run_whose_last_model_has_diverged_is_named_and_one_whose_tests_failed(
+    grid: Grid, results: list[CellResult]
+) -> None:
+    run = history([0.6, 0.1])
+    last = replace(run.rounds[1], evaluations={"global": Summary(0.1, math.inf, 10)})
+    lost = replace(run, rounds=(run.rounds[0], last))
+    untested = replace(run, events=(Event(1, 0, "evaluation_failed", {"round": 1, "reason": "no memory"}),))
+    made = [
+        replace(results[0], outcome=outcome(lost, "global", (0.6,), 2), history=lost),
+        replace(results[1], history=untested),
+        *results[2:],
+    ]
+    urgent = findings(made, grid).urgent()
+    names = [result.cell.name for result in made]
+    assert f"Diverged, their loss or score is not finite any more: {names[0]}." in urgent
+    assert f"Tests of models failed in {names[1]} (1 test)." in urgent
+    assert not any("Diverged" in note for note in findings(results, grid).notes())
 
 
 def test_it_is_said_whose_operations_are_not_all_in_the_tables(

@@ -18,6 +18,7 @@ from edgeflock.lab.plots import theme
 from edgeflock.lab.report.command import report
 from edgeflock.lab.report.headline import proper_name, title
 from edgeflock.lab.report.page import warning
+from edgeflock.server.journal.events import write_event
 from support.captions import Captions
 from support.told_run import told_run, writing
 
@@ -151,3 +152,6 @@ def test_a_last_model_far_below_the_best_one_is_warned_of(tmp_path: Path) -> Non
         "the last model has accuracy 0.1000, far below the best one, 0.4000 in round 4; "
         "fl-lab export RUN --which best takes that of round 4."
     )
+    with writing(run_dir) as journal:
+        write_event(journal, "evaluation_failed", {"round": 3, "reason": "no memory"})
+    assert warning(read(run_dir)).endswith("takes that of round 4. 1 test of its models failed.")

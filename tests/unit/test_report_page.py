@@ -291,3 +291,11 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"--out '.*file' cannot be written: Not a directory"):
         reported(f"{told_run(tmp_path / 'run')}", f"--out={tmp_path / 'file'}")
+
+
+def test_a_run_that_diverged_is_named_beside_the_table_of_several(tmp_path: Path) -> None:
+    lost, well = told_run(tmp_path / "lost", rounds=4), told_run(tmp_path / "well", rounds=4)
+    with writing(lost) as journal:
+        journal.execute("UPDATE evaluations SET loss = 9e999 WHERE round = 4")
+    beside = text_of(tmp_path, lost, well).partition("What it took")[0]
+    assert "lost: the loss of the last model is not finite" in beside

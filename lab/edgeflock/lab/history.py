@@ -179,6 +179,11 @@ class History:
         return dict(sorted(total.items()))
 
     @property
+    def failed_tests(self) -> int:
+        """How many tests of models failed."""
+        return sum(event.name == "evaluation_failed" for event in self.events)
+
+    @property
     def energy_sources(self) -> frozenset[str]:
         """Who says its joules, as in `RoundHistory.joules`."""
         return frozenset(name for round in (*self.rounds, *self.others) for name in round.joules)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -33,6 +34,25 @@ def ended(results: Sequence[CellResult]) -> list[str]:
         f"after {_span(found, 'round')}: {why}."
         for (name, why), found in early.items()
     ]
+
+
+def diverged(results: Sequence[CellResult]) -> list[str]:
+    """Say of which runs the numbers are not finite any more, and which models could not be tested."""
+    lost = [result.cell.name for result in results if result.diverged or _is_lost(result)]
+    failed = {result.cell.name: result.history.failed_tests for result in results if result.history}
+    untested = [f"{name} ({counted(tests, 'test')})" for name, tests in failed.items() if tests]
+    return [
+        *([f"Diverged, their loss or score is not finite any more: {_named(lost)}."] if lost else []),
+        *([f"Tests of models failed in {_named(untested)}."] if untested else []),
+    ]
+
+
+def _is_lost(result: CellResult) -> bool:
+    """Whether the last score of a run that has ended well is no number, of the model that counts."""
+    if result.outcome is None or not result.outcome.curve:
+        return False
+    last = result.outcome.curve[-1].evaluation
+    return not (math.isfinite(last.loss) and math.isfinite(last.value))
 
 
 def lives(results: Sequence[CellResult]) -> list[str]:

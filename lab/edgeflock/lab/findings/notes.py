@@ -43,6 +43,7 @@ def urgent(results: Sequence[CellResult], grid: Grid) -> list[str]:
 def _apart(results: Sequence[CellResult], grid: Grid) -> list[str]:
     """Say in what runs differ that nobody asked for."""
     return [
+        *comparable.diverged(results),
         *comparable.ended(results),
         *comparable.lives(results),
         *comparable.defaults(results, grid),

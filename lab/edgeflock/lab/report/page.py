@@ -10,7 +10,7 @@ from typing import Any
 
 import jinja2
 
-from edgeflock.common.command.units import UNKNOWN
+from edgeflock.common.command.units import UNKNOWN, counted
 from edgeflock.common.errors import EdgeflockError
 from edgeflock.lab.history import History
 from edgeflock.lab.plots import theme
@@ -136,12 +136,14 @@ def warning(history: History) -> str:
     tests = [
         ModelTest(point.round, point.evaluation.value, point.evaluation.loss) for point in history.curve()
     ]
+    failed = history.failed_tests
+    untested = f"{counted(failed, 'test')} of its models failed." if failed else ""
     found = console.caution(tests, history.figure)
     if found is None:
-        return ""
+        return untested
     best = found.best
     way = f"; fl-lab export RUN --which best takes that of round {best.round}" if best else ""
-    return f"{found.words}{way}."
+    return f"{found.words}{way}. {untested}".rstrip()
 
 
 def _closing(history: History) -> str:
