@@ -42,6 +42,12 @@ def test_the_command_writes_a_package_and_says_what_comes_next(tmp_path: Path) -
         NewPackage("method", "halved").write(out)
 
 
+def test_the_command_that_tries_it_is_one_that_its_kind_understands() -> None:
+    assert NewPackage("partition", "mixed").trial == "fl-lab run --partition mixed:0.5"
+    assert NewPackage("transform", "noisy").trial == "fl-lab run --augment noisy"
+    assert NewPackage("model", "tiny").trial == "fl-lab run --model tiny"
+
+
 @pytest.mark.parametrize(
     ("words", "error", "sentence"),
     [
@@ -51,6 +57,8 @@ def test_the_command_writes_a_package_and_says_what_comes_next(tmp_path: Path) -
         (["method", "fedavg"], BadValue, "allowed is a name that no method has yet"),
         (["dataset", "npz"], BadValue, "allowed is a name that no dataset has yet"),
         (["task", "regression"], BadValue, "allowed is a name that no task has yet"),
+        (["partition", "iid"], BadValue, "allowed is a name that no partition has yet"),
+        (["transform", "flip"], BadValue, "allowed is a name that no transform has yet"),
     ],
 )
 def test_a_name_that_cannot_be_one_is_refused(

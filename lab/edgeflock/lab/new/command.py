@@ -1,4 +1,4 @@
-"""fl-lab new: a package with a method, model, task or data set of one's own to begin with."""
+"""fl-lab new: a package with a plug-in of one's own to begin with, of any kind."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 from edgeflock.common import listing
 from edgeflock.common.command import extras
 from edgeflock.common.errors import UnknownName
+from edgeflock.common.plugins.loading import installed
 from edgeflock.lab.new.package import KINDS, NewPackage
 
 
@@ -19,8 +20,16 @@ def _taken(kind: str) -> list[str]:
         "model": listing.models,
         "task": listing.tasks,
         "dataset": listing.datasets,
+        "partition": listing.partitions,
+        "transform": _transforms,
     }
     return [name.partition(":")[0] for name in known[kind]()]
+
+
+def _transforms() -> list[str]:
+    from edgeflock.common.datasets.kit import augment  # brings torch
+
+    return [*augment.own(), *installed("transforms")]
 
 
 def _kinds(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -28,7 +37,7 @@ def _kinds(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> l
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("kind", metavar="method|model|task|dataset", shell_complete=_kinds)
+@click.argument("kind", metavar="|".join(KINDS), shell_complete=_kinds)
 @click.argument("name", metavar="NAME")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Its folder.  [default: fl-NAME]")
 def new(kind: str, name: str, out: Path | None) -> int:

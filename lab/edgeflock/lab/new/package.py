@@ -13,8 +13,17 @@ from edgeflock.common.errors import BadValue, UsageError
 TEMPLATES = Path(__file__).parent / "templates"
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", re.ASCII)
 _LONGEST = 40  # characters: the name is that of a folder, too
-# What a package brings: the name in its module, and what it is tried with.
-_OBJECTS = {"method": "METHOD", "model": "make", "task": "TASK", "dataset": "ENTRY"}
+# What a package brings: the name in its module.
+_OBJECTS = {
+    "method": "METHOD",
+    "model": "make",
+    "task": "TASK",
+    "dataset": "ENTRY",
+    "partition": "SCHEME",
+    "transform": "transform",
+}
+# How a run is told of it, where that is not by the kind's and its own name alone.
+_TOLD = {"partition": "--partition {}:0.5", "transform": "--augment {}"}
 KINDS = tuple(_OBJECTS)
 
 
@@ -41,7 +50,7 @@ class NewPackage:
     @property
     def trial(self) -> str:
         """The command that tries it."""
-        return f"fl-lab run --{self.kind} {self.name}"
+        return f"fl-lab run {_TOLD.get(self.kind, f'--{self.kind} {{}}').format(self.name)}"
 
     def files(self) -> Iterator[tuple[str, str]]:
         """Yield the path and the text of each of its files."""
