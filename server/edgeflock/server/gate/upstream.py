@@ -65,6 +65,33 @@ class Ticket:
         return told
 
 
+class Words:
+    """What is to be said on one stream, and on no other: a former one may still be asking for words."""
+
+    def __init__(self) -> None:
+        self._asked: list[gpb.Asked] = []
+        self._news = asyncio.Event()
+
+    def add(self, asked: gpb.Asked, now: bool) -> None:
+        self._asked.append(asked)
+        if now:
+            self._news.set()
+
+    async def requests(self, hello: gpb.GateHello) -> AsyncIterator[gpb.AttendRequest]:
+        """Yield the hello, then what there is to say, or that the gate lives."""
+        yield gpb.AttendRequest(asked=[gpb.Asked(hello=hello)])
+        pace = Pacing()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_BEAT_S):
+                    await self._news.wait()
+            await pace.wait()
+            asked, self._asked = self._asked[:_MOST_ASKED], self._asked[_MOST_ASKED:]
+            if not self._asked:
+                self._news.clear()
+            yield gpb.AttendRequest(asked=asked)
+
+
 class Upstream:
     """The stream that there is, or will be again: the coordinator may go and come back."""
 
@@ -72,9 +99,8 @@ class Upstream:
         self._way, self._hello, self._welcome = way, hello, welcome
         self._tickets: dict[int, Ticket] = {}
         self._next = 0
-        self._asked: list[gpb.Asked] = []
+        self._words = Words()
         self._part = b""  # of views, the newest
-        self._news = asyncio.Event()
         self.stub: rpc.GatesAsyncStub | None = None  # while the coordinator has welcomed us
         self.up = asyncio.Event()
 
@@ -92,9 +118,7 @@ class Upstream:
                 ticket.ask(gpb.Asked(gone=gpb.GateGone()), now=False)
 
     def _ask(self, asked: gpb.Asked, now: bool = True) -> None:
-        self._asked.append(asked)
-        if now:
-            self._news.set()
+        self._words.add(asked, now)
 
     async def run(self) -> None:
         """Attend, again and again; raises UsageError if the coordinator does not want this gate."""
@@ -112,29 +136,16 @@ class Upstream:
             finally:
                 self._lose()
             pause = _FIRST_PAUSE_S if time.monotonic() - began > _LONGEST_PAUSE_S else pause
-            log.warning("coordinator_not_reached", coordinator=self._way.target, reason=reason)
+            if pause < _LONGEST_PAUSE_S:  # a coordinator may be away for days
+                log.warning("coordinator_not_reached", coordinator=self._way.target, reason=reason)
             await asyncio.sleep(pause)
             pause = min(_LONGEST_PAUSE_S, 2 * pause)
 
     async def _attend(self, channel: grpc.aio.Channel) -> None:
-        stub = rpc.GatesStub(channel)
-        async for message in stub.Attend(self._requests()):
+        stub, self._words = rpc.GatesStub(channel), Words()
+        async for message in stub.Attend(self._words.requests(self._hello)):
             for told in message.told:
                 self._hear(stub, told)
-
-    async def _requests(self) -> AsyncIterator[gpb.AttendRequest]:
-        self._asked.clear()
-        yield gpb.AttendRequest(asked=[gpb.Asked(hello=self._hello)])
-        pace = Pacing()
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_BEAT_S):
-                    await self._news.wait()
-            await pace.wait()
-            asked, self._asked = self._asked[:_MOST_ASKED], self._asked[_MOST_ASKED:]
-            if not self._asked:
-                self._news.clear()
-            yield gpb.AttendRequest(asked=asked)
 
     def _hear(self, stub: Any, told: gpb.Told) -> None:
         match told.WhichOneof("what"):

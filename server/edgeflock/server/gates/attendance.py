@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
@@ -53,8 +54,12 @@ class Call:
 class Attendance:
     """One gate while it attends."""
 
-    def __init__(self, hello: gpb.GateHello, clients: AggregatorService, intake: Intake) -> None:
-        self.name, self.local = hello.name, bool(hello.spool)
+    def __init__(
+        self, hello: gpb.GateHello, clients: AggregatorService, intake: Intake, spool: Path | None
+    ) -> None:
+        """Its updates are read in that folder, if it is one of this machine, and nowhere else."""
+        self.name, self.local = hello.name, spool is not None
+        self._spool = spool
         self._clients, self._intake = clients, intake
         self._told: list[gpb.Told] = []
         self._part = b""  # the one that the gate has
@@ -214,7 +219,10 @@ class Attendance:
         call = self.calls.get(ticket)
         if call is None or call.slot is None:
             return
-        refused = call.slot.lies_at(path) if path and self.local else await self._handed(call, call.slot)
+        if path and self._spool is not None and Path(path).parent.parent == self._spool:
+            refused = call.slot.lies_at(path)
+        else:
+            refused = await self._handed(call, call.slot)
         if not call.over.done():
             call.over.set_result(None)
         answer = pb.DeliverResponse(received=pb.Received())

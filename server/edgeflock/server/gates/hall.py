@@ -9,6 +9,7 @@ import asyncio
 import hmac
 from collections.abc import AsyncGenerator, AsyncIterator
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -49,10 +50,12 @@ class GatesService:
         book: GateBook,
         key: str,
         run_id: str,
+        folder: Path,
     ) -> None:
+        """Gates that were started here keep their files below that folder."""
         self._clients, self._intake, self._book = clients, intake, book
         self._key, self._run_id = key, run_id
-        self._closing = False
+        self._folder, self._closing = folder, False
         self._here: dict[str, Attendance] = {}
         self._streams: dict[str, asyncio.Task[Any]] = {}
 
@@ -67,7 +70,7 @@ class GatesService:
             refused = refused or _NO_HELLO
             await context.write(gpb.AttendResponse(told=[gpb.Told(refused=to_wire(refused))]))
             return
-        attendance = Attendance(hello, self._clients, self._intake)
+        attendance = Attendance(hello, self._clients, self._intake, self._spool_of(hello))
         await self._take_the_place_of(hello.name)
         me = self._streams[hello.name] = asyncio.ensure_future(self._serve(attendance, context))
         self._here[hello.name] = attendance
@@ -95,6 +98,11 @@ class GatesService:
             words = f"this fl-server is of edgeflock {_SOFTWARE}, the gate of {theirs!r}: give both the same"
             return Refused(Reason.VERSION, words)
         return None
+
+    def _spool_of(self, hello: gpb.GateHello) -> Path | None:
+        """Return where a gate that this server has started keeps updates; None: it is another's."""
+        own = Path(hello.spool)
+        return own / "spool" if hello.spool and own.parent == self._folder else None
 
     async def _take_the_place_of(self, name: str) -> None:
         """End the stream of a gate of that name that has hung, or lives a former life."""

@@ -170,7 +170,8 @@ def _gates(
     config, run_dir = run.parts.built.config, run.parts.run_dir
     key, path = key_of(config, run_dir)
     server = grpc.aio.server(options=server_options())
-    hall = GatesService(service, run.intake, book, key, run.parts.resumed.meta["run_id"])
+    run_id, folder = run.parts.resumed.meta["run_id"], run_dir / rundir.GATES
+    hall = GatesService(service, run.intake, book, key, run_id, folder)
     add_gates(server, hall)
     socket = run_dir / rundir.GATES_SOCKET
     short = len(os.fsencode(socket)) <= _LONGEST_SOCKET
