@@ -28,7 +28,11 @@ from edgeflock.common.datasets.kit.files import Place
 from edgeflock.common.datasets.kit.formats import idx, pickled
 from edgeflock.common.datasets.kit.home import default_root
 from edgeflock.common.errors import BadData, BadValue, EdgeflockError, MissingData, UnknownName
+from edgeflock.common.partitions.kit.assign import assign, cut, local_test
 from edgeflock.lab.reference.datasets_list import lines
+from edgeflock.lab.reference.partition_rows import describe
+from edgeflock.server.start.resolve import combine
+from edgeflock.server.start.samples import load_test_set
 
 RANDOM = np.random.default_rng(0)
 
@@ -381,11 +385,35 @@ def test_floats_of_an_archive_are_taken_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("task", "y"),
+    [
+        ("regression", np.linspace(0, 1, 6)),
+        ("regression", RANDOM.normal(size=(6, 3))),
+        ("multilabel", RANDOM.integers(0, 2, (6, 14))),
+        ("segmentation", RANDOM.integers(0, 3, (6, 4, 4))),
+    ],
+)
+def test_labels_of_an_archive_may_be_those_of_any_task(tmp_path: Path, task: str, y: Array) -> None:
+    write_npz(tmp_path / "mine.npz", y=y, y_test=y[:3])
+    given = {"dataset": "npz:mine", "data_root": tmp_path, "task": task, "clients": 2}
+    test = load_test_set(combine(given))
+    assert len(test.y) == 3
+    mine = datasets.load("npz:mine", tmp_path)
+    assert mine.classes == 0
+    shard = cut(mine, partition="iid", seed=0, shards=2, index=0)
+    assert np.array_equal(local_test(mine, shard, seed=0, index=0).y, y[:3])
+    assert sorted(len(row) for row in assign(mine, partition="quantity:1", seed=0, shards=1)) == [6]
+    assert describe(mine, partition="iid", clients=2, seed=0).rows[0].samples == 3
+    with pytest.raises(BadData, match=r"no classes, by which this partition cuts: iid, quantity:ALPHA"):
+        load_test_set(combine({**given, "partition": "dirichlet:1"}))
+
+
+@pytest.mark.parametrize(
     ("changed", "sentence"),
     [
         ({"y": np.zeros(5, np.int64)}, "6 samples and 5 labels"),
-        ({"y": np.zeros(6)}, "labels are float64"),
-        ({"y": np.zeros((6, 14), np.int64)}, "one whole number per sample"),
+        ({"y": np.full(6, np.nan)}, "labels are not all finite"),
+        ({"y": np.array(["a"] * 6)}, "labels are <U1 (6,), allowed is numbers for each sample"),
         ({"y": np.full(6, -1)}, "labels -1 to -1"),
         ({"y": np.full(6, 20240101)}, "the highest label is 20240101, allowed is 0 to 99999"),
         ({"x": np.full((6, 4, 4), np.nan)}, "finite floats"),

@@ -71,8 +71,8 @@ def describe(
     rows = []
     for client, shard in enumerate(shards):
         holders[shard] += 1
-        counts = np.bincount(labels[shard], minlength=dataset.classes)
+        counts = np.bincount(labels[shard], minlength=dataset.classes) if dataset.classes else ()
         rows.append(ShardRow(client, len(shard), tuple(int(count) for count in counts)))
     unused, shared = int((holders[pool] == 0).sum()), int((holders > 1).sum())
-    covered = coverage(labels, shards)
+    covered = coverage(labels, shards) if dataset.classes else Coverage(0)
     return PartitionRows(dataset.name, partition, seed, len(pool), unused, shared, tuple(rows), covered)

@@ -15,7 +15,7 @@ from edgeflock.common.errors import BadData
 
 Array = NDArray[Any]  # uint8 as stored, or floats
 Floats = NDArray[np.float32]
-Labels = NDArray[np.int64]
+Labels = NDArray[Any]  # int64 where each sample is of a class, else as a task has them
 Indices = NDArray[np.int64]
 
 MOST_CLASSES = 100_000  # a label that is a date or an id would make a model that fills the memory
@@ -78,7 +78,7 @@ class Dataset:
     """A named data set. Pixels stay uint8 until a shard is made ready: a client converts its own only."""
 
     name: str
-    classes: int
+    classes: int  # 0: labels are none, but numbers, rows or masks
     train: Part
     test: Part
     scaling: Scaling = Scaling()  # of its entry, see `Entry`
@@ -131,15 +131,25 @@ class Entry:
 
 
 def part(where: object, x: Array, y: Array, classes: int, groups: Labels | None = None) -> Part:
-    """Return a part of a data set's own files. Raises BadData if samples and labels do not fit each other."""
+    """Return a part of a data set's own files; with 0 classes labels stay as they are.
+
+    Raises BadData if samples and labels do not fit each other.
+    """
     if len(x) != len(y) or len(y) == 0:
         raise BadData(
             f"{where}: {len(x)} samples and {len(y)} labels, needed is the same number of both, at least one"
         )
+    if not classes:
+        return Part(x, y, groups)
     labels = y.astype(np.int64)
     if labels.min() < 0 or labels.max() >= classes:
         raise BadData(f"{where}: labels {labels.min()} to {labels.max()}, allowed is 0 to {classes - 1}")
     return Part(x, labels, groups)
+
+
+def are_classes(y: Array) -> bool:
+    """Whether labels are one whole number for each sample."""
+    return y.ndim == 1 and y.dtype.kind in "iu"
 
 
 def count_classes(where: object, highest: int) -> int:

@@ -180,8 +180,11 @@ def public(dataset: Dataset, *, public_fraction: float, seed: int) -> Part:
 def local_test(dataset: Dataset, shard: Part, *, seed: int, index: int) -> Part:
     """Return test samples with the label distribution of a client's shard, ready to evaluate on.
 
-    As many as there can be without taking one twice; classes that the test part lacks are left out.
+    As many as there can be without taking one twice; classes that the test part lacks are left out. All of
+    them where labels are no classes.
     """
+    if not dataset.classes:
+        return dataset.ready(dataset.test)
     held = np.bincount(shard.y, minlength=dataset.classes).astype(np.float64)
     there = np.bincount(dataset.test.y, minlength=dataset.classes)
     held[there == 0] = 0

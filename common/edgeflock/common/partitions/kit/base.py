@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from edgeflock.common import seeds
 from edgeflock.common.command.ranges import Range
+from edgeflock.common.errors import BadData
 
 Indices = NDArray[np.int64]
-Labels = NDArray[np.int64]
+Labels = NDArray[Any]
 Shards = list[Indices]
 Value = float | tuple[float, ...]  # what stands after the colon
 
@@ -35,7 +36,13 @@ class Pool:
 
     @cached_property
     def classes(self) -> list[int]:
-        """The labels that occur, ascending."""
+        """The labels that occur, ascending. Raises BadData if labels are no classes."""
+        if self.labels.ndim != 1 or self.labels.dtype.kind not in "iu":
+            found = f"{self.labels.dtype} {self.labels.shape[1:]}"
+            raise BadData(
+                f"labels are {found} for each sample and no classes, by which this partition cuts: "
+                "iid, quantity:ALPHA and sizes:N,... cut without them"
+            )
         return [int(label) for label in np.unique(self.labels)]
 
     def of_class(self, label: int) -> Indices:
