@@ -31,7 +31,7 @@ from edgeflock.common.errors import BadData, BadValue, EdgeflockError, MissingDa
 from edgeflock.common.partitions.kit.assign import assign, cut, local_test
 from edgeflock.lab.reference.datasets_list import lines
 from edgeflock.lab.reference.partition_rows import describe
-from edgeflock.server.start.resolve import combine
+from edgeflock.server.start.resolve import combine, content_digest
 from edgeflock.server.start.samples import load_test_set
 
 RANDOM = np.random.default_rng(0)
@@ -439,6 +439,24 @@ def test_a_folder_of_images_is_a_data_set_with_every_fifth_image_held_out(tmp_pa
     assert (found.input_shape, found.classes) == ((3, 6, 6), 2)
     assert list(found.train.y) == [0] * 8 + [1] * 8
     assert [int(image[0, 0, 0]) for image in found.test.x] == [104, 109, 204, 209]
+
+
+def test_a_server_tests_on_a_folder_of_images(tmp_path: Path) -> None:
+    write_classes(tmp_path / "fire/train", 3)
+    write_classes(tmp_path / "fire/test", 1, side=9)
+    given = {"eval_data": tmp_path / "fire/train"}
+    found = load_test_set(combine(given))
+    assert (found.input_shape, found.classes, found.y.tolist()) == ((3, 6, 6), 2, [0] * 3 + [1] * 3)
+    assert float(found.x[0].max()) == pytest.approx(100 / 255)
+    resized = load_test_set(combine({"eval_data": tmp_path / "fire", "size": 4}))
+    assert (resized.input_shape, len(resized.y)) == ((3, 4, 4), 2)
+    with pytest.raises(
+        BadData, match=r"has folders of 2 classes .fire, smoke., this run has 3: put a classes"
+    ):
+        load_test_set(combine({**given, "classes": 3}))
+    before = content_digest(tmp_path / "fire")
+    (tmp_path / "fire/test/fire/00.png").unlink()
+    assert content_digest(tmp_path / "fire") != before
 
 
 def test_a_folder_with_train_and_test_is_taken_as_it_is_split(tmp_path: Path) -> None:

@@ -256,10 +256,20 @@ class ServerConfig:
     eval_data: Path | None = option(
         None,
         PATH,
-        "evaluate on x, y of this .npz, or on a .csv or .parquet; without --dataset it gives input shape and "
+        "evaluate on x, y of this .npz, on a .csv or .parquet, or on a folder of pictures, one sub-folder "
+        "per class, or of what fl-client --data reads besides; without --dataset it gives input shape and "
         "classes too",
         group=_DATA,
-        metavar="FILE",
+        metavar="SOURCE",
+    )
+    size: int | None = option(
+        None,
+        INTEGER,
+        "side in pixels that images of --eval-data are resized to",
+        group=_DATA,
+        allowed=between(1, 4096, "a number of pixels"),
+        shown="all are of one size",
+        metavar="PIXELS",
     )
     label: tuple[str, ...] = option(
         (), COLUMNS, "column of --eval-data, a table, that holds the labels", group=_DATA, shown="no labels"

@@ -29,6 +29,8 @@ NO_MATTER: Mapping[str, str] = {
     "tls_client_ca": _PLACE,
     "insecure": _PLACE,
     "control": _PLACE,
+    "gate_listen": _PLACE,
+    "gate_key": _PLACE,
     "reflection": _SEEN,
     "dashboard": _SEEN,
     "dashboard_insecure": _SEEN,
@@ -55,12 +57,14 @@ SINCE: Mapping[str, Any] = {
     "eval_devices": False,
     "eval_models": 1,
     "eval_train": 0,
+    "gates": 0,
     "grace": 60.0,
     "init_sha256": None,
     "input_shape": None,
     "keep_local": None,
     "label": (),
     "schedule": "constant",
+    "size": None,
     "stop_after": 0,
     "tests_only": False,
     "task": "classification",
@@ -122,12 +126,12 @@ def _own(config: ServerConfig) -> Mapping[str, str]:
 
 
 def _content(path: Path | None) -> str | None:
-    """Return what a file holds; of one that is not there any more, what it was called."""
+    """Return what a file or folder holds; of one that is not there any more, what it was called."""
     from edgeflock.server.start.resolve import content_digest  # brings torch
 
     if path is None:
         return None
-    return content_digest(path) if path.is_file() else str(path)
+    return content_digest(path) if path.exists() else str(path)
 
 
 def _of(values: Mapping[str, Any]) -> str:

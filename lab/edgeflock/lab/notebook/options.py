@@ -80,8 +80,11 @@ class Options(TypedDict, total=False):
     """classes, or numbers that the model is to give, where the server has no data that show all
     [default: what the data show]"""
     eval_data: Place | None
-    """evaluate on x, y of this .npz, or on a .csv or .parquet; without --dataset it gives input shape
-    and classes too  [default: none]"""
+    """evaluate on x, y of this .npz, on a .csv or .parquet, or on a folder of pictures, one sub-folder
+    per class, or of what fl-client --data reads besides; without --dataset it gives input shape and
+    classes too  [default: none]"""
+    size: int | None
+    """side in pixels that images of --eval-data are resized to  [default: all are of one size]"""
     label: str | None
     """column of --eval-data, a table, that holds the labels  [default: no labels]"""
     columns: str | None

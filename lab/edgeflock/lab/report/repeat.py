@@ -70,8 +70,8 @@ def _client(config: ServerConfig, work: Options, names: Sequence[str]) -> str:
         given["model"] = config.model
     if code := references(config):
         given["allow_code"] = code
-    if not config.dataset:  # tables have the same columns everywhere
-        given |= {"label": config.label, "columns": config.columns}
+    if not config.dataset:  # tables have the same columns everywhere, pictures one size
+        given |= {"label": config.label, "columns": config.columns, "size": config.size}
     own = [] if config.dataset else ["--data=PATH"]
     own += ["--tls-ca=PATH"] if config.tls_cert else []
     own += ["--tls-cert=PATH", "--tls-key=PATH"] if config.tls_client_ca else []

@@ -234,6 +234,7 @@ class Experiment:
             "--hold-out": lab.hold_out,
             "--label": ",".join(config.label) or None,
             "--columns": ",".join(config.columns) or None,
+            "--size": config.size,
             "--data-root": root,
             "--model": config.model if ":" in config.model else None,
             "--allow-code": ",".join(references(config)) or None,

@@ -392,8 +392,12 @@ def _with_init(config: ServerConfig) -> ServerConfig:
 
 
 def content_digest(path: Path) -> str:
-    """Return what tells two files apart, whatever they are called."""
+    """Return what tells two files apart, whatever they are called, or two folders."""
     try:
+        if path.is_dir():
+            found = ((file.relative_to(path), file) for file in sorted(path.rglob("*")) if file.is_file())
+            told = "".join(f"{name.as_posix()}\0{content_digest(file)}\n" for name, file in found)
+            return hashlib.sha256(told.encode()).hexdigest()
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
@@ -519,8 +523,8 @@ def _check_control(control: Address) -> None:
 def _check_files(config: ServerConfig) -> None:
     if config.data_root is not None and not config.data_root.is_dir():
         raise MissingData(f"--data-root {str(config.data_root)!r} is not a directory")
-    if config.eval_data is not None and not config.eval_data.is_file():
-        raise MissingData(f"--eval-data {str(config.eval_data)!r} is not a file")
+    if config.eval_data is not None and not config.eval_data.exists():
+        raise MissingData(f"--eval-data {str(config.eval_data)!r} is not a file or folder")
     if config.dataset is None and config.eval_data is None and not (config.input_shape and config.classes):
         if config.input_shape:
             raise UsageError(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from edgeflock.common.datasets.kit import registry as datasets
 from edgeflock.common.datasets.kit.base import Part, Scaling, count_classes
-from edgeflock.common.datasets.kit.own import Reading, check, how, load_part
+from edgeflock.common.datasets.kit.own import Reading, check, how, load_tests
 from edgeflock.common.errors import BadData, BadValue
 from edgeflock.common.models.kit.base import Net
 from edgeflock.common.partitions.kit.assign import assign
@@ -65,7 +65,7 @@ def _of_dataset(config: ServerConfig, name: str) -> TestSet:
 
 
 def _eval_data(config: ServerConfig, path: Path) -> Part:
-    return load_part(path, Reading(label=config.label, columns=config.columns))
+    return load_tests(path, Reading(config.size, config.label, config.columns), config.classes)
 
 
 def _of_part(

@@ -124,7 +124,20 @@ def load_own(
 
 def load_part(path: Path, reading: Reading = PLAINLY) -> Part:
     """Return the training part of own data in memory, as it is stored."""
-    found = load_own(path, reading=reading).train
+    return _in_memory(load_own(path, reading=reading).train)
+
+
+def load_tests(path: Path, reading: Reading = PLAINLY, classes: int = 0) -> Part:
+    """Return own data to test on in memory, as they are stored: of a folder its test part, if it has one.
+
+    Raises BadData, too, where folders are those of some of so many classes.
+    """
+    found = load_own(path, reading=reading)
+    check_names(found, classes)
+    return _in_memory(found.test if path.is_dir() and found.test is not None else found.train)
+
+
+def _in_memory(found: Stored) -> Part:
     x, y = found.take(np.arange(len(found)))
     return Part(np.ascontiguousarray(x), y)
 
