@@ -131,6 +131,41 @@ def test_the_walk_of_a_run() -> None:
     assert (desk.machine.phase, desk.machine.committed) == (Phase.ENDED, 2)
 
 
+def test_with_an_interval_the_next_round_is_opened_when_it_is_time() -> None:
+    desk = Desk(2, rounds=3, every_s=60.0).gather()
+    desk.pass_time(10.0)
+    desk.deliver(0, 1)
+    assert (desk.machine.phase, desk.machine.committed, desk.machine.pause) == (Phase.COMMITTED, 1, "")
+    assert desk.machine.wake_at == 160.0
+    desk.pass_time(49.0)
+    assert desk.machine.round == 1
+    desk.pass_time(1.0)
+    assert (desk.machine.phase, desk.machine.round) == (Phase.OPEN, 2)
+    desk.pass_time(70.0)
+    desk.deliver(0, 1)  # it has taken longer than the interval
+    desk.pass_time(0.0)
+    assert (desk.machine.phase, desk.machine.round) == (Phase.OPEN, 3)
+    desk.deliver(0, 1)
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, "all 3 rounds are done", 3)]
+
+
+def test_a_pause_within_an_interval_lasts_and_shortens_it_not() -> None:
+    desk = Desk(2, rounds=3, every_s=60.0).gather()
+    desk.deliver(0, 1)
+    desk.post(PauseAsked(desk.now))
+    assert (desk.machine.wake_at, desk.machine.pause) == (None, "paused by the operator")
+    desk.post(ResumeAsked(desk.now))
+    assert (desk.machine.round, desk.machine.wake_at, desk.machine.pause) == (1, 160.0, "")
+    desk.post(PauseAsked(desk.now))
+    desk.pass_time(100.0)
+    desk.post(ResumeAsked(desk.now))
+    desk.pass_time(0.0)
+    assert (desk.machine.phase, desk.machine.round) == (Phase.OPEN, 2)
+    desk.deliver(0, 1)
+    desk.post(StopAsked("stopped", desk.now))
+    assert desk.exits() == [Ended(EndingKind.STOPPED, "stopped", 2)]
+
+
 def _outcomes(verdict: Verdict, count: int) -> tuple[Outcome, ...]:
     return tuple(Outcome(seat, b"digest%d" % seat, verdict) for seat in range(count))
 

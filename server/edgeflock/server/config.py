@@ -461,6 +461,14 @@ class ServerConfig:
     deadline: float = option(
         600.0, SECONDS, "longest time of a round", group=_ROUND, allowed=above(0, "a time")
     )
+    every: float = option(
+        0.0,
+        SECONDS,
+        "a round is opened so long after the one before it was, or later, as for watching a model in the "
+        "field; 0 is at once",
+        group=_ROUND,
+        allowed=at_least(0, "a time"),
+    )
     grace: float = option(
         60.0,
         SECONDS,

@@ -57,6 +57,7 @@ SINCE: Mapping[str, Any] = {
     "eval_devices": False,
     "eval_models": 1,
     "eval_train": 0,
+    "every": 0.0,
     "gates": 0,
     "grace": 60.0,
     "init_sha256": None,

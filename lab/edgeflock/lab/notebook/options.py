@@ -140,6 +140,9 @@ class Options(TypedDict, total=False):
     """open the next round only after the evaluation  [default: off]"""
     deadline: float | str | None
     """longest time of a round  [default: 10m]"""
+    every: float | str | None
+    """a round is opened so long after the one before it was, or later, as for watching a model in the
+    field; 0 is at once  [default: 0s]"""
     grace: float | str | None
     """a round waits so long for a member that has gone, once the others have answered; then it goes on
     without it  [default: 1m]"""

@@ -20,6 +20,7 @@ class Rules:
     over_select: int = 0
     deadline_s: float = 600.0
     grace_s: float = 60.0  # for who is not here, before a round goes on without it
+    every_s: float = 0.0  # from the opening of a round to that of the next one, at least
     gather_s: float = 3600.0
     online: bool = False  # cohorts come from who is online, seats are given one by one
     script: tuple[tuple[str, ...], ...] = ()  # cohorts by id, one per round

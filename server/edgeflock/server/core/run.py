@@ -71,6 +71,7 @@ class RunMachine:
         self._held = False  # between two rounds nothing may be opened
         self.deserted = False  # the round at hand is of a life before, and none of its members is back
         self._gather_until: float | None = None
+        self._due: float | None = None  # no round is opened before; None: there is none to wait for
         self._commit: CommitRound | None = None  # the running one, or the last
         self._untested: events.Committed | None = None  # its round is to be tested before anything follows
 
@@ -125,6 +126,12 @@ class RunMachine:
         return "paused by the operator" if self.wishes.paused else "too few clients are online"
 
     @property
+    def early(self) -> bool:
+        """Whether it is only time for which the next round of training waits."""
+        waits = self._due is not None and self.phase is Phase.COMMITTED and self._untested is None
+        return waits and not (self.over or self._held or self.draining or self.wishes.paused)
+
+    @property
     def paused_by_operator(self) -> bool:
         """Whether it is the operator for whom the next round waits."""
         return self._held and self.wishes.paused
@@ -140,7 +147,9 @@ class RunMachine:
         """When the phase has lasted too long."""
         if self.phase is Phase.OPEN:
             return self.current.wake_at
-        return self._gather_until if self.phase is Phase.GATHERING else None
+        if self.phase is Phase.GATHERING:
+            return self._gather_until
+        return self._due if self.early else None
 
     @property
     def awaits_test(self) -> bool:
@@ -370,7 +379,7 @@ class RunMachine:
         if self.draining:
             return self._departure.park(self.round)
         self.current = self._round(RoundOpened(self.committed, ()))
-        return self._proceed() or self._hold()
+        return self._proceed() or ([Publish()] if self.early else self._hold())
 
     def _hold(self) -> list[Effect]:
         """Nothing is opened now: say why not."""
@@ -379,7 +388,7 @@ class RunMachine:
 
     def _proceed(self) -> list[Effect]:
         """Decide to open the next round if nothing stands in the way."""
-        if not self._between_two or self.draining or self.wishes.paused:
+        if not self._between_two or self.draining or self.wishes.paused or self.early:
             return []
         number = self.committed + 1
         if self.over:
@@ -432,6 +441,7 @@ class RunMachine:
         self.current.take(event.received)
         if self.current.counted is not None:  # decided in a life before
             return self.current.close(self.limit)
+        self._due = event.now + self.rules.every_s if self.rules.every_s else None
         if self.wishes.stopping:  # that set was torn
             return self._end(EndingKind.STOPPED, self.wishes.stopping)
         return self._cut() if self.limit else self.current.open(event.now)
@@ -441,6 +451,9 @@ class RunMachine:
             return []
         if self.phase is Phase.OPEN:
             return self.current.tick(now)
+        if self.early:
+            self._due = None
+            return self._proceed() or self._hold()
         self._gather_until = None
         complete = self.roster.complete(self.committed)
         return [] if complete else self._end(EndingKind.FAILED, self.roster.shortage())
@@ -487,7 +500,7 @@ class RunMachine:
 
     def _following(self) -> RoundOpened | None:
         over = self.over or self.limit or self.round >= self.rules.rounds
-        held = self.draining or self.wishes.paused or self.wishes.stopping
+        held = self.draining or self.wishes.paused or self.wishes.stopping or self._due is not None
         if over or held or not self.roster.complete(self.committed):
             return None
         return self.roster.choose(self.round + 1)
@@ -609,7 +622,7 @@ class RunMachine:
         """Go on, if that was asked for and the journal has it."""
         if not self.wishes.resumes():
             return []
-        self._held = self._held and self.phase is Phase.COMMITTED
+        self._held = self._held and self.phase is Phase.COMMITTED and self._due is None
         resumed = Announce("run_resumed", {"round": self.round})
         again = self.current.offer_again(self.current.cohort)
         if self.phase is Phase.OPEN and self.current.shortage:

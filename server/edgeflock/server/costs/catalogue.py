@@ -136,7 +136,9 @@ JOULES = (SENSOR_J, MODEL_J)
 # ------------------------------------------------------------------------- of a round: `round_costs`
 
 GATHER = _seconds("gather_s", Origin.SERVER, "until the clients of the round are there, or back")
-HELD = _seconds("held_s", Origin.SERVER, "paused by the operator between two rounds")
+HELD = _seconds(
+    "held_s", Origin.SERVER, "between two rounds: paused by the operator, or until it is time (--every)"
+)
 EXAM = _seconds("exam_s", Origin.SERVER, "for nothing but tests of clients' own models")
 SELECT = _seconds("select_s", Origin.SERVER, "cohort, journal, spool, broadcast")
 OPEN = _seconds("open_s", Origin.SERVER, "clients at work")

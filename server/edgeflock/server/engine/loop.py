@@ -287,7 +287,7 @@ def doing_of(machine: RunMachine) -> tuple[str, int] | None:
         name = GATHER  # whose processes are being started is at work on nothing
     elif not waits and machine.pause:
         name = PAUSED
-    elif machine.paused_by_operator:
+    elif machine.paused_by_operator or machine.early:
         name = HELD
     return name, machine.committed + 1 if waits else machine.round or 1
 

@@ -268,6 +268,7 @@ def build_rules(config: ServerConfig) -> Rules:
         over_select=config.over_select,
         deadline_s=config.deadline,
         grace_s=config.grace,
+        every_s=config.every,
         gather_s=config.max_clients_wait,
         online=config.participation == "online",
         script=tuple(tuple(line.split()) for line in config.cohort_lines),

@@ -381,6 +381,8 @@ def _with_init(config: ServerConfig) -> ServerConfig:
     flag = "--init"
     if config.evaluate_only is not None:
         flag, config = "--evaluate-only", replace(config, init=config.evaluate_only, tests_only=True)
+    if config.tests_only and config.every and config.rounds == 1:
+        raise UsageError("--every with --evaluate-only asks again and again: --rounds says how often")
     if config.tests_only and (config.method != _TESTER or not config.eval_every):
         other = f"--method {config.method}" if config.method != _TESTER else "--eval-every 0"
         raise UsageError(f"--evaluate-only trains nothing and tests in every round: {other} contradicts it")
