@@ -48,6 +48,20 @@ def test_of_a_mapping_each_key_is_looked_at_by_itself(tmp_path: Path) -> None:
     assert {"--budget=time=10m", "--budget=bytes=5MB", "--target=accuracy=0.9"} < set(server)
 
 
+def test_a_share_that_a_client_kept_for_tests_is_said_with_its_own_data(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "run", names=("a", "b"), dataset=None, input_shape="4", classes=2)
+    told(run_dir, {"client": "a", "hold_out": 0.2}, {"client": "b", "hold_out": 7})
+    assert words_of(run_dir)[1:] == [
+        ["fl-client", "--ids=a", "--hold-out=0.2", "--data=PATH"],
+        ["fl-client", "--ids=b", "--data=PATH"],
+    ]
+    remember(run_dir, LabConfig(processes=1, client_data="c{index}.npz", hold_out=0.2))
+    told(run_dir, {"client": "b", "hold_out": 0.2})
+    [command] = words_of(run_dir)
+    assert "--hold-out=0.2" in command
+    assert not any(word.startswith("FL_CLIENT") for word in command)
+
+
 def test_clients_that_were_told_other_things_have_commands_of_their_own(tmp_path: Path) -> None:
     same = {"asked": "auto", "threads": 1, "parallel": 1, "python": "3.11.2"}
     run_dir = told(

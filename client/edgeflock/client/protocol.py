@@ -34,6 +34,7 @@ class Device:
     threads: int
     parallel: int
     watts: float  # 0: nothing was said
+    hold_out: float = 0.0  # share of its own data that is kept for tests
 
 
 @dataclass(frozen=True)

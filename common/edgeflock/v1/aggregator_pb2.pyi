@@ -423,6 +423,7 @@ class Device(_message.Message):
     THREADS_FIELD_NUMBER: _builtins.int
     PARALLEL_FIELD_NUMBER: _builtins.int
     WATTS_FIELD_NUMBER: _builtins.int
+    HOLD_OUT_FIELD_NUMBER: _builtins.int
     machine: _builtins.str
     """e.g. "aarch64" """
     system: _builtins.str
@@ -445,6 +446,8 @@ class Device(_message.Message):
     """hosted clients that train at a time"""
     watts: _builtins.float
     """drawn at work; 0: nothing was said"""
+    hold_out: _builtins.float
+    """share of its own data that is kept for tests"""
     def __init__(
         self,
         *,
@@ -459,10 +462,11 @@ class Device(_message.Message):
         threads: _builtins.int = ...,
         parallel: _builtins.int = ...,
         watts: _builtins.float = ...,
+        hold_out: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "compute", b"compute", "cores", b"cores", "machine", b"machine", "memory_bytes", b"memory_bytes", "parallel", b"parallel", "python", b"python", "system", b"system", "threads", b"threads", "torch", b"torch", "watts", b"watts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "compute", b"compute", "cores", b"cores", "hold_out", b"hold_out", "machine", b"machine", "memory_bytes", b"memory_bytes", "parallel", b"parallel", "python", b"python", "system", b"system", "threads", b"threads", "torch", b"torch", "watts", b"watts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

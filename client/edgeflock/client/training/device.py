@@ -39,6 +39,7 @@ def describe(device: torch.device, config: ClientConfig) -> Device:
         threads=config.threads,
         parallel=config.parallel,
         watts=config.watts or 0.0,
+        hold_out=config.hold_out,
     )
 
 

@@ -20,7 +20,8 @@ from edgeflock.server.config import ServerConfig, references
 
 _CLIENTS = {entry.name: entry for entry in public(ClientConfig)}
 _ALWAYS = ("method", "clients", "rounds", "seed")  # and the data: named even where they are the defaults
-_TOLD = {"asked": "device", "threads": "threads", "parallel": "parallel", "watts": "watts"}  # by a client
+_ALIKE = ("threads", "parallel", "watts", "hold_out")
+_TOLD = {"asked": "device", **{name: name for name in _ALIKE}}  # by a client
 
 
 def commands(history: History, given: Options) -> str:
@@ -34,7 +35,9 @@ def commands(history: History, given: Options) -> str:
     server = to_arguments(ServerConfig, given)
     groups = _groups(history.clients)
     if lab is not None and len(groups) < 2:
-        work = groups[0][0] if groups else {}
+        work = {**groups[0][0]} if groups else {}
+        if lab.hold_out is not None:  # which says it to all
+            work.pop("hold_out", None)
         told = [f"FL_CLIENT_{name.upper()}={shlex.quote(str(value))}" for name, value in work.items()]
         return _command([*told, "fl-lab run"], [*_processes(lab, config.clients), *server])
     return "\n\n".join([_command(["fl-server"], server), *(_client(config, *group) for group in groups)])
@@ -71,8 +74,9 @@ def _client(config: ServerConfig, work: Options, names: Sequence[str]) -> str:
     if code := references(config):
         given["allow_code"] = code
     if not config.dataset:  # tables have the same columns everywhere, pictures one size
-        given |= {"label": config.label, "columns": config.columns, "size": config.size}
-    own = [] if config.dataset else ["--data=PATH"]
+        read = {"label": config.label, "columns": config.columns, "size": config.size}
+        given |= {name: value for name, value in read.items() if value}
+    own = [] if config.dataset and "hold_out" not in work else ["--data=PATH"]
     own += ["--tls-ca=PATH"] if config.tls_cert else []
     own += ["--tls-cert=PATH", "--tls-key=PATH"] if config.tls_client_ca else []
     command = _command(["fl-client"], [*to_arguments(ClientConfig, given), *own])

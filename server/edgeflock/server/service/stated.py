@@ -36,6 +36,7 @@ def of_device(device: pb.Device) -> dict[str, object]:
         "threads": device.threads,
         "parallel": device.parallel,
         "watts": device.watts if 0 < device.watts < math.inf else None,
+        "hold_out": device.hold_out if 0 < device.hold_out < 1 else None,
     }
     return {name: value for name, value in said.items() if value}
 
