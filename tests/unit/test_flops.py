@@ -86,6 +86,18 @@ def test_what_goes_over_a_sequence_multiplies_at_every_step(layer: nn.Module, fo
     assert forward <= found.backward <= 2 * forward
 
 
+def test_the_way_back_of_an_lstm_is_what_the_chain_rule_needs_as_that_of_a_gru() -> None:
+    """Of 10 steps 9 hand a gradient to the one before; the input has one if it is trained itself."""
+    lstm = of_layer(nn.LSTM(8, 16, batch_first=True), 10, 8)
+    assert lstm.backward == 2 * 4 * 16 * (10 * (8 + 16) + 9 * 16)
+    assert lstm.backward * 3 == of_layer(nn.GRU(8, 16, batch_first=True), 10, 8).backward * 4
+    frozen = nn.LSTM(8, 16, batch_first=True)
+    frozen.weight_ih_l0.requires_grad_(False)
+    assert of_layer(frozen, 10, 8).backward == 2 * 4 * 16 * (10 * 16 + 9 * 16)
+    two = of_layer(nn.LSTM(8, 16, 2, batch_first=True), 10, 8)
+    assert two.backward == lstm.backward + 2 * 4 * 16 * (10 * (16 + 16) + 9 * 16 + 10 * 16)
+
+
 def test_attention_takes_what_its_matrices_take_whatever_torch_makes_it_with() -> None:
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
     found = of_layer(layer, 10, 16)

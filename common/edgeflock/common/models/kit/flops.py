@@ -96,6 +96,17 @@ def _recurrent(x: Tensor, of_input: Tensor, of_state: Tensor, *_: Any) -> int:
     return 2 * (x.numel() // x.shape[-1]) * (of_input.numel() + of_state.numel())
 
 
+def _recurrent_back(x: Tensor, of_input: Tensor, of_state: Tensor, *more: Any) -> int:
+    """What the chain rule needs of it, and not every gradient that oneDNN makes at once: of the matrices that
+    are trained, of the input where that depends on what is trained, and of the state from step to step."""
+    begun: Tensor = more[2]  # the state before the first step
+    steps, batch = x.shape[:2]
+    trained = sum(matrix.numel() for matrix in (of_input, of_state) if matrix.requires_grad)
+    to_input = of_input.numel() if x.requires_grad else 0
+    to_state = of_state.numel() * (steps if begun.requires_grad else steps - 1)
+    return int(2 * batch * (steps * (trained + to_input) + to_state))
+
+
 def _attention(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> int:
     return _scores(query, key) * int(query.shape[-1] + value.shape[-1])
 
@@ -122,7 +133,7 @@ def _trilinear(*args: Any) -> int:
 
 _FORMULAS: dict[str, Callable[..., int]] = {  # of what torch has none for
     "mkldnn_rnn_layer": _recurrent,
-    "mkldnn_rnn_layer_backward": lambda *args: 2 * _recurrent(*args),
+    "mkldnn_rnn_layer_backward": _recurrent_back,
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_back,
     "_trilinear": _trilinear,
