@@ -10,6 +10,7 @@ from edgeflock.server.core.effects import Announce, CommitRound, Effect, Persist
 from edgeflock.server.core.events import (
     Committed,
     LimitReached,
+    ResumedRound,
     SpaceMissing,
     Started,
     StopAsked,
@@ -363,6 +364,35 @@ def test_without_data_on_the_server_the_word_of_the_devices_decides_over_the_tar
     assert ending is not None
     assert ending.reason == "the target is reached: accuracy 0.9500 of 0.9 in round 1"
     assert desk.machine.testing.best == (0.95, 1)
+
+
+REACHED = "the target is reached: accuracy 0.9500 of 0.9 in round 1"
+LATE = Tests(1, 99, target=GOAL, here=False, devices=True)
+
+
+def test_the_model_that_a_target_ends_with_on_the_devices_word_has_its_closing_test() -> None:
+    desk = Desk(2, rounds=99, tests=LATE, closes=True)
+    desk.holding = (CommitRound,)
+    desk.gather()
+    desk.deliver(0, 1)
+    desk.post(Committed(1, desk.now))
+    desk.deliver(0, 1)
+    assert desk.held[-1] == CommitRound(2, desk.held[-1].outcomes, None), "what follows is not known yet"
+    desk.post(Committed(2, desk.now, scored=Scored(1, (("global", Summary(0.95, 1.0, 10)),), ())))
+    assert (desk.machine.phase, desk.machine.current.last, desk.exits()) == (Phase.OPEN, REACHED, [])
+    desk.deliver(0, 1)
+    desk.post(Committed(3, desk.now, scored=Scored(2, (("global", Summary(0.96, 1.0, 10)),), ())))
+    assert desk.exits() == [Ended(EndingKind.COMPLETED, REACHED, 3)]
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_closing_test_on_the_devices_word_is_held_after_a_crash_before_or_in_it(opened: bool) -> None:
+    desk = Desk(2, rounds=99, tests=LATE, closes=True)
+    desk.holding = (CommitRound,)
+    known = ResumedRound(3, (0, 1), last=REACHED) if opened else None
+    started = Started(0.0, SEATS[:2], 2, open=known, score=Summary(0.95, 1.0, 10), best=(0.95, 1))
+    desk.post(started)
+    assert (desk.machine.current.number, desk.machine.current.last, desk.exits()) == (3, REACHED, [])
 
 
 def devices_without_samples(*, target: Target | None, clients: int = 2, cohort: int = 2) -> Desk:

@@ -311,7 +311,9 @@ class RunMachine:
         if self.wishes.stopping and not event.over and not decided:
             return self._end(EndingKind.STOPPED, self.wishes.stopping)
         tested = self.committed if self.rules.tests.here else self.committed - 1  # the newest that is known
-        reached = self.testing.over_with(tested, event.score)
+        reached = "" if self.over else self.testing.over_with(tested, event.score)
+        if reached and not prepare and not self.rules.tests.here:
+            return self._training_over(reached)
         if reason := event.over or reached or ("" if prepare else event.limit):
             return self._end(EndingKind.COMPLETED, reason)
         if self.committed >= self.rules.rounds and not self.over:  # or fewer are asked for than before
@@ -499,7 +501,7 @@ class RunMachine:
         return [self._commit]
 
     def _following(self) -> RoundOpened | None:
-        over = self.over or self.limit or self.round >= self.rules.rounds
+        over = self.over or self.limit or self.round >= self.rules.rounds or self.rules.tests.told_late
         held = self.draining or self.wishes.paused or self.wishes.stopping or self._due is not None
         if over or held or not self.roster.complete(self.committed):
             return None
@@ -517,6 +519,8 @@ class RunMachine:
         if test and self.rules.tests.blocking:
             self._untested = event
             return [*said, *test]
+        if event.scored is not None:
+            self.testing.take(event.scored)
         onward = [*said, *test, *self._after(self._commit, event)]
         return [*onward, *self._told_by_devices(event.scored)]
 
@@ -524,7 +528,6 @@ class RunMachine:
         """The journal holds how the devices found the model of the round before: it may be good enough."""
         if scored is None:
             return self._told_by_nobody()
-        self.testing.take(scored)
         reason = self.testing.reached(scored)
         if not reason or self.over or self.phase in (Phase.ENDING, Phase.ENDED):
             return []
@@ -554,6 +557,8 @@ class RunMachine:
             return self._end(EndingKind.COMPLETED, reason)
         if event.stop or self.committed >= self.rules.rounds:
             return self._training_over(event.stop or self._all_done())
+        if commit.next is None and event.scored and (reason := self.testing.reached(event.scored)):
+            return self._training_over(reason)
         if commit.next is None:
             return self._between_rounds()
         self._position.become(Phase.OPENING)

@@ -46,6 +46,11 @@ class Tests:
         """Whether a test of the global model may end the run."""
         return bool(self.target) or self.stop_after > 0
 
+    @property
+    def told_late(self) -> bool:
+        """Whether a commit brings the test that may end the run: what follows is not known before."""
+        return self.decisive and self.devices and not self.here
+
     def includes(self, round: int) -> bool:
         return self.every > 0 and (round % self.every == 0 or round == self.last)
 
