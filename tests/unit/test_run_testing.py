@@ -377,7 +377,7 @@ def test_the_model_that_a_target_ends_with_on_the_devices_word_has_its_closing_t
     desk.deliver(0, 1)
     desk.post(Committed(1, desk.now))
     desk.deliver(0, 1)
-    assert desk.held[-1] == CommitRound(2, desk.held[-1].outcomes, None), "what follows is not known yet"
+    assert desk.of(CommitRound)[-1].next is None, "what follows is not known yet"
     desk.post(Committed(2, desk.now, scored=Scored(1, (("global", Summary(0.95, 1.0, 10)),), ())))
     assert (desk.machine.phase, desk.machine.current.last, desk.exits()) == (Phase.OPEN, REACHED, [])
     desk.deliver(0, 1)
