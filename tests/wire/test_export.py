@@ -288,7 +288,14 @@ def test_a_run_without_data_on_the_server_is_exported_too(
     monkeypatch.setattr("edgeflock.server.start.samples.load_test_set", lambda _: nothing)
     export(run_dir, "--out", tmp_path / "m.pt2")
     assert "at most 0.0e+00 on 64 samples of random numbers, as the server has no" in capsys.readouterr().out
-    assert "--format int8 needs the ranges of real samples" in refusal(run_dir, "--format", "int8")
+    export(run_dir, "--out", tmp_path / "d.int8")
+    told = capsys.readouterr().out
+    assert "100% of its numbers are in layers of 8 bits, linear and recurrent ones: --samples own.npz" in told
+    model = take(run_dir, "final")
+    assert files.largest_error(model, "int8", tmp_path / "d.int8") < 0.2
+    with monkeypatch.context() as patched:
+        patched.setattr("edgeflock.lab.export.files.in_8_bits", lambda _: 0.0)
+        assert "--format int8 needs the ranges of real samples" in refusal(run_dir, "--format", "int8")
     np.savez(tmp_path / "own.npz", x=test.x[:80].numpy(), y=test.y[:80].numpy())
     export(run_dir, "--out", tmp_path / "m.int8", "--samples", tmp_path / "own.npz")
     said = capsys.readouterr().out

@@ -115,9 +115,11 @@ def export(
 
     named = tuple(columns.split(",")) if columns else ()
     model = take(run, which, data_root, None if samples is None else Given(samples, named))
-    if kind == "int8" and model.made_up:
+    dynamic = files.in_8_bits(model) if kind == "int8" and model.made_up else None
+    if dynamic == 0:
         raise UsageError(
-            f"--format int8 needs the ranges of real samples, the server of {run} has none: --samples own.npz"
+            "--format int8 needs the ranges of real samples for a model without linear or recurrent layers, "
+            f"and the server of {run} has none: --samples own.npz"
         )
     path = out or run / "report" / f"{which}{SUFFIXES[kind]}"
     try:
@@ -132,6 +134,11 @@ def export(
     if model.made_up:
         told = f"{len(model.samples)} samples of random numbers, as the server has no test samples"
     click.echo(f"its outputs differ from the model's by at most {apart:.1e} on {told}")
+    if dynamic:
+        click.echo(
+            f"{dynamic:.0%} of its numbers are in layers of 8 bits, linear and recurrent ones: "
+            "--samples own.npz gives all layers their ranges"
+        )
     if kind == "int8":
         click.echo(_smaller(model.classifier, path, files.agreement(model, path)))
     return 0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ from torch import Tensor, nn
 from edgeflock.common.errors import UsageError
 from edgeflock.common.tasks.kit import registry as tasks
 from edgeflock.lab.export.model import Taken
+
+if TYPE_CHECKING:
+    from torch.ao.quantization import QConfigMapping
 
 _AT_A_TIME = 256
 _TRACED = 2  # samples; the number of samples stays free
@@ -131,11 +134,31 @@ def _free_batch() -> tuple[dict[int, Any]]:
 
 
 def _write_int8(model: Taken, path: Path) -> None:
-    """Write a TorchScript that computes in whole numbers of 8 bits, with ranges as real samples show them."""
-    from torch.ao.quantization import get_default_qconfig_mapping, quantize_fx
-    from torch.fx.proxy import TraceError
+    """Write a TorchScript that computes in whole numbers of 8 bits, with ranges as real samples show them;
+    without any of them only what finds its ranges as it computes."""
+    from torch.ao.quantization import get_default_qconfig_mapping
 
     wishes = get_default_qconfig_mapping(torch.backends.quantized.engine)
+    _save_script(_dynamic(model) if model.made_up else _quantized(model, wishes), model, path)
+
+
+def in_8_bits(model: Taken) -> float:
+    """Return which share of a model's numbers is in layers that need no sample to compute in 8 bits."""
+    with _quiet():
+        rest = sum(weight.numel() for weight in _dynamic(model).parameters())
+    return 1 - rest / sum(weight.numel() for weight in model.classifier.parameters())
+
+
+def _dynamic(model: Taken) -> nn.Module:
+    from torch.ao.quantization import QConfigMapping, default_dynamic_qconfig
+
+    return _quantized(model, QConfigMapping().set_global(default_dynamic_qconfig))
+
+
+def _quantized(model: Taken, wishes: QConfigMapping) -> nn.Module:
+    from torch.ao.quantization import quantize_fx
+    from torch.fx.proxy import TraceError
+
     try:
         prepared = quantize_fx.prepare_fx(_apart(model.classifier), wishes, (model.samples[:_TRACED],))
     except TraceError as error:
@@ -145,7 +168,8 @@ def _write_int8(model: Taken, path: Path) -> None:
         ) from None
     with torch.no_grad():
         prepared(model.samples)
-    _save_script(quantize_fx.convert_fx(prepared), model, path)
+    made: nn.Module = quantize_fx.convert_fx(prepared)
+    return made
 
 
 def _apart(module: nn.Module) -> nn.Module:
