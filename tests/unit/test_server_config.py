@@ -293,7 +293,10 @@ def test_a_bad_cohort_script_is_refused(tmp_path: Path, text: str, sentence: str
         ({"deadline": 0.0}, "--deadline is 0.0, allowed is a time > 0"),
         ({"data_root": Path("no-such-folder")}, "--data-root 'no-such-folder' is not a directory"),
         ({"eval_data": Path("no-such.npz")}, "--eval-data 'no-such.npz' is not a file or folder"),
-        ({"tests_only": True, "rounds": 1, "every": 60.0}, "--rounds says how often"),
+        (
+            {"tests_only": True, "rounds": 1, "every": 60.0},
+            "--every with --evaluate-only asks again and again",
+        ),
         ({"dataset": None}, "neither --dataset nor --eval-data is given"),
         ({"dataset": None, "input_shape": "6"}, "--input-shape alone does not say how many outputs"),
         ({"cohort_script": Path("no-such.txt")}, "cannot read --cohort-script 'no-such.txt'"),
