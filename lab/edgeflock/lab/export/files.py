@@ -150,7 +150,8 @@ def in_8_bits(model: Taken) -> float:
 
 
 def _dynamic(model: Taken) -> nn.Module:
-    from torch.ao.quantization import QConfigMapping, default_dynamic_qconfig
+    from torch.ao.quantization import QConfigMapping
+    from torch.ao.quantization.qconfig import default_dynamic_qconfig
 
     return _quantized(model, QConfigMapping().set_global(default_dynamic_qconfig))
 
