@@ -106,6 +106,17 @@ def test_a_grid_on_a_fleet_outlives_a_device_and_its_driver(devices: Flock, tmp_
             ["--listen=:93", "--listen=:93"],
             "--listen :93 is given twice: an address is of one run at a time",
         ),
+        (
+            "",
+            ["--listen=:93", "--tls-cert=x.pem"],
+            "--tls-cert and --tls-key go together: one of them is not given",
+        ),
+        (
+            "",
+            ["--listen=192.0.2.1:93"],
+            "--listen 192.0.2.1:93 reaches beyond this machine without encryption: give --tls-cert and "
+            "--tls-key, a loopback address, or --insecure if every machine of that network is trusted",
+        ),
     ],
 )
 def test_what_a_fleet_cannot_do_is_refused_in_a_sentence(

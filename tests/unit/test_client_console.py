@@ -49,6 +49,18 @@ def test_a_client_tells_its_story_in_a_few_lines() -> None:
     ]
 
 
+def test_a_client_that_moves_and_is_dropped_hears_both_in_words() -> None:
+    scene = Scene()
+    scene.tell("moved", client_id="c0", to="h:9301")
+    scene.tell("connected", client_id="c0", server="h:9301")
+    scene.settle("c0", 1)
+    reason = "the run is over for you: you were dropped, by its operator"
+    scene.tell("run_over", client_id="c0", reason=reason, failed=False)
+    told = scene.screen.lines()
+    assert told[0] == "TT  goes on to the gate at h:9301"
+    assert told[-1] == f"{reason}; 1 round, 1 counted, 60.0 kB up"
+
+
 def test_a_server_that_is_not_there_is_told_of_once_a_minute() -> None:
     scene = Scene()
     for second in range(0, 130, 5):

@@ -78,6 +78,7 @@ def test_a_status_names_those_to_be_looked_at_and_finds_the_others(found: Histor
     assert f"  {max(missed, key=missed.__getitem__)} " in text
     (line,) = [line for line in at_rest.words(found, find="c299").splitlines() if line.startswith("  ")]
     assert line.split()[:2] == ["299", "c299"]
+    assert at_rest.words(found, find="c-299").endswith("\nno client's id holds 'c-299'")
 
 
 def test_the_story_names_a_few_and_counts_the_rest(found: History) -> None:

@@ -109,3 +109,17 @@ def test_what_cannot_be_told_is_a_sentence(tmp_path: Path, words: list[str], sen
     told_run(tmp_path / "a")
     done = CliRunner().invoke(runs, [word.format(tmp_path) for word in words])
     assert str(done.exception) == sentence.format(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["pause", "--reason", "enough"], "--reason goes with stop"),
+        (["--reason", "enough"], "--reason goes with stop"),
+        (["stop", "--json"], "--follow, --alive and --json are of the list, and stop lists nothing"),
+    ],
+)
+def test_what_does_not_go_with_an_action_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
+    with pytest.raises(EdgeflockError) as refused:
+        runs.main([*words, str(tmp_path)], standalone_mode=False)
+    assert (str(refused.value), refused.value.exit_code) == (said, 2)

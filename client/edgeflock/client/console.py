@@ -39,6 +39,7 @@ _SENTENCES = {
     "run_given_up": "this run is given up, the next one is waited for: {reason}",
     "model_saved": "the model of round {round} is in {path}",
     "model_not_saved": "the model of round {round} is not saved: {reason}",
+    "moved": "goes on to the gate at {to}",
     "model_not_offered": "the run is over, and its server offers no model to keep",
     "on_model_failed": "--on-model {command} failed: {reason}",
     "seat_passed_over": "a seat is passed over: {reason}",
@@ -268,7 +269,8 @@ class ClientConsole:
         self._settle_all()
         how = f"failed, {fields['reason']}" if fields.get("failed") else str(fields["reason"])
         style = "error" if fields.get("failed") else "bold"
-        self.terminal.say([(f"the run is over: {how}; {self._sum.words}", style)], indent=2)
+        over = how if how.startswith("the run is over") else f"the run is over: {how}"  # for who was dropped
+        self.terminal.say([(f"{over}; {self._sum.words}", style)], indent=2)
         self._sum = Sum()
         self._wait("waiting for the next run")
 

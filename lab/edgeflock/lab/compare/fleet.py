@@ -12,7 +12,8 @@ from edgeflock.common.command import signals
 from edgeflock.common.command.kinds import FLAG
 from edgeflock.common.command.options import public
 from edgeflock.common.errors import UsageError
-from edgeflock.common.wire.address import parse_address
+from edgeflock.common.wire.address import parse_address, require_trust
+from edgeflock.common.wire.tls import read_pair
 from edgeflock.lab.compare.command import FULL, build, read
 from edgeflock.lab.grid.grid import Cell
 from edgeflock.server.config import ServerConfig
@@ -31,8 +32,13 @@ def _fleet(grid: Path, out: Path | None, listen: tuple[str, ...], full: bool, **
     """
     out = out or Path("runs") / f"fleet-{grid.stem}"
     place = {name: value for name in _TRANSPORT if (value := asked.pop(name)) not in (None, False)}
+    certified = read_pair(place.get("tls_cert"), place.get("tls_key")) is not None
+    safe = certified or "insecure" in place
     for address in listen:
-        parse_address(address, "--listen")  # devices dial it: with port 0 nobody would know where
+        there = parse_address(
+            address, "--listen", everywhere=safe
+        )  # with port 0 nobody would know where to dial
+        require_trust(there, "--listen", safe, "--tls-cert and --tls-key")
         if listen.count(address) > 1:
             raise UsageError(f"--listen {address} is given twice: an address is of one run at a time")
     table, made, figures = read(grid, **asked)

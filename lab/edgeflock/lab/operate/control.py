@@ -62,6 +62,8 @@ def control(run: Path, action: str, client: str, by: str, reason: str, find: str
         raise UsageError("replace needs --by ID, no other action takes it")
     if find and action != "status":
         raise UsageError("--find goes with status")
+    if reason != STOPPED and action != "stop":
+        raise UsageError("--reason goes with stop")
     click.echo(told(run, action, Named(client, by), reason=reason, find=find))
     return 0
 

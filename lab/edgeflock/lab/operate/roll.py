@@ -37,6 +37,8 @@ def called(clients: Sequence[Present], find: str, otherwise: str) -> list[str]:
     found = [one for one in clients if find in one.name]
     versions = versions_of(one.device for one in clients)
     lines = [f"versions {versions}"] if versions else []
+    if find and not found:
+        return [*lines, f"no client's id holds '{safe(find)}'"]
     if not is_crowd(found):
         return [*lines, *(one.line(otherwise) for one in found)]
     lines.append(f"together {', '.join(_added_up(found, otherwise))}")

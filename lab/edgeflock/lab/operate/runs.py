@@ -32,6 +32,10 @@ def runs(words: tuple[Path, ...], follow: bool, alive: bool, as_json: bool, reas
     With pause, resume or stop before them it tells the living servers of these runs to do so.
     """
     action = str(words[0]) if words and str(words[0]) in _ACTIONS else ""
+    if reason != STOPPED and action != "stop":
+        raise UsageError("--reason goes with stop")
+    if action and (follow or alive or as_json):
+        raise UsageError(f"--follow, --alive and --json are of the list, and {action} lists nothing")
     if action:
         return _tell(action, words[1:], reason)
     shelf = Inventory(words or (_USUAL,))
