@@ -86,6 +86,14 @@ def test_the_state_of_a_living_run_is_what_its_journal_said_last(
     assert (found.served, found.state) == (True, state)
 
 
+def test_a_run_that_was_parked_before_its_first_round_gathers_in_its_next_life(tmp_path: Path) -> None:
+    run_dir = told_run(tmp_path / "a", rounds=1, ended=False)
+    with writing(run_dir) as journal:
+        write_event(journal, "run_parked", {"round": 0})
+    with rundir.locked(run_dir):
+        assert entry(run_dir).state == "gathering"
+
+
 def test_a_run_that_nobody_moved_is_not_read_again(tmp_path: Path) -> None:
     first, second = told_run(tmp_path / "a"), told_run(tmp_path / "b", ended=False)
     shelf = Inventory([tmp_path])

@@ -132,8 +132,11 @@ def _state(reader: Reader, *, served: bool) -> str:
         return "stopping"
     if meta.get("paused") == "1":
         return "paused"
-    said = (event.name for event in reversed(reader.events_before(2**53, _LATELY, _UNTOLD)))
-    return next((_TELLING[name] for name in said if name in _TELLING), "gathering")
+    said = reversed(reader.events_before(2**53, _LATELY, _UNTOLD))
+    last = next((event for event in said if event.name in _TELLING), None)
+    if last is None or (last.name == "run_parked" and not last.number("round")):  # before its first round
+        return "gathering"
+    return _TELLING[last.name]
 
 
 def _far(reader: Reader) -> dict[str, Any]:
