@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support import processes
+from support import processes, spool_logs
 from support.processes import Flock
 
 ROUNDS = 3
@@ -55,13 +55,11 @@ def wait_for_c2(flock: Flock, *flags: str, opened: str = "last_round_opened") ->
     server.wait_for("round_opened")
     absent.kill()
     server.wait_for(opened, round=ROUNDS + 1)
-    spool = flock.run_dir / "spool" / f"{ROUNDS + 1:06d}"
-    logs = [spool / f"{index:06d}.log" for index in (0, 1)]
 
     def answered() -> bool | None:
-        return all(log.exists() and log.stat().st_size for log in logs) or None
+        return all(spool_logs.arrived(flock.run_dir, ROUNDS + 1, seat) for seat in (0, 1)) or None
 
-    processes.until(answered, lambda: f"answers in {logs}")
+    processes.until(answered, lambda: server.text[-2000:])
     assert not others.events("update_settled", round=ROUNDS + 1)
 
 

@@ -21,7 +21,7 @@ from edgeflock.common.payload.checksum import Marks
 from edgeflock.common.payload.description import Description
 from edgeflock.common.payload.package import CodecChoice, Kind, Package, Section
 from edgeflock.methods.kit.values import State
-from support import damage
+from support import damage, spool_logs
 from support.damage import Damaged
 from support.processes import Flock, Program, run_to_the_end, until
 from support.promises import Trials
@@ -203,15 +203,13 @@ def waits(flock: Flock, meta: Path) -> bool:
         return False
     number = json.loads(content.splitlines()[0])["round"]
     ((opened,),) = flock.rows("SELECT max(round) FROM rounds WHERE committed = 0") or [(None,)]
-    return bool(opened == number) and not (flock.run_dir / f"spool/{number:06d}/000000.log").exists()
+    return bool(opened == number) and not spool_logs.sent(flock.run_dir, number, 0)
 
 
 def arrived(flock: Flock) -> bool:
     """Whether the update of c1 is complete in the spool: its header, and a mark behind the payload."""
-    for log in max((flock.run_dir / "spool").iterdir()).glob("000001.log"):
-        stored = log.read_bytes()
-        return len(stored) >= 8 + int.from_bytes(stored[:4], "little") + 12
-    return False  # nothing of it has come yet
+    newest = max((flock.run_dir / "spool").glob("[0-9]*[0-9]"))
+    return spool_logs.arrived(flock.run_dir, int(newest.name), 1)
 
 
 @pytest.mark.long

@@ -120,7 +120,9 @@ def test_outcomes_that_count_say_whether_the_clients_state_has_moved(tmp_path: P
 
 
 def test_folding_ahead_is_begun_once_at_a_time(tmp_path: Path) -> None:
-    opened = opened_in(tmp_path, 0)
+    opened = opened_in(tmp_path, 0, 1)
     assert [opened.begin_ahead(), opened.begin_ahead()] == [True, False]
     opened.end_ahead()
+    assert not opened.begin_ahead()  # nothing has come since
+    opened.complete(1, Description(1, update(layouts(), 1).package, 1))
     assert opened.begin_ahead()
