@@ -57,7 +57,7 @@ def wait_for_c2(flock: Flock, *flags: str, opened: str = "last_round_opened") ->
     server.wait_for(opened, round=ROUNDS + 1)
 
     def answered() -> bool | None:
-        return all(spool_logs.arrived(flock.run_dir, ROUNDS + 1, seat) for seat in (0, 1)) or None
+        return all(spool_logs.sent(flock.run_dir, ROUNDS + 1, seat) for seat in (0, 1)) or None
 
     processes.until(answered, lambda: server.text[-2000:])
     assert not others.events("update_settled", round=ROUNDS + 1)
