@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from edgeflock.common.command import extras
@@ -91,9 +90,9 @@ class Cluster:
     def probe(self, question: Question) -> list[NodeFound]:
         """Ask every node; one that goes meanwhile is left out. Raises UsageError with a sentence."""
         ask = self.ray.remote(num_cpus=0, max_retries=0, max_calls=1)(_asking())
-        packed = pickle.dumps(question)
+        told = asdict(question)
         asked = {
-            ask.options(scheduling_strategy=self.on(node.id)).remote(packed): node for node in self.nodes()
+            ask.options(scheduling_strategy=self.on(node.id)).remote(told): node for node in self.nodes()
         }
         done, late = self.ray.wait(list(asked), num_returns=len(asked), timeout=_PROBE_S)
         found = [self._answer(reference, asked[reference]) for reference in done]
@@ -143,15 +142,15 @@ def teller(board: Any, key: str, sent: int) -> Callable[[int], bool]:
     return tell
 
 
-def _asking() -> Callable[[bytes], Any]:
+def _asking() -> Callable[[dict[str, Any]], Any]:
     """Return the task of the look at a node; it travels as a value, as edgeflock may be missing there."""
 
-    def ask(packed: bytes) -> Any:
+    def ask(told: dict[str, Any]) -> Any:
         try:
-            from edgeflock.lab.cluster.probe import answer
+            from edgeflock.lab.cluster.probe import Question, answer
         except ImportError:
             return None
-        return answer(pickle.loads(packed))  # noqa: S301 - of the driver, whose code this is
+        return answer(Question(**told))
 
     return ask
 
